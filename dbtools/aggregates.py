@@ -27,57 +27,39 @@ def find_measure(names: Finds, function: Function, column: str, argument: str) -
         return Measure(function=function)
     place = names.find(column, f"{argument}.column")
     if place.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {place.name} is masked: it can be shown, and nothing else.")
+        raise errors.BadOperator(f"{argument}: {place.name} is masked and can only be shown.")
     offered = list(functions_of(place.type))
     if function not in offered:
         raise errors.BadArgument(
-            f"{argument}: there is no {function} of {place.name} ({place.type.name}).",
-            hint=f"It takes: {listing(offered)}.",
+            f"{argument}: {place.name} ({place.type.name}) does not support {function}.",
+            hint=f"Functions: {listing(offered)}.",
         )
     return Measure(function=function, place=place)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computed:
-    """What `having` and `order_by` may name: groups and measures by their names in results."""
+class Results:
+    """What may be named of an answer: groups and measures by their names in it, or measures alone."""
 
-    names: Expressions
-    groups: Mapping[str, Operand]
-    measures: Mapping[str, Measure]
+    known: Mapping[str, Operand | Measure]
+    kind: str = "group or measure"
+    hint: str = ""
+    names: Expressions | None = None  #: by which groups are found in other spellings
 
     def find(self, text: str, argument: str) -> Operand | Measure:
-        """Return the group or the measure that *text* names, or raise UnknownColumn."""
-        known: Mapping[str, Operand | Measure] = {**self.groups, **self.measures}
-        found = folded(text.strip(), known) or self._group(text, argument)
+        """Return what *text* names, or raise UnknownColumn."""
+        found = folded(text.strip(), self.known) or self._respelled(text, argument)
         if found is None:
             raise errors.UnknownColumn(
-                f"{argument}: there is no group or measure {quoted(text)} here.",
-                hint=f"{nearest(text, known)}There are: {listing(known)}.",
+                f"{argument}: no {self.kind} is named {quoted(text)}.",
+                hint=f"{nearest(text, self.known)}Names: {listing(self.known)}. {self.hint}".rstrip(),
             )
         return found
 
-    def _group(self, text: str, argument: str) -> Operand | None:
+    def _respelled(self, text: str, argument: str) -> Operand | None:
         """Return the group that *text* means in another spelling."""
         try:
-            group = self.names.find(text, argument)
+            group = self.names.find(text, argument) if self.names else None
         except errors.CallError:
             return None
-        return group if group in self.groups.values() else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Having:
-    """What `having` may name: measures alone."""
-
-    measures: Mapping[str, Measure]
-
-    def find(self, text: str, argument: str) -> Measure:
-        """Return the measure that *text* names, or raise UnknownColumn."""
-        found = folded(text.strip(), self.measures)
-        if found is None:
-            raise errors.UnknownColumn(
-                f"{argument}: there is no measure {quoted(text)} here.",
-                hint=f"{nearest(text, self.measures)}Measures: {listing(self.measures)}. "
-                "Conditions on columns belong in where.",
-            )
-        return found
+        return group if group in self.known.values() else None

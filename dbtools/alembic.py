@@ -1,6 +1,6 @@
-"""What dbtools has to do with Alembic: a hook for migrations of yours, and the tables of a registry.
+"""Alembic: a hook for your own migrations, and the migrations of the registry.
 
-In the env.py of your own migrations, this tells servers at once of what they change:
+In the env.py of your migrations, this notifies servers of each schema change immediately:
 
 from dbtools.alembic import notify
 
@@ -20,15 +20,15 @@ from dbtools import errors
 from dbtools.backends import announcement_of, open_backend
 
 PACKAGE = Path(dbtools.__file__).parent
-BRANCHES = ("registry", "sample")  #: the sample's as well: its database has both
+BRANCHES = ("registry", "sample")  #: the sample's too, since its database has both
 
 
 def notify(ctx: Any, *_: object, **__: object) -> None:
-    """Tell servers, in the transaction of the migration itself: they hear of it when that is committed.
+    """Notify servers in the transaction of the migration: the notification is sent at COMMIT.
 
     A hook for `on_version_apply` of Alembic's `EnvironmentContext.configure`; *ctx* is its MigrationContext.
-    Where the database has nothing to tell with, servers look, and this does nothing. Offline it becomes a
-    part of the script.
+    It does nothing for a database without notifications, which servers poll. Offline, it becomes a part of
+    the script.
     """
     statement = announcement_of(ctx.dialect.name)
     if statement is not None:
@@ -36,15 +36,15 @@ def notify(ctx: Any, *_: object, **__: object) -> None:
 
 
 def upgrade(url: str) -> None:
-    """Give the database at *url* the tables of a registry, or bring those that it has up to date.
+    """Create or upgrade the tables of the registry in the database at *url*.
 
-    Raise ConfigurationError, with the database's own words, where that cannot be. There must be no loop.
+    Raise ConfigurationError, with the message of the database, if that fails. No event loop may be running.
     """
     try:
         command.upgrade(_config(url), "registry@head")
     except CommandError as exc:
         raise errors.ConfigurationError(
-            f"The registry cannot be upgraded: {exc}.", hint="A newer dbtools may have made it."
+            f"The registry cannot be upgraded: {exc}.", hint="A newer version of dbtools may have created it."
         ) from exc
     except sa.exc.DBAPIError as exc:
         words = str(exc.orig).rpartition(">: ")[2]
@@ -53,7 +53,7 @@ def upgrade(url: str) -> None:
 
 def _config(url: str) -> Config:
     config = Config()
-    # In the package where it is installed, else beside it.
+    # An installed package contains the folder; in the repository it is beside the package.
     folder = next(each for each in (PACKAGE / "migrations", PACKAGE.parent / "migrations") if each.is_dir())
     versions = "\n".join(str(folder / each) for each in BRANCHES)
     for option, value in (("script_location", str(folder)), ("version_locations", versions)):

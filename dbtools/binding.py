@@ -146,11 +146,11 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
     argument, operator = comparison.argument, comparison.operator
     term = names.find(comparison.column, f"{argument}.column")
     if term.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
+        raise errors.BadOperator(f"{argument}: {term.name} is masked and can only be shown.")
     if operator not in term.type.operators:
         raise errors.BadOperator(
-            f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
-            hint=f"It takes: {listing(term.type.operators)}.",
+            f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}.",
+            hint=f"Operators: {listing(term.type.operators)}.",
         )
     if comparison.value_column is not None:
         return _bind_other(names, comparison, term), ()
@@ -168,7 +168,7 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
     elif term.type.family is Family.ANY and operator in ORDER:
-        # Numbers are compared with the number, texts with the text: neither tells anything of the other.
+        # Numbers are compared with the number, texts with the text.
         bound = [*(None if isinstance(value, str) else value for value in bound), *texts]
     if operator in (Operator.IN, Operator.NOT_IN):
         bound = [bound]
@@ -205,7 +205,7 @@ def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:
     if isinstance(other, Measure):
         raise errors.BadArgument(f"{argument}.value_column: a measure is compared with values only.")
     if other.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {other.name} is masked: it can be shown, and nothing else.")
+        raise errors.BadOperator(f"{argument}: {other.name} is masked and can only be shown.")
     if operator not in other.type.operators or not are_comparable(term.type, other.type):
         raise errors.BadOperator(
             f"{argument}.value_column: {term.name} ({term.type.name}) cannot be compared with "
@@ -266,7 +266,7 @@ def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
         argument = f"order_by[{index}]"
         term, direction = _directed(names, step, argument)
         if term.type.mask is not None:
-            raise errors.BadArgument(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
+            raise errors.BadArgument(f"{argument}: {term.name} is masked and can only be shown.")
         if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
         order.setdefault(term, Order(term=term, direction=direction))

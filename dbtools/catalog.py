@@ -4,7 +4,7 @@ A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the too
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -18,7 +18,7 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: of a column of which nothing but its name is known
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
-UNTOLD = "what the database does not tell"  #: of what a view or a query reads
+UNTOLD = "what the database does not report"  #: of what a view or a query reads
 
 
 class TableKind(StrEnum):
@@ -78,7 +78,7 @@ class RowFilter:
     """An SQL condition, over columns of a table and claims of the caller, on the rows that may be seen."""
 
     condition: Fragment
-    casts: tuple[str, ...] = ()  #: the types of its parameters, where the database wants them
+    casts: tuple[str, ...] = ()  #: the types of its parameters, where the database needs them
     total: bool = True  #: whether it raises no error, whatever a row holds
 
     def __hash__(self) -> int:
@@ -88,13 +88,15 @@ class RowFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """What a view, or another relation over others, reads beneath its own name."""
+    """What a view, or another relation that reads relations, reads under its own name."""
 
     #: schema, table and column, without a column where only rows are read
     columns: frozenset[tuple[str, str, str]] = frozenset()
     #: the same of tables whose rows these are as well: the parents of a table that inherits
     parents: frozenset[tuple[str, str, str]] = frozenset()
-    others: tuple[str, ...] = ()  #: in words for the operator: functions, and what the database does not tell
+    others: tuple[
+        str, ...
+    ] = ()  #: in words for the operator: functions, and what the database does not report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,7 @@ class Table:
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
     #: whether reading it may run functions that did not come with the database system
     runs_functions: bool = field(default=False, compare=False)
-    #: what tells this state of its name and columns from others; nothing where that is not told of one table
+    #: identifies this state of its name and columns; empty if not known for a single table
     version: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
@@ -160,17 +162,17 @@ class Catalog:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     #: what the login can do beyond reading, likewise
     posture: tuple[str, ...] = field(default=(), compare=False)
-    #: by schema and table, the columns that are there and that the login may not select: for the rules of
+    #: by schema and table, the existing columns that the login may not select: for the rules of
     #: roles, which may name them, and never shown to a caller
     unreadable: Mapping[Location, tuple[str, ...]] = field(default_factory=dict, compare=False)
     #: in lower case: relations, functions and operators whose use in a row filter may raise an error
     raising: frozenset[str] = field(default=frozenset(), compare=False)
-    #: what tells this state of the schema from later ones; nothing where nobody knows
+    #: identifies this state of the schema; empty if unknown
     stamp: str = field(default="", compare=False)
 
     @cached_property
     def whole(self) -> "Catalog":
-        """This catalog with what the login may not select: what the names in rules are held against."""
+        """This catalog with what the login may not select: the names in rules are looked up in it."""
         if not self.unreadable:
             return self
         tables = {table.location: table for table in self.tables}
@@ -194,19 +196,16 @@ class Catalog:
 
     def reads_of(self, table: Table) -> Reads:
         """Return all that *table* reads: directly, and beneath what it reads."""
-        columns: set[tuple[str, str, str]] = set()
-        parents: set[tuple[str, str, str]] = set()
-        others: dict[str, None] = {}
-        waiting, seen = [table], {table.location}
+        found: dict[Location, Reads] = {}
+        waiting = [table]
         while waiting:
-            reads = waiting.pop().reads or Reads()
-            columns |= reads.columns
-            parents |= reads.parents
-            others |= dict.fromkeys(reads.others)
-            beneath = {place[:2] for place in reads.columns} - seen
-            seen |= beneath
-            waiting += [found for place in sorted(beneath) if (found := self.table(*place)) is not None]
-        elsewhere = frozenset(place for place in columns | parents if place[:2] != table.location)
+            each = waiting.pop()
+            reads = found[each.location] = each.reads or Reads()
+            beneath = {place[:2] for place in reads.columns} - found.keys()
+            waiting += [known for place in sorted(beneath) if (known := self.table(*place)) is not None]
+        places = {place for reads in found.values() for place in reads.columns | reads.parents}
+        others = dict.fromkeys(other for reads in found.values() for other in reads.others)
+        elsewhere = frozenset(place for place in places if place[:2] != table.location)
         return Reads(columns=elsewhere, others=tuple(others))
 
     def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
@@ -262,18 +261,14 @@ class Catalog:
         taken = set(number)
         for table in self.tables:
             label = table.name
-            if number[table.name] > 1 and table.schema != self.default_schema:
-                label = next(each for each in self._qualified(table) if each not in taken)
+            if number[label] > 1 and table.schema != self.default_schema:
+                # Beside a table "a.b", table "b" of schema "a" is written a."b".
+                quotes = ('"' * more for more in count())
+                names = (f"{table.schema}.{each}{table.name}{each}".removeprefix(".") for each in quotes)
+                label = next(each for each in names if each not in taken)
                 taken.add(label)
             labels[table.location] = label
         return labels
-
-    def _qualified(self, table: Table) -> Iterator[str]:
-        """Yield names with the schema: beside a table "a.b", table "b" of schema "a" is written a."b"."""
-        yield self.qualified(table)
-        for more in count(1):
-            quotes = '"' * more
-            yield f"{table.schema}.{quotes}{table.name}{quotes}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,17 +286,17 @@ class Selection:
             return False
         return _matches(names, self.include) and not _matches(names, self.exclude)
 
-    def idle(self, tables: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    def idle(self, tables: Collection[tuple[str, str]]) -> tuple[str, ...]:
         """Return a warning for each pattern and schema that means none of *tables*, by schema and name."""
         names = [(name, f"{schema}.{name}") for schema, name in tables]
-        schemas = {name[1].removesuffix(f".{name[0]}") for name in names}
+        schemas = {schema for schema, _ in tables}
         patterns = [("include", each) for each in self.include if each != "*"]
         patterns += [("exclude", each) for each in self.exclude]
         idle = [(key, each) for key, each in patterns if not any(_matches(name, (each,)) for name in names)]
         idle += [("schemas", each) for each in self.schemas if each not in schemas]
         bare = [name for name, _ in names]
         return tuple(
-            f"[database] {key}: nothing is named {quoted(each)}. {nearest(each, bare)}".rstrip()
+            f"[database] {key}: no table or schema matches {quoted(each)}. {nearest(each, bare)}".rstrip()
             for key, each in idle
         )
 

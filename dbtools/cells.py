@@ -8,7 +8,6 @@ import base64
 import json
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -24,7 +23,6 @@ from dbtools.types import SAFE_INTEGER, ColumnType, Digits, Family
 Encode = Callable[[object], object]
 
 DEEPEST = 60  #: levels of a JSON cell; a deeper one is shown as its text
-PIECE = 2**16  #: characters that are handled in one go, during which no other thread runs
 
 #: controls, invisible and bidirectional characters: JSON's own escapes make them visible
 INVISIBLE = re.compile(
@@ -36,7 +34,6 @@ SPECIAL = re.compile('[",\r\n]')  #: what a cell of CSV is quoted for
 
 class_of = type  #: by a name that no argument has
 INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-SIZED = {str, bytes}  #: classes of cells that may be large
 TEXTS = {str, bool, NoneType}  #: classes of cells that are JSON values whatever they say
 INTEGERS = {int, NoneType}
 FLOATS = {float, NoneType}
@@ -63,9 +60,16 @@ class Cut:
     start: str | bytes
     length: int  #: of the whole cell, in characters, or in bytes of bytes
 
+    def __len__(self) -> int:
+        """Return how many characters or bytes are held of the cell."""
+        return len(self.start)
+
+
+SIZED = {str, bytes, Cut}  #: classes of cells that may be large
+
 
 def media_type(content: bytes) -> str:
-    """Return the MIME type that the first bytes of *content* tell (RFC 2046 names)."""
+    """Return the MIME type of *content*, by its first bytes."""
     for magic, offset, type in MEDIA_TYPES:
         if content[offset : offset + len(magic)] == magic and (offset == 0 or content[:4] == b"RIFF"):
             return type
@@ -182,7 +186,7 @@ def _loads(text: str, integer: Callable[[str], object], number: Callable[[str], 
 
 
 def _integer(digits: str) -> int | str:
-    # Python refuses to read thousands of digits: they are text to everybody.
+    # Python refuses to read thousands of digits.
     if len(digits.lstrip("-")) > 16:
         return str(digits)
     value = int(digits)
@@ -273,7 +277,7 @@ def bytes_of(text: str) -> int:
 
 
 def held(cells: Iterable[Any]) -> int:
-    """Return how many characters and bytes *cells* hold, of texts and bytes that are not cut."""
+    """Return how many characters and bytes *cells* hold, of texts and bytes."""
     return sum([len(cell) for cell in cells if type(cell) in SIZED])
 
 
@@ -302,19 +306,6 @@ def shortened(cell: object, encode: Encode, longest: int) -> object:
     return cell if len(text) <= longest else Cut(start=text[:longest], length=len(text))
 
 
-def cut_to(cell: object, shown: object, most: int) -> str:
-    """Return *cell*, or the JSON value *shown* that it is, cut so that it takes about *most* bytes."""
-    if isinstance(cell, bytes):
-        return shown_cut(Cut(start=cell, length=len(cell)))
-    text = shown if isinstance(shown, str) else json_of(shown)
-    length = len(text)
-    if isinstance(cell, Cut) and isinstance(cell.start, str):
-        text, length = cell.start, cell.length
-    # A character takes a byte at least.
-    end = bisect_right(range(min(len(text), most) + 1), most, key=lambda end: size(text[:end])) - 1
-    return shown_cut(Cut(start=text[:end], length=length))
-
-
 def visible(text: str) -> str:
     """Return *text* in which invisible characters are written as JSON escapes them."""
     if text.isascii() and text.isprintable():
@@ -323,16 +314,13 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return *text* as one line without invisible characters: the names in it are anybody's."""
+    """Return *text* as one line without invisible characters, for names that anyone may have chosen."""
     return visible(" ".join(text.splitlines()))
 
 
 def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
     """Return *text* with *instead* of each *odd* character, in time for the length of *text* alone."""
-    if len(text) <= PIECE and not odd.search(text):
-        return text
-    pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    return "".join(piece.translate(_table(odd, instead)) if odd.search(piece) else piece for piece in pieces)
+    return text.translate(_table(odd, instead)) if odd.search(text) else text
 
 
 @cache

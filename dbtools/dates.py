@@ -1,4 +1,4 @@
-"""Dates, times and durations as texts: which texts are some, and when or how long they are."""
+"""Dates, times and durations as text: which texts are valid, and how they are bound."""
 
 import re
 from collections.abc import Mapping
@@ -93,7 +93,6 @@ def read_interval(text: str, calendar: Calendar) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Return the date, what separates it from the time, and the time of *text*, as far as there are some."""
     era = " BC" if text.endswith(" BC") else ""
     day, separator, time = re.sub("[Tt]", " ", text.removesuffix(era), count=1).partition(" ")
     return day + era, separator, time

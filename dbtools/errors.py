@@ -1,7 +1,7 @@
 """Every error that a caller can meet: a stable code, a message and a hint.
 
 DbtoolsError
-├── CallError                 the model can mend it: a result with isError
+├── CallError                 the model can fix it: a result with isError
 │   ├── BadArgument           bad_argument
 │   ├── UnknownArgument       unknown_argument
 │   ├── UnknownTable          unknown_table
@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-MOST_NAMES = 60  #: names that one hint lists at the most
+MOST_NAMES = 60  #: names that one hint lists at most
 
 
 class DbtoolsError(Exception):
@@ -55,33 +55,33 @@ class CallError(DbtoolsError, code="call_error"):
 
 
 class BadArgument(CallError, code="bad_argument"):
-    """An argument cannot be read."""
+    """An argument is invalid."""
 
-    limit: str = ""  #: the limit of the role that does not allow it, if one does not
+    limit: str = ""  #: the limit of the role that rejects it, if one does
 
 
 class UnknownArgument(CallError, code="unknown_argument"):
-    """There is no such argument."""
+    """Unknown argument."""
 
 
 class UnknownTable(CallError, code="unknown_table"):
-    """There is no such table."""
+    """Unknown table."""
 
 
 class UnknownColumn(CallError, code="unknown_column"):
-    """There is no such column."""
+    """Unknown column."""
 
 
 class BadOperator(CallError, code="bad_operator"):
-    """The column cannot be compared in this way."""
+    """The column does not support this operator."""
 
 
 class BadValue(CallError, code="bad_value"):
-    """The value is not one that the column can hold."""
+    """The column cannot hold this value."""
 
 
 class BadCursor(CallError, code="bad_cursor"):
-    """The cursor is not one that this tool gave for these arguments."""
+    """The cursor does not belong to this tool and these arguments."""
 
 
 class Denied(CallError, code="denied"):
@@ -89,7 +89,7 @@ class Denied(CallError, code="denied"):
 
 
 class NoRow(CallError, code="no_row"):
-    """There is no row with this key."""
+    """No row has this key."""
 
 
 class TimedOut(CallError, code="timeout"):
@@ -101,7 +101,7 @@ class Busy(CallError, code="busy"):
 
 
 class TooManyCalls(CallError, code="too_many_calls"):
-    """The caller makes more calls than it may."""
+    """The caller has exceeded its rate limit."""
 
 
 class Unreadable(CallError, code="unreadable"):
@@ -109,18 +109,18 @@ class Unreadable(CallError, code="unreadable"):
 
 
 class SchemaChanged(CallError, code="schema_changed"):
-    """The table or view, or one that it reads, has changed or is gone. List the tools again."""
+    """The table or view, or one that it reads, has changed or no longer exists. List the tools again."""
 
 
 class OutOfRange(CallError, code="out_of_range"):
-    """A number that the call computes, such as a sum, is beyond what its type can hold."""
+    """A computed number, such as a sum, exceeds the range of its type."""
 
 
 class Refused(CallError, code="refused"):
     """The database refused the statement."""
 
-    offset: int | None = None  #: characters of an operator's SQL before what is wrong, where that is known
-    passes: bool = False  #: whether it may well be otherwise in a moment, with nothing changed
+    offset: int | None = None  #: where an operator's SQL is wrong, in characters, if known
+    passes: bool = False  #: whether the same statement may succeed later
 
 
 class DatabaseUnavailable(CallError, code="database_unavailable"):
@@ -128,11 +128,11 @@ class DatabaseUnavailable(CallError, code="database_unavailable"):
 
 
 class UnknownTool(DbtoolsError, code="unknown_tool"):
-    """There is no such tool."""
+    """Unknown tool."""
 
 
 class UnknownResource(DbtoolsError, code="unknown_resource"):
-    """There is no such resource."""
+    """Unknown resource."""
 
 
 class ConfigurationError(DbtoolsError, code="configuration"):
@@ -140,7 +140,7 @@ class ConfigurationError(DbtoolsError, code="configuration"):
 
     def __init__(self, message: str = "", *, hint: str = "", place: object = None) -> None:
         super().__init__(message, hint=hint)
-        self.place = place  #: in a file, if it is written there; its text stands before the message
+        self.place = place  #: in a file, if it was read from one; stands before the message
 
     def __str__(self) -> str:
         """Return the place, the message and the hint."""

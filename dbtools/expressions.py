@@ -241,7 +241,7 @@ class _Parser:
             parts = parts[1:]
         found = self._scope.names.find(".".join(map(spelled, parts)), self._argument)
         if found.type.mask is not None:
-            message = f"{self._argument}: {found.name} is masked: it can be shown, and nothing else."
+            message = f"{self._argument}: {found.name} is masked and can only be shown."
             raise errors.BadOperator(message)
         return found
 

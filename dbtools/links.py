@@ -13,38 +13,43 @@ from urllib.parse import quote, unquote
 from dbtools.cells import plain
 from dbtools.types import UNSENDABLE
 
-ROW_TEMPLATE = "dbtools://row/{table}/{key}"
-CELL_TEMPLATE = "dbtools://cell/{table}/{key}/{column}"
-SCHEMA = "dbtools://schema"
+SCHEME = "dbtools://"
+ROW_TEMPLATE = f"{SCHEME}row/{{table}}/{{key}}"
+CELL_TEMPLATE = f"{SCHEME}cell/{{table}}/{{key}}/{{column}}"
+SCHEMA = f"{SCHEME}schema"
 MOST_CHARACTERS = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Which row, or which cell of it, a URI names."""
+    """What a URI names: a row, a cell of it or, without a key, the schema."""
 
-    table: str
-    key: tuple[str, ...]
+    table: str | None = None  #: None: all tables
+    key: tuple[str, ...] = ()
     column: str | None = None
 
 
 def address_of(uri: str) -> Address | None:
-    """Return what *uri* names, or None if it is no address of ours."""
-    scheme, separator, rest = uri.partition("://")
-    parts = rest.split("/")
-    if scheme != "dbtools" or not separator or len(uri) > MOST_CHARACTERS:
-        return None
-    if UNSENDABLE.search(unquote(rest)):
+    """Return what *uri* names, or None if it is no address of dbtools."""
+    parts = uri.removeprefix(SCHEME).split("/")
+    whole = uri.startswith(SCHEME) and len(uri) <= MOST_CHARACTERS and all(parts)
+    if not whole or UNSENDABLE.search(unquote(uri)):
         return None
     match parts:
-        case ["row", table, key] if table and key:
-            column = ""
-        case ["cell", table, key, column] if table and key and column:
-            pass
+        case ["schema"]:
+            return Address()
+        case ["schema", table]:
+            return Address(table=unquote(table))
+        case ["row", table, key]:
+            return Address(table=unquote(table), key=_values(key))
+        case ["cell", table, key, column]:
+            return Address(table=unquote(table), key=_values(key), column=unquote(column))
         case _:
             return None
-    values = tuple(map(unquote, key.split(",")))
-    return Address(table=unquote(table), key=values, column=unquote(column) or None)
+
+
+def _values(key: str) -> tuple[str, ...]:
+    return tuple(map(unquote, key.split(",")))
 
 
 def schema_uri(table: str) -> str:
@@ -52,20 +57,12 @@ def schema_uri(table: str) -> str:
     return f"{SCHEMA}/{quote(table, safe='')}"
 
 
-def schema_of_uri(uri: str) -> tuple[str | None] | None:
-    """Return the table whose schema *uri* names, or None for all; None alone for another address."""
-    if uri == SCHEMA:
-        return (None,)
-    table = uri.removeprefix(f"{SCHEMA}/")
-    return (unquote(table),) if table and table != uri and "/" not in table else None
-
-
 def row_uri(table: str, key: Sequence[object]) -> str | None:
     """Return the address of the row of *table* with this *key*, or None where it cannot be written."""
     texts = [key_text(value) for value in key]
-    if not texts or any(not text for text in texts):
+    if not texts or not all(texts):
         return None
-    uri = f"dbtools://row/{quote(table, safe='')}/{','.join(quote(str(text), safe='') for text in texts)}"
+    uri = f"{SCHEME}row/{quote(table, safe='')}/{','.join(quote(str(text), safe='') for text in texts)}"
     return uri if len(uri) <= MOST_CHARACTERS else None
 
 
@@ -82,8 +79,8 @@ def key_text(value: object) -> str | None:
             return "true" if value else "false"
         case bytes():
             return base64.b64encode(value).decode()
-        case None | int() | float() | str():
-            shown = plain(value)
-            return None if shown is None or UNSENDABLE.search(str(shown)) else str(shown)
+        case int() | float() | str():
+            shown = str(plain(value))
+            return None if UNSENDABLE.search(shown) else shown
         case _:
             return None

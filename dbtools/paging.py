@@ -1,35 +1,29 @@
-"""Where a list goes on: the total order of its rows, the page after a row, and the cursor that says so.
+"""Keyset pages: the total order of a list, the page after a row, and the cursor that holds the place.
 
 A cursor carries the order's values of the last row (or how many rows to skip, where they are no key), and a
-digest of table, conditions and order. It holds nothing that a caller could not say in `where`.
+digest of table, conditions and order. It holds nothing that a caller could not write in `where`.
 """
 
 import base64
 import binascii
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.statement import After, Direction, Order
+from dbtools.links import key_text
+from dbtools.statement import Direction, Order
 from dbtools.types import UNSENDABLE, ColumnType, Family
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
 MOST_SKIPPED = 1_000_000_000
-#: What the values of a cursor are; those of other families are texts.
-CLASSES: Mapping[Family, tuple[type, ...]] = {
-    Family.INTEGER: (int,),
-    Family.NUMBER: (int, float),
-    Family.BOOLEAN: (bool,),
-    Family.BYTES: (bytes,),
-}
 #: of which no value that was read can be compared with when it is written back
 UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
-FORGED = "cursor: this is not a cursor that this tool gave. Leave it out to start again."
+FORGED = "cursor: this is not a cursor of this tool. Leave it out to start again."
 FOREIGN = (
     "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
     "Leave it out to start again."
@@ -71,20 +65,14 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
 
 
 def _is_keyed(column: Column) -> bool:
-    """Return whether a page can begin after a value of *column*."""
     return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
 
 
-def after(order: tuple[Order, ...], position: Position) -> tuple[tuple[After, ...], dict[str, object]]:
-    """Return the shape and the values of "after *position* in *order*"."""
-    steps: list[After] = []
+def after(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]]:
+    """Return the parameters of "after *position*" in an order, None for null, and their values."""
+    named = [(None if value is None else f"k{at}", value) for at, value in enumerate(position.values or ())]
     values: dict[str, object] = {"skip": position.skip} if position.skip else {}
-    for index, (step, value) in enumerate(zip(order, position.values or (), strict=False)):
-        name = None if value is None else f"k{index}"
-        steps.append(After(order=step, parameter=name))
-        if name is not None:
-            values[name] = value
-    return tuple(steps), values
+    return tuple(name for name, _ in named), values | {name: value for name, value in named if name}
 
 
 def next_position(total: Total, position: Position, returned: int, last: Sequence[object]) -> Position:
@@ -125,9 +113,10 @@ def read_cursor(text: str, mark: str, total: Total) -> Position:
         raise errors.BadCursor(FOREIGN)
     if isinstance(skip, bool) or not isinstance(skip, int) or not 0 <= skip <= MOST_SKIPPED:
         raise errors.BadCursor(FORGED)
-    fits = total.keyset and values is not None and len(total.order) == len(values)
-    if values is not None and not (fits and all(map(_fits, total.order, values))):
-        raise errors.BadCursor(FORGED)
+    if values is not None:
+        if not total.keyset or len(total.order) != len(values):
+            raise errors.BadCursor(FORGED)
+        values = tuple(map(_value_at, total.order, values))
     return Position(values=values, skip=skip)
 
 
@@ -153,23 +142,16 @@ def _untagged(value: object) -> object:
             raise ValueError
 
 
-def _fits(step: Order, value: object) -> bool:
-    """Return whether *value* can be that of a row at *step* of an order."""
-    term = step.term
-    if value is None:
-        return term.nullable
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return False
-    if isinstance(value, str) and UNSENDABLE.search(value):
-        return False
-    if term.type.lenient:
-        return True
-    classes = CLASSES.get(term.type.family, (str,))
-    if not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes):
-        return False
-    if not isinstance(value, float | bool | bytes):
-        try:
-            term.type.decode(str(value))
-        except errors.BadValue:
-            return False
-    return True
+def _value_at(step: Order, value: object) -> object:
+    """Return *value* as that of a row at *step* of an order, or raise BadCursor."""
+    type, text = step.term.type, key_text(value)
+    too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
+    if (value is None and not step.term.nullable) or (value is not None and text is None) or too_large:
+        raise errors.BadCursor(FORGED)
+    # A float may be one that no caller can write, such as an infinite one.
+    if text is None or type.lenient or (type.family is Family.NUMBER and isinstance(value, float)):
+        return value
+    try:
+        return type.decode(text)
+    except errors.BadValue as exc:
+        raise errors.BadCursor(FORGED) from exc

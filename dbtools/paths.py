@@ -106,7 +106,6 @@ class Paths:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._relations: dict[Location, Mapping[str, Relation]] = {}
-        self._steps: dict[Location, Mapping[str, Relation]] = {}
         self._referrers: dict[Location, Mapping[str, Referrer]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
@@ -117,12 +116,9 @@ class Paths:
 
     def steps(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by what callers may write: their names, and their one column."""
-        if table.location not in self._steps:
-            relations = self.relations(table)
-            single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
-            by_column = {each.foreign_key.columns[0]: each for each in reversed(single)}
-            self._steps[table.location] = {**by_column, **relations}
-        return self._steps[table.location]
+        relations = self.relations(table)
+        single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
+        return {**{each.foreign_key.columns[0]: each for each in reversed(single)}, **relations}
 
     def referrers(self, table: Table) -> Mapping[str, Referrer]:
         """Return what refers to *table*, by the name of its table, and its columns if there are more keys."""
@@ -185,7 +181,7 @@ class Names:
     def listed(self) -> Mapping[str, Place]:
         """What a schema lists, by name: all columns, and paths of one step while there are few.
 
-        Of paths those that tell something: the target's keys and foreign keys are numbers of rows to most.
+        Of paths, those that are informative: keys and foreign keys of the target are left out.
         """
         places: dict[str, Place] = {spelled(column.name): column for column in self.table.columns}
         for relation in self.paths.relations(self.table).values():
@@ -231,7 +227,6 @@ class Names:
         return Distant(path=tuple(path), column=column) if path else column
 
     def _step(self, table: Table, part: str) -> Relation | None:
-        """Return the relation of *table* that *part* names, by its name or by its one column."""
         return folded(part, self.paths.steps(table))
 
     def _unknown_step(self, table: Table, text: str, part: str, argument: str) -> errors.UnknownColumn:
@@ -256,7 +251,7 @@ class Names:
         known = [spelled(name) for name in table.column_by_name]
         if ":" in text and text.partition(":")[0] in table.column_by_name:
             return errors.UnknownColumn(
-                f"{argument}: a part of a date such as {quoted(text)} stands in group_by only.",
+                f"{argument}: a date bucket such as {quoted(text)} is allowed in group_by only.",
                 hint="In where use between, or gte and lt.",
             )
         within = f" as in {quoted(text)}" if text != part else ""

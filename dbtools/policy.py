@@ -4,30 +4,25 @@ What a role may not see is absent from the catalog that `restrict` returns, so n
 Row filters and masks ride on the tables and columns that are left.
 """
 
+import hashlib
+import hmac
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Reads, RowFilter, Table
-from dbtools.cells import one_line
-from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family, Mask
+from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table
+from dbtools.cells import Cut, one_line, plain
+from dbtools.types import ColumnType, Family, Mask
 
-#: The names of columns that look like secrets, their words in lower case and joined by "_".
-SECRET = re.compile(
-    r"""
-    password|passwd|passphrase|passcode|secret(?!ar)|credential|api_?key          # anywhere
-    |(token|hash|psk)(s|es)?(_|$)                                                 # where a word ends
-    |(?:^|_)(pass|pwd|salt|pin|otp|totp|cvv|cvc|jwt|ssn|social_security_number)s?(?:_|$)
-    |(private|priv|access|encryption|signing|ssh)_?keys?(_|$)
-    """,
-    re.VERBOSE,
-)
-#: Those that are secrets as numbers as well.
-SECRET_NUMBER = re.compile(r"(?:^|_)(ssn|cvv|cvc|pin|social_security_number)(?:_|$)")
-PUBLIC = (*NUMERIC, *TEMPORAL, Family.BOOLEAN, Family.INTERVAL)  #: families of facts about a secret
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+REDACTED = "***"
+LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
+#: What is shown of it is a domain (RFC 1035, 2.3.1) or nothing.
+ADDRESS = re.compile(rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)')
+DIGITS = 16  #: hexadecimal, of a hashed cell
+#: Characters (or bytes, of bytes) that are read of a masked cell. No ADDRESS is longer than 320.
+READ_OF_MASKED: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +33,8 @@ class Limits:
     max_tokens: int = 20_000  #: bytes of the encoded result / 3
     max_cell: int = 2_000  #: characters of one cell in a list
     timeout: float = 10.0  #: seconds
-    calls_per_minute: int | None = None  #: of one caller; None: as many as they come
-    concurrent_calls: int | None = None  #: of one caller at the same time; None: as many as they come
+    calls_per_minute: int | None = None  #: of one caller; None: no limit
+    concurrent_calls: int | None = None  #: of one caller at the same time; None: no limit
 
     @property
     def max_bytes(self) -> int:
@@ -49,11 +44,11 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Somebody who makes calls: the role that decides what there is, and what is known of them."""
+    """The author of a call: a role, and claims about the caller."""
 
     role: str = "default"
     claims: Mapping[str, object] = field(default_factory=dict)  #: for row filters, by name
-    identity: str | None = None  #: None: whoever started the server
+    identity: str | None = None  #: None: the one who started the server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +143,7 @@ SET_ROLE = "role"  #: the setting that makes a statement run as another role of 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSetting:
-    """What the database is told before each statement of a role, for rules of its own."""
+    """A setting of the database for the statements of a role, for example for row-level security."""
 
     name: str
     value: str = ""
@@ -158,7 +153,7 @@ class SessionSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """Somebody on whose behalf calls are made."""
+    """What a group of callers may see and call."""
 
     name: str = "default"
     limits: Limits = field(default_factory=Limits)
@@ -260,13 +255,13 @@ def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> I
 
 
 def label_of(whole: Catalog, place: Location) -> str:
-    """Return how *whole* calls the table at *place*, which it may not have."""
+    """Return the label of the table at *place* in *whole*, or its qualified name if it has none."""
     table = whole.table(*place)
     return whole.label(table) if table is not None else ".".join(filter(None, place))
 
 
 def series(parts: Sequence[str]) -> str:
-    """Return *parts*, which have commas in them, one after the other."""
+    """Return *parts*, which contain commas, as one enumeration."""
     *first, last = parts
     return f"{'; '.join(first)}; and {last}" if first else last
 
@@ -274,7 +269,7 @@ def series(parts: Sequence[str]) -> str:
 def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
     """Return what *grant* leaves of *table* without *revealing* columns, its foreign keys as they are.
 
-    Of the columns that cannot be read only those are left of which the role has asked for no cell.
+    A column that the login cannot read is left only if its mask reads no cell.
     """
     columns = tuple(column for column in _shown(table, grant) if column.name not in revealing)
     plain = {column.name for column in columns if column.type.mask is None}
@@ -327,43 +322,51 @@ def _masked(column: Column, mask: Mask | None) -> Column:
 
 def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
     """Return *table* with the foreign keys that are seen; *table* itself, which roles share, if all are."""
-    followed = tuple(_followed(table, seen))
+    followed = tuple(
+        key
+        for key in table.foreign_keys
+        if _shows(table, key.columns)
+        and _shows(seen.get((key.target_schema, key.target)), key.target_columns)
+    )
     return table if followed == table.foreign_keys else replace(table, foreign_keys=followed)
 
 
-def _followed(table: Table, seen: Mapping[Location, Table]) -> Iterator[ForeignKey]:
-    """Yield the foreign keys of *table* whose columns, here and there, are seen as they are."""
-    for key in table.foreign_keys:
-        target = seen.get((key.target_schema, key.target))
-        if target is not None and _shows(table, key.columns) and _shows(target, key.target_columns):
-            yield key
-
-
-def _shows(table: Table, names: Sequence[str]) -> bool:
-    known = table.column_by_name
+def _shows(table: Table | None, names: Sequence[str]) -> bool:
+    known = table.column_by_name if table else {}
     return all(name in known and known[name].type.mask is None for name in names)
 
 
-def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
-    """Return the names of columns that look like secrets, by table: by their words, and by what they hold."""
-    found = {
-        table.location: [column.name for column in table.columns if _is_secret(column)]
-        for table in catalog.tables
-    }
-    return {location: names for location, names in found.items() if names}
+def masked_rows(
+    types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
+) -> tuple[tuple[object, ...], ...]:
+    """Return *rows*, whose cells have *types*, with each cell masked as its type says.
+
+    Masked cells pass here alone, so none is shown whatever a statement has read.
+    """
+    masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
+    shown = list(map(list, rows))
+    for cells in shown:
+        for at, mask in masks:
+            cells[at] = masked(cells[at], mask, key)
+    return tuple(map(tuple, shown))
 
 
-def secret_names(catalog: Catalog) -> list[str]:
-    """Return the names of these columns as people write them, table.column."""
-    found = secret_columns(catalog)
-    return [f"{table}.{name}" for (_, table), names in found.items() for name in names]
+def masked(cell: object, mask: Mask, key: bytes) -> str | None:
+    """Return what *mask* shows of *cell*, which may be a Cut; *key* is that of the hashes."""
+    if mask is Mask.REDACT:
+        return REDACTED
+    if mask is Mask.NULL or cell is None:
+        return None
+    if isinstance(cell, Cut):
+        # The hash of a beginning would equal that of another cell; a beginning is no address.
+        return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
+    text = _text(cell)
+    if mask is Mask.PARTIAL:
+        address = ADDRESS.fullmatch(text)
+        return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
+    # HMAC-SHA256 (RFC 2104) has a key, so that a digest cannot be found by trial.
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
 
 
-def _is_secret(column: Column) -> bool:
-    name = "_".join(words_of(column.name))
-    return bool(SECRET_NUMBER.search(name) if column.type.family in PUBLIC else SECRET.search(name))
-
-
-def words_of(name: str) -> tuple[str, ...]:
-    """Return the words of *name* in lower case: `passwordHash` has two, and so has `password_hash`."""
-    return tuple(word.lower() for word in WORD.findall(name))
+def _text(cell: object) -> str:
+    return cell if isinstance(cell, str) else str(plain(cell))

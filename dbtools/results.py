@@ -1,5 +1,6 @@
 """What the database answered, and how it is shown: ResultSet in, Answer out, equal in both channels."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
@@ -15,7 +16,6 @@ from dbtools.cells import (
     bytes_of,
     class_of,
     csv_line,
-    cut_to,
     encode_column,
     encoder,
     held,
@@ -29,10 +29,7 @@ from dbtools.policy import Limits
 from dbtools.statement import Output
 
 SHORTEST_CUT = 20  #: characters that a cell keeps even where a single row is too large
-SHORTEST_VALUE = 100  #: bytes that a cell of a single row keeps where it is cut by itself
-ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
 LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
-LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
 DEAREST = 6_000  #: bytes that a picture or a sound counts as at most: a model takes some 2,000 tokens for it
 
 
@@ -112,10 +109,7 @@ class ResultSet:
         if self.length is not None:
             return self.length > most
         columns = zip(self.columns, self.kinds, strict=True)
-        length = sum(held(column) for column, kinds in columns if kinds & SIZED)
-        if self.is_cut:
-            length += held(cell.start for row in self.rows for cell in row if isinstance(cell, Cut))
-        return length > most
+        return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,17 +275,24 @@ class Budget:
         """Return the first row of *found* alone, the cells under *names* cut until it fits."""
         encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
         row = found.rows[0]
-        longest = self.limits.max_bytes
-        while longest > SHORTEST_CUT:
-            longest //= 2
+
+        def cut(longest: int) -> Page:
             cells = [shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
-            smaller = replace(found, rows=((*cells, *row[len(names) :]),))
+            smaller = replace(found, rows=((*cells, *row[len(names) :]),), length=None)
             table = encode_rows(smaller, names, self.style)
-            if self.fitting_rows(table, after):
-                return Page(found=smaller, table=table, capped=len(found.rows) > 1)
-        raise errors.BadArgument(
-            "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
-        )
+            return Page(found=smaller, table=table, capped=len(found.rows) > 1)
+
+        return cut(self.longest(lambda longest: self.fitting_rows(cut(longest).table, after) == 1))
+
+    def longest(self, fits: Callable[[int], bool]) -> int:
+        """Return the length at which a row *fits* whose longer cells are cut, or raise BadArgument."""
+        lengths = range(SHORTEST_CUT, self.limits.max_bytes)
+        count = bisect_left(lengths, True, key=lambda length: not fits(length))
+        if count == 0:
+            raise errors.BadArgument(
+                "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
+            )
+        return lengths[count - 1]
 
     def entries(
         self,
@@ -307,23 +308,6 @@ class Budget:
                 return shown or [shorten(entry)]
             shown.append(entry)
         return shown
-
-    def cut_longest(
-        self, row: Mapping[str, object], cells: Mapping[str, object]
-    ) -> tuple[Mapping[str, object], list[str]]:
-        """Return *row*, read as *cells*, the longest values cut until it fits, and the names of those cut."""
-        cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
-        excess = size({"row": row}) - self.room
-        shown = dict(row)
-        sizes = {name: size(value) for name, value in row.items()} if excess > 0 else {}
-        for name in sorted(sizes, key=lambda name: -sizes[name]):
-            if excess <= 0:
-                break
-            kept = max(SHORTEST_VALUE, sizes[name] - excess - ROOM_FOR_LENGTH)
-            shown[name] = cut_to(cells[name], row[name], kept)
-            excess += size(shown[name]) - sizes[name]
-            cut += [] if name in cut else [name]
-        return shown, cut
 
     def attached(
         self, row: Mapping[str, object], cells: Mapping[str, object], links: Mapping[str, Link | None]
@@ -343,7 +327,7 @@ class Budget:
             media = Media(uri=link.uri, type=media_type(cell), content=cell)
             shown = is_media(media.type)
             cost = min(media.size, DEAREST) if shown else media.size
-            if len(cell) <= (free if shown else min(free, LARGEST_OTHER)) and cost <= room:
+            if len(cell) <= free and cost <= room:
                 attached.append(media)
                 free -= len(cell)
                 room -= cost
@@ -364,12 +348,12 @@ class Budget:
         count, columns, more = len(page.found.rows), page.table.columns, _more(next_cursor, note)
         more = more if group_count is None else {"group_count": group_count, **more}
         head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
-        told = json_of(more) if more else ""
-        json = f'{head[:-1]},"rows":{page.json}' + (f",{told[1:]}" if told else "}")
+        rest = json_of(more) if more else ""
+        json = f'{head[:-1]},"rows":{page.json}' + (f",{rest[1:]}" if rest else "}")
         csv = ""
         if page.table.style.text is Text.CSV:
             complete = "more rows exist" if page.truncated else "complete"
-            first = f"# {count} rows, {len(columns)} columns, {complete} {told}".rstrip()
+            first = f"# {count} rows, {len(columns)} columns, {complete} {rest}".rstrip()
             csv = "\n".join([first, csv_line(columns), *page.table.lines[:count]])
         return Answer(json=json, csv=csv, links=links, rows=count, truncated=page.truncated)
 
@@ -390,5 +374,4 @@ class Budget:
 
 
 def _more(next_cursor: str, note: str) -> Mapping[str, object]:
-    """Return what is told behind the content of an answer: of these what there is."""
     return ({"next_cursor": next_cursor} if next_cursor else {}) | ({"note": note} if note else {})

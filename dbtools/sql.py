@@ -25,7 +25,7 @@ CLOSINGS = {"(": ")", "[": "]"}
 
 
 class SqlError(ValueError):
-    """SQL that cannot be used, and where: whoever knows the file makes a ConfigurationError of it."""
+    """SQL that cannot be used, and where; callers that know the file raise a ConfigurationError."""
 
     def __init__(self, problem: str, *, sql: str, offset: int) -> None:
         self.problem = problem
@@ -126,7 +126,7 @@ PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: lo
 
 
 class Token(NamedTuple):
-    """The smallest part of SQL that can be told apart. Blanks are not tokens."""
+    """A word, a quote, a sign or a comment. Blanks are not tokens."""
 
     kind: Kind
     text: str
@@ -344,14 +344,12 @@ def _operator(lexis: Lexis) -> str:
 
 
 def _quote(mark: str) -> tuple[str, str]:
-    """Return the pattern of what opens a quote, and the pattern of all of it."""
     if mark == "[":
         return r"\[", r"\[[^\]]*+\]"
     return mark, f"{mark}(?:[^{mark}]++|{mark}{mark})*+{mark}"
 
 
 def _texts(lexis: Lexis) -> Iterator[tuple[str, str]]:
-    """Yield the patterns of each sort of quoted text, as those of a quote."""
     yield _quote("'")
     if lexis.dollar_quotes:
         delimiter = rf"\$(?:{LETTER}(?:(?!\$){CHARACTER})*+)?+\$"

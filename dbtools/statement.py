@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from dbtools.catalog import Table
-from dbtools.masks import LONGEST
 from dbtools.paths import Distant, Referrer
+from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
     RAISING,
@@ -53,7 +53,7 @@ class Output:
     def longest(self) -> int | None:
         """How much is read of a large cell: of a masked one, what its mask needs."""
         mask = self.term.type.mask
-        return self.cut if mask is None else LONGEST[mask]
+        return self.cut if mask is None else READ_OF_MASKED[mask]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +105,6 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class After:
-    """The end of the page before, as the place of the last value of one step of the order."""
-
-    order: Order
-    parameter: str | None  #: None where the last value was null
-
-
-@dataclass(frozen=True, kw_only=True)
 class Select:
     """The shape of a statement that reads one table, and what its paths join to it.
 
@@ -126,7 +118,8 @@ class Select:
     groups: tuple[Operand, ...] = ()
     having: tuple[Condition, ...] = ()
     order: tuple[Order, ...] = ()
-    after: tuple[After, ...] = ()
+    #: the parameters that hold the last row of the page before, one for each step of the order: None for null
+    after: tuple[str | None, ...] = ()
     skip: bool = False  #: whether the parameter `skip` leaves out the first rows
     counting: bool = False  #: whether the answer is the number of the groups
 
@@ -225,7 +218,7 @@ class QueryShape:
     pieces: tuple[str | Parameter, ...]
     outputs: tuple[Output, ...]
     types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
-    casts: Mapping[str, str]  #: their SQL names, where the database wants them
+    casts: Mapping[str, str]  #: their SQL names, where the database needs them
     versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, where known
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
@@ -250,13 +243,13 @@ Shape = Select | QueryShape
 
 
 def argument(name: str) -> str:
-    """Return by what name the value of a query's parameter *name* is bound: no name of ours is the same."""
+    """Return the name under which a query's parameter *name* is bound, unlike any name of dbtools."""
     return f"argument_{name}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Statement:
-    """A shape, the values of its parameters, and how many rows are wanted of it at the most."""
+    """A shape, the values of its parameters, and the most rows that it may return."""
 
     shape: Shape
     values: Mapping[str, object] = field(default_factory=dict)

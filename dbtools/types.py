@@ -53,7 +53,7 @@ TEXTUAL = (Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
 
 
 class Mask(StrEnum):
-    """How the cells of a column are shown to those who may not read them."""
+    """How the cells of a column are shown to a role that may not read them."""
 
     NULL = "null"  #: not at all
     REDACT = "redact"  #: as the same text each
@@ -62,7 +62,7 @@ class Mask(StrEnum):
 
 
 class Family(StrEnum):
-    """The kinds of value that callers tell apart."""
+    """The kinds of value that callers distinguish."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -101,7 +101,7 @@ class ColumnType:
 
     family: Family
     name: str  #: as people write it, for example "numeric(10,2)"
-    cast: str = ""  #: the quoted SQL name that a parameter is cast to, where the database wants one
+    cast: str = ""  #: the quoted SQL name that a parameter is cast to, where the database needs one
     minimum: int | None = None  #: of an integer
     maximum: int | None = None
     infinite: bool = False  #: whether NaN, infinity and dates before Christ are values of it
@@ -146,7 +146,7 @@ class ColumnType:
 
     @property
     def trims(self) -> bool:
-        """Whether blanks around a value are no part of it."""
+        """Whether blanks around a value are ignored."""
         return self.family not in (Family.TEXT, Family.ENUM, Family.OTHER, Family.JSON, Family.ANY)
 
     def schema(self) -> dict[str, object]:

@@ -1,18 +1,66 @@
-"""Check the rules of a role. A catalog and a role in; findings, and the role without what is wrong, out."""
+"""Check what an operator wrote: the rules of a role, row filters, and columns that look like secrets.
+
+A database evaluates a row filter and a caller's conditions in any order. If the filter can raise an error
+about a row, the error reveals whether the caller's conditions hold for it. A filter that is not known to be
+total is read behind an optimisation barrier, which costs the indexes of the caller's conditions.
+
+Where only values have types, a value of another type than the author meant equals nothing, and is less or
+greater than everything. So a claim needs a declared type, unless it ends a condition `… = :claims.tenant`
+that nothing around it negates: then another type finds fewer rows.
+"""
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import dropwhile
 
-from dbtools.catalog import Catalog, Table
+from dbtools.catalog import Catalog, Column, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import BLANK, Finding, Grant, Lens, Role, Rule, series
-from dbtools.types import quoted
+from dbtools.policy import BLANK, Finding, Lens, Role, Rule, series
+from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
+from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
 
 UNKNOWN_TABLE = "unknown_table"
+AMBIGUOUS = "ambiguous_table"
+Found = tuple[str, str]  #: the code of a finding, and its message
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  #: of TOML
+
+#: Words that raise nothing by themselves; those that may stand before a parenthesis are no functions.
+KEYWORDS = words(
+    "all and any as asc between by case current_date current_timestamp desc distinct else end except exists "
+    "false first from full group having ilike in inner intersect interval is isnull join last lateral left "
+    "like limit localtimestamp not notnull null nulls offset on or order outer right select some then true "
+    "union unknown using values when where with"
+)
+PATTERNED = words("like ilike glob")  #: a constant has to follow, in which nothing is escaped
+COUNTED = words("limit offset")  #: a number has to follow
+NOW = ("now ( )", "current_date", "current_timestamp", "localtimestamp")
+QUERIES = words("select values table with")  #: beginnings of subqueries
+SUBQUERIES = words("in exists any all some")  #: what may stand before any subquery
+RELATIONS = words("from join")  #: a table has to follow
+NAMES = (Kind.WORD, Kind.NAME)
+CONSTANTS = (Kind.TEXT, Kind.PARAMETER, Kind.NUMBER)
+NOTHING = Token(Kind.SEMICOLON, "", -1, -1)
+
+#: What may follow a condition that a claim ends.
+ENDS = words("and or from group having window order limit offset union intersect where join") | {""}
+TURNING = words("not except left right full outer between case")  #: what makes more rows of fewer
+
+#: The names of columns that look like secrets, their words in lower case and joined by "_".
+SECRET = re.compile(
+    r"""
+    password|passwd|passphrase|passcode|secret(?!ar)|credential|api_?key          # anywhere
+    |(token|hash|psk)(s|es)?(_|$)                                                 # where a word ends
+    |(?:^|_)(pass|pwd|salt|pin|otp|totp|cvv|cvc|jwt|ssn|social_security_number)s?(?:_|$)
+    |(private|priv|access|encryption|signing|ssh)_?keys?(_|$)
+    """,
+    re.VERBOSE,
+)
+#: Those that are secrets as numbers as well.
+SECRET_NUMBER = re.compile(r"(?:^|_)(ssn|cvv|cvc|pin|social_security_number)(?:_|$)")
+PUBLIC = (*NUMERIC, *TEMPORAL, Family.BOOLEAN, Family.INTERVAL)  #: families of facts about a secret
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Finding]:
@@ -50,107 +98,193 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     findings: list[Finding] = []
     rules: list[Rule] = []
     misses = False
-    rivals = _rivals(catalog, role)
     for rule in role.rules or ():
-        problems = [*_problems(catalog, role, rule), *rivals.get(rule.pattern, ())]
-        findings += problems or [*_unread(catalog, role, rule), *_overridden(catalog, role, rule)]
-        if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
+        tables = [table for table in catalog.whole.tables if rule.precision(catalog, table) is not None]
+        problems = dict.fromkeys(_problems(catalog, role, rule, tables))
+        findings += (_finding(code, role, rule, message) for code, message in problems)
+        doubts = () if problems else _doubts(catalog, role, rule, tables)
+        findings += (_finding(code, role, rule, message, level="warning") for code, message in doubts)
+        misses |= rule.narrows and any(code == UNKNOWN_TABLE for code, _ in problems)
+        if rule.grant is not None and rule.is_pattern:
             # Views that come later would be accepted unseen.
-            message = "accept_reads counts in the rule of one view only."
-            findings.append(_finding("idle_rule", role, rule, message, level="warning"))
             rule = replace(rule, grant=replace(rule.grant, accept_reads=False))
-        misses |= rule.narrows and any(each.code == UNKNOWN_TABLE for each in problems)
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
         rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
     return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
 
 
-def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
-    """Return the rules that name a table which another rule of *role* names differently, by pattern."""
+def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
+    """Yield what is wrong with *rule*, which refers to *tables*: unknown names, and ambiguous ones."""
     whole = catalog.whole
-    findings: defaultdict[str, list[Finding]] = defaultdict(list)
-    named = {rule.pattern: rule for rule in reversed(role.rules or ())}
-    for table in whole.tables:
-        rules = [named[name] for name in dict.fromkeys(whole.names_of(table)) if name in named]
-        for rule in rules if len(rules) > 1 else ():
-            others = listing(f"tables.{each.pattern}" for each in rules if each is not rule)
-            message = f"this names the same table as {others}. Keep one."
-            findings[rule.pattern].append(_finding("ambiguous_table", role, rule, message))
-    return findings
-
-
-def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield the tables that *rule*, a pattern, denies or narrows and that a longer pattern decides on."""
-    is_default = rule.pattern == "*" and rule.grant is None
-    if not rule.is_pattern or not rule.narrows or is_default:
-        return
-    for table in catalog.whole.tables:
-        if rule.precision(catalog, table) is None:
-            continue
-        decides = role.rule_of(catalog, table)
-        if decides is None or decides == rule or not decides.is_pattern:
-            continue
-        label = catalog.whole.label(table)
-        message = f"the pattern tables.{decides.pattern}, which goes first, decides on {label}."
-        yield _finding("overridden", role, rule, message, level="warning")
-
-
-def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
-    whole = catalog.whole
-    tables = [table for table in whole.tables if rule.precision(catalog, table) is not None]
     if not tables and rule.pattern != "*":
         meant = nearest(rule.pattern, map(whole.label, whole.tables))
-        yield _finding(UNKNOWN_TABLE, role, rule, f"there is no such table. {meant}".rstrip())
+        yield UNKNOWN_TABLE, f"unknown table. {meant}".rstrip()
     # A table may have the text of a pattern as its name.
     namesakes = [table for table in tables if rule.pattern in whole.names_of(table)]
     if len(namesakes) > 1:
         unique = listing(map(whole.unique_name, namesakes))
-        message = f"more than one table has this name. Write one of {unique}."
-        yield _finding("ambiguous_table", role, rule, message)
-    if rule.grant is None:
-        return
-    named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
-    for message in _twins(whole, tables, named):
-        yield _finding("unknown_column", role, rule, message)
-    for name in dict.fromkeys(named) if tables else ():
-        # Of a pattern's tables not every one need have it.
-        if not any(name in table.column_by_name for table in tables):
-            known = list(dict.fromkeys(each for table in tables for each in table.column_by_name))
-            one = len(tables) == 1
-            has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
-            message = f"{has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
-            yield _finding("unknown_column", role, rule, message)
+        yield AMBIGUOUS, f"more than one table has this name. Write one of {unique}."
+    names = {name for table in namesakes for name in whole.names_of(table)} - {rule.pattern}
+    rivals = dict.fromkeys(f"tables.{each.pattern}" for each in role.rules or () if each.pattern in names)
+    if rivals:
+        yield AMBIGUOUS, f"this names the same table as {listing(rivals)}. Keep one."
+    if rule.grant is not None and tables:
+        named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
+        yield from (("unknown_column", message) for message in _unknown_columns(whole, tables, named))
 
 
-def _twins(catalog: Catalog, tables: Sequence[Table], named: Sequence[str]) -> Iterator[str]:
-    """Yield that columns differ from a name only in the case of letters: they may well be meant."""
+def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[str]) -> Iterator[str]:
+    """Yield which of the columns *named* the *tables* do not have, or have in another case of letters."""
+    known = list(dict.fromkeys(name for table in tables for name in table.column_by_name))
     folded = {name.lower(): name for name in named}
-    for table in tables:
+    for table in tables if len(tables) > 1 else ():
         for column in table.column_by_name:
             name = folded.get(column.lower(), column)
-            if name != column and name not in table.column_by_name and len(tables) > 1:
-                yield f"{quoted(name)} is written {quoted(column)} in {catalog.label(table)}."
+            if name not in table.column_by_name:
+                yield f"{quoted(name)} is written {quoted(column)} in {whole.label(table)}."
+    for name in named:
+        # Of a pattern's tables not every one need have it.
+        if name not in known:
+            one = len(tables) == 1
+            has = f"{whole.label(tables[0])} has no column" if one else "none of its tables has a column"
+            yield f"{has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
 
 
-def _unread(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield what *rule* grants by name and the login may not select: a pattern grants what can be read."""
-    for table in catalog.whole.tables:
-        hidden = catalog.unreadable.get(table.location, ())
-        if not hidden or rule.grant is None or role.rule_of(catalog, table) != rule:
-            continue
-        if catalog.table(*table.location) is None:
-            what = "" if rule.is_pattern else "from"
-        else:
-            names = [name for name in hidden if _means_to_show(rule, rule.grant, name)]
-            what = f"{listing(names)} of" if names else ""
-        if what:
-            message = f"the login may not select {what} {catalog.whole.label(table)}."
-            yield _finding("unreadable", role, rule, message, level="warning")
+def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
+    """Yield what *rule*, which refers to *tables*, does not do though it is in order."""
+    if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
+        yield "idle_rule", "accept_reads counts in the rule of one view only."
+    denies = rule.is_pattern and rule.narrows and (rule.pattern, rule.grant) != ("*", None)
+    for table in tables:
+        label, decides = catalog.whole.label(table), role.rule_of(catalog, table)
+        if decides == rule and (unread := _unread(catalog, rule, table)):
+            yield "unreadable", f"the login may not select {unread} {label}."
+        elif decides not in (None, rule) and decides.is_pattern and denies:
+            first = f"the pattern tables.{decides.pattern}, which goes first,"
+            yield "overridden", f"{first} decides on {label}."
 
 
-def _means_to_show(rule: Rule, grant: Grant, column: str) -> bool:
-    """Return whether *rule*, with its *grant*, grants cells of *column* by its name or the table's alone."""
-    granted = not rule.is_pattern if grant.columns is None else column in grant.columns
-    return granted and column not in grant.exclude and grant.masks.get(column) not in BLANK
+def _unread(catalog: Catalog, rule: Rule, table: Table) -> str:
+    """Return what *rule* grants of *table* by name and the login may not select: patterns grant the rest."""
+    hidden, grant = catalog.unreadable.get(table.location, ()), rule.grant
+    if grant is None or (grant.columns is None and rule.is_pattern):
+        return ""
+    if catalog.table(*table.location) is None:
+        return "from" if hidden and not rule.is_pattern else ""
+    granted = set(hidden if grant.columns is None else grant.columns) - set(grant.exclude)
+    names = [name for name in hidden if name in granted and grant.masks.get(name) not in BLANK]
+    return f"{listing(names)} of" if names else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """What the names in a filter may mean, all in lower case."""
+
+    columns: frozenset[str] = frozenset()  #: of any table, whose values raise no error when they are compared
+    tables: frozenset[str] = frozenset()  #: of which reading a cell raises no error
+    raising: frozenset[str] = frozenset()  #: columns, relations, functions and operators that may raise one
+
+
+def is_total(condition: Fragment, lexis: Lexis, names: Names) -> bool:
+    """Return whether *condition*, whose *names* are known, raises no error, whatever a row holds."""
+    tokens = [*[NOTHING] * 3, *code_of(condition.text, lexis), *[NOTHING] * 2]
+    return not any(_raises(tokens[at - 3 : at + 3], lexis, names) for at in range(3, len(tokens) - 2))
+
+
+def _raises(around: list[Token], lexis: Lexis, names: Names) -> bool:
+    """Return whether the fourth of the tokens *around* it may raise an error; what is not known may."""
+    *_, before, token, after, behind = around
+    word = token.word
+    if (word or token.value.lower()) in names.raising and token.kind in (*NAMES, Kind.SIGN):
+        return True
+    match token.kind:
+        case Kind.WORD if word in PATTERNED:
+            return after.kind is not Kind.TEXT or behind.kind in QUOTED or "\\" in after.text
+        case Kind.WORD if word in COUNTED:
+            return after.kind is not Kind.NUMBER
+        case Kind.WORD if word in KEYWORDS or before.text == "::":
+            return False
+        case Kind.WORD | Kind.NAME if after.text == "(":
+            return word not in lexis.total_functions or before.text == "."
+        case Kind.WORD | Kind.NAME:
+            return after.text != "." and not _is_known(around, names)
+        case Kind.OPENING:
+            scalar = after.word in QUERIES and before.word not in SUBQUERIES
+            return word == "[" or (scalar and not lexis.lenient)
+        case Kind.SIGN:
+            return not _is_plain(around, lexis)
+        case _:
+            return False
+
+
+def _is_known(around: list[Token], names: Names) -> bool:
+    """Return whether the fourth of the tokens names a column or a table, or is an alias."""
+    first, _, before, token, *_ = around
+    name = token.value.lower()
+    if before.word in RELATIONS or (before.text == "." and first.word in RELATIONS):
+        return name in names.tables
+    is_alias = before.word == "as" or (before.kind in NAMES and before.value.lower() in names.tables)
+    return name in names.columns or is_alias
+
+
+def _is_plain(around: list[Token], lexis: Lexis) -> bool:
+    """Return whether the fourth of the tokens is a total operator, or is one as it stands here."""
+    *earlier, token, after, _ = around
+    before = earlier[-1].word
+    if token.text == "::":
+        return earlier[-1].kind in CONSTANTS
+    if token.text in lexis.total_operators or token.text in ",.":
+        return True
+    if token.text == "*":
+        return before in ("select", "(", ".")
+    if token.text not in ("+", "-"):
+        return False
+    counted = after.kind is Kind.NUMBER
+    is_beginning = before in lexis.total_operators or before in ("(", ",") or before in KEYWORDS
+    is_now = " ".join(each.word for each in earlier).endswith(NOW)
+    return (is_beginning and counted and not is_now) or (is_now and (counted or after.word == "interval"))
+
+
+def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
+    """Yield the claims of *fragment* of which a value of another type may let rows in, each once."""
+    tokens = code_of(fragment.text, lexis)
+    words = [token.word for token in tokens]
+    turned = not TURNING.isdisjoint(words) or any(map(_computes, tokens, tokens[1:]))
+    claims: dict[str, None] = {}
+    for at, token in enumerate(tokens):
+        claim = token.parameter.claim if token.kind is Kind.PARAMETER else None
+        after = next(dropwhile(")".__eq__, words[at + 1 :]), "")
+        if claim and (turned or words[at - 1 : at] not in (["="], ["=="]) or after not in ENDS):
+            claims[claim] = None
+    yield from claims
+
+
+def _computes(token: Token, after: Token) -> bool:
+    """Return whether something is computed of a condition in brackets, or of an EXISTS."""
+    return token.kind is Kind.SIGN and token.text not in ",." and after.word in ("(", "exists")
+
+
+def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
+    """Return the names of columns that look like secrets, by table: by their words, and by what they hold."""
+    found = {
+        table.location: [column.name for column in table.columns if _is_secret(column)]
+        for table in catalog.tables
+    }
+    return {location: names for location, names in found.items() if names}
+
+
+def secret_names(catalog: Catalog) -> list[str]:
+    """Return the names of these columns as people write them, table.column."""
+    found = secret_columns(catalog)
+    return [f"{table}.{name}" for (_, table), names in found.items() for name in names]
+
+
+def _is_secret(column: Column) -> bool:
+    name = "_".join(words_of(column.name))
+    return bool(SECRET_NUMBER.search(name) if column.type.family in PUBLIC else SECRET.search(name))
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the words of *name* in lower case: `passwordHash` has two, and so has `password_hash`."""
+    return tuple(word.lower() for word in WORD.findall(name))

@@ -251,7 +251,7 @@ def audit_table() -> str:
         role="",
         tool="",
         arguments={},
-        vocabulary=(),
+        vocabulary=tuple,
         rows=None,
         bytes=None,
         truncated=None,

@@ -25,7 +25,7 @@ import dbtools
 from tests.postgresql_server import free_port
 
 ROOT = Path(__file__).parents[1]
-SERVED = re.compile(r"served at (http://\S+)")
+SERVED = re.compile(r"Serving .* at (http://\S+)")
 SHOP = "create table goods (id integer primary key, name text); insert into goods values (1, 'tent');"
 TIME = 300  #: seconds: a fresh environment is filled from an index
 IN_ARCHIVE = {".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "PKG-INFO", "README.md"} | {

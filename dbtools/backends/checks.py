@@ -79,7 +79,7 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
 
 
 def _is_odd(tokens: Sequence[Token], expression: str) -> bool:
-    """Return whether *tokens* are nested too deeply, or contain an unusual number or name."""
+    """Return whether *tokens* are nested too deeply, or contain CASE or an unusual number or name."""
     depths = accumulate((each.kind is Kind.OPENING) - (each.kind is Kind.CLOSING) for each in tokens)
     numbers = (token.offset for token in tokens if token.kind is Kind.NUMBER)
     return (

@@ -19,7 +19,6 @@ from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Referrer, Relation
 from dbtools.sql import Lexis
 from dbtools.statement import (
-    After,
     AnyOf,
     Clause,
     Condition,
@@ -178,7 +177,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     if shape.conditions:
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
-        select = select.where(terms.asked([_after(shape.after, terms, grammar)], Match.ALL))
+        select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
     select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
@@ -194,7 +193,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
     types = dict(shape.literals)
     types |= {name: each.term.type for each in shape.comparisons for name in each.parameters}
-    types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
+    types |= {name: step.term.type for step, name in zip(shape.order, shape.after, strict=False) if name}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
     return _plan(
@@ -280,35 +279,35 @@ def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, s
     return grammar.nulls_last(ordered) if term.nullable else ordered
 
 
-def _after(steps: tuple[After, ...], terms: Terms, grammar: Grammar) -> Truth:
-    """Return the condition that a row comes after the one with the values of *steps*.
+def _after(shape: Select, terms: Terms, grammar: Grammar) -> Truth:
+    """Return the condition that a row comes after the last one of the page before.
 
     Use a row comparison if possible, because an index can serve it whole. Otherwise use one alternative for
     each step, and bound the first column so that an index can be used.
     """
-    columns = [terms[step.order.term] for step in steps]
-    values = [grammar.value(str(step.parameter), step.order.term.type) for step in steps]
-    plain = all(step.parameter and not step.order.term.nullable for step in steps)
-    first = steps[0].order.direction is Direction.ASC
-    if plain and len(steps) > 1 and len({step.order.direction for step in steps}) == 1:
+    steps, names = shape.order, shape.after
+    columns = [terms[step.term] for step in steps]
+    values = [grammar.value(str(name), step.term.type) for step, name in zip(steps, names, strict=True)]
+    plain = all(name and not step.term.nullable for step, name in zip(steps, names, strict=True))
+    first = steps[0].direction is Direction.ASC
+    if plain and len(steps) > 1 and len({step.direction for step in steps}) == 1:
         row, last = sa.tuple_(*columns), sa.tuple_(*values)
         return row > last if first else row < last
     alternatives: list[Truth] = []
     same: list[Truth] = []
-    for step, column, value in zip(steps, columns, values, strict=True):
-        alternatives.append(sa.and_(*same, _beyond(step, column, value)))
-        same.append(column.is_(sa.null()) if step.parameter is None else column == value)
+    for step, name, column, value in zip(steps, names, columns, values, strict=True):
+        beyond = sa.false() if name is None else _beyond(step, column, value)
+        alternatives.append(sa.and_(*same, beyond))
+        same.append(column.is_(sa.null()) if name is None else column == value)
     if plain and len(steps) > 1:
         bound = columns[0] >= values[0] if first else columns[0] <= values[0]
         return sa.and_(bound, sa.or_(*alternatives))
     return sa.or_(*alternatives)
 
 
-def _beyond(step: After, column: Element, value: Element) -> Truth:
-    if step.parameter is None:
-        return sa.false()
-    further: Truth = column > value if step.order.direction is Direction.ASC else column < value
-    return sa.or_(further, column.is_(sa.null())) if step.order.term.nullable else further
+def _beyond(step: Order, column: Element, value: Element) -> Truth:
+    further: Truth = column > value if step.direction is Direction.ASC else column < value
+    return sa.or_(further, column.is_(sa.null())) if step.term.nullable else further
 
 
 class Rows(FunctionElement[Any]):

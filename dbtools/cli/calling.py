@@ -1,21 +1,21 @@
-"""`dbtools tools`, `call` and `explain`: what a role has, what a call answers, and why."""
+"""`dbtools tools`, `call` and `explain`, which show what a role may do, and `dbtools completion`."""
 
-import shlex
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import get_completion_class
 
-from dbtools.cli.completion import call_words
 from dbtools.cli.options import (
-    ExampleCommand,
-    arguments_of,
+    FILES,
     caller_of,
     claim_option,
-    complaints,
+    echo,
+    example,
     is_target,
     json_option,
+    pairs_of,
     role_option,
     settings_for,
     target_argument,
@@ -28,100 +28,139 @@ if TYPE_CHECKING:
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
 
-CALL = "[TARGET] TOOL [key=value… | '{json}']"
+PROGRAMS = ("dbtools", "dbtools-mcp")
+SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(cls=ExampleCommand, example="dbtools tools sample.db --tokens")
+@click.command(epilog=example("dbtools tools sample.db --tokens"))
 @target_argument
 @role_option
 @claim_option
-@click.option("--tokens", is_flag=True, help="Split the tokens into description, input and output schema.")
+@click.option("--tokens", is_flag=True, help="Count description, input schema and output schema separately.")
 @json_option
-def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, as_json: bool) -> None:
-    """Show the tools that a role sees, and what they cost in tokens.
+def tools(target: str | None, role: str, claims: Sequence[str], tokens: bool, as_json: bool) -> None:
+    """List the tools of a role, and what they cost in tokens.
 
-    Tokens are counted as bytes / 4. Claims change which rows are seen, never which tools.
+    Four bytes count as one token. Claims change which rows a role sees, never which tools.
     """
-    with complaints():
-        settings = settings_for(target, role)
-        caller_of(settings, role, claim)
-        view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
-        for each in view.problems:
-            if not isinstance(each, str) and each.level == "error" and each.role == role:
-                click.echo(f"dbtools: {each}", err=True)
-        if as_json:
-            from dbtools.cli.presentation import tools_json
+    from dbtools.tools.definition import tokens_of, tool_content
 
-            click.echo(tools_json(view.definitions))
-        else:
-            from dbtools.cli.presentation import print_tools
+    settings = settings_for(target, role)
+    caller_of(settings, role, claims)
+    view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
+    for each in view.problems:
+        if not isinstance(each, str) and each.level == "error" and each.role == role:
+            click.echo(f"dbtools: {each}", err=True)
+    if as_json:
+        contents = [tool_content(definition) for definition in view.definitions]
+        echo(as_json, [{**each, "tokens": tokens_of(each)} for each in contents])
+        return
+    from dbtools.cli.presentation import print_tools
 
-            print_tools(view, split=tokens, budget=settings.tools.budget)
+    print_tools(view, split=tokens, budget=settings.tools.budget)
 
 
-@click.command(
-    cls=ExampleCommand, example="dbtools call sample.db list_customers limit=3 'order_by=name desc'"
+words_argument = click.argument(
+    "words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']", type=FILES
 )
-@click.argument("words", nargs=-1, metavar=CALL, shell_complete=call_words)
+
+
+@click.command(epilog=example("dbtools call sample.db list_customers limit=3 'order_by=name desc'"))
+@words_argument
 @role_option
 @claim_option
 @json_option
-def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
-    """Call TOOL once and print its answer.
+def call(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
+    """Call a tool and print its answer.
 
-    A value that parses as JSON is JSON, otherwise a string.
+    A value that parses as JSON is passed as JSON, any other value as a string.
     """
-    with complaints():
-        target, tool, arguments = _call_of(words)
-        settings = settings_for(target, role)
-        caller = caller_of(settings, role, claim)
-        answer = with_toolbox(
-            settings,
-            lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments),
-            role,
-            title=f"Calling {tool}",
-        )
-        if as_json:
-            click.echo(answer.json)
-            return
-        from dbtools.cli.presentation import print_answer
+    settings, tool, arguments = _call_of(words, role)
+    caller = caller_of(settings, role, claims)
+    answer = with_toolbox(
+        settings,
+        lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments),
+        role,
+        title=f"Calling {tool}",
+    )
+    if as_json:
+        click.echo(answer.json)
+        return
+    from dbtools.cli.presentation import print_answer
 
-        print_answer(answer)
+    print_answer(answer)
 
 
-def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]]:
+@click.command(
+    epilog=example("dbtools explain dbtools.toml --role support --claim region=north list_customers limit=3")
+)
+@words_argument
+@role_option
+@claim_option
+@json_option
+def explain(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
+    """Explain why a call is allowed or denied, without running it.
+
+    The output names the rule that decides, and shows the SQL and its parameters.
+    """
+    from dbtools.cli.presentation import print_explanation
+    from dbtools.service.explanation import explain as explained
+
+    settings, tool, arguments = _call_of(words, role)
+    caller = caller_of(settings, role, claims)
+    found = with_toolbox(
+        settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role
+    )
+    if as_json:
+        echo(as_json, found.content())
+    else:
+        print_explanation(found)
+
+
+def _call_of(words: Sequence[str], role: str) -> "tuple[Settings, str, dict[str, object]]":
     """Read [TARGET] TOOL [arguments]."""
     target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
     if not words:
-        named = [target] if target and "://" not in target else []
-        shown = shlex.join(["dbtools", "tools", *named])
-        raise click.UsageError(f"TOOL is missing: `{shown}` lists them.")
+        raise click.UsageError("TOOL is missing. `dbtools tools` lists the tools.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
-        from dbtools.errors import nearest
+        raise click.UsageError(f"{words[1]!r} is not key=value, and {words[0]!r} is not a file.")
+    arguments = _arguments_of(words[1:])
+    return settings_for(target, role), words[0], arguments
 
-        problem = f"There is no file {words[0]!r}, and {words[1]!r} is not key=value."
-        here = nearest(words[0], [path.name for path in Path().iterdir()])
-        raise click.UsageError(f"{problem} {here}".rstrip())
-    return target, words[0], arguments_of(words[1:])
+
+def _arguments_of(words: Sequence[str]) -> dict[str, object]:
+    """Read `key=value` words, or one JSON object."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        value = _value_of(words[0])
+        if not isinstance(value, dict):
+            raise click.UsageError("The arguments are not a JSON object.")
+        return value
+    pairs = pairs_of(words, "{!r} is not key=value. You can also pass all arguments as one JSON object.")
+    return {key: _value_of(text) for key, text in pairs.items()}
+
+
+def _value_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 async def _called(
     settings: "Settings", toolbox: "Toolbox", caller: "Caller", tool: str, arguments: Mapping[str, object]
 ) -> "Answer":
-    """Call *tool* as the server would, and write it down where calls are kept."""
+    """Call *tool* as the server would, and log the call."""
     from dbtools.errors import UnknownTool
     from dbtools.records import open_stored_log
-    from dbtools.server.calls import Calls, IncomingCall
-    from dbtools.server.limiter import Limiter
+    from dbtools.server.calls import Calls, Limiter
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
     log = open_stored_log(settings)
     try:
-        request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
-        return await Calls(toolbox, limiter, log).call(request)
+        return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:
-        # Whoever types this command may know what clients may not.
+        # The operator, who types this command, may see what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
             click.echo(f"dbtools: {problem}", err=True)
         raise
@@ -130,30 +169,20 @@ async def _called(
         log.close()
 
 
-@click.command(
-    cls=ExampleCommand,
-    example="dbtools explain dbtools.toml --role support --claim region=north list_customers limit=3",
-)
-@click.argument("words", nargs=-1, metavar=CALL, shell_complete=call_words)
-@role_option
-@claim_option
-@json_option
-def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
-    """Explain why a call is allowed or denied, without running it.
+@click.command(epilog=example("dbtools completion bash"))
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell.
 
-    The answer names the rule that decides, the SQL and its parameters.
+    \b
+    Set it up once, then open a new shell:
+      bash  echo 'eval "$(dbtools completion bash)"' >> ~/.bashrc
+      zsh   echo 'eval "$(dbtools completion zsh)"' >> ~/.zshrc
+      fish  dbtools completion fish > ~/.config/fish/completions/dbtools.fish
     """
-    with complaints():
-        target, tool, arguments = _call_of(words)
-        settings = settings_for(target, role)
-        caller = caller_of(settings, role, claim)
-        from dbtools.cli.presentation import content_json, print_explanation
-        from dbtools.service.explanation import explain as explained
-
-        found = with_toolbox(
-            settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role
-        )
-        if as_json:
-            click.echo(content_json(found.content()))
-        else:
-            print_explanation(found)
+    kind = get_completion_class(shell)
+    assert kind is not None
+    main = click.get_current_context().find_root().command
+    for program in PROGRAMS:
+        variable = f"_{program.replace('-', '_')}_COMPLETE".upper()
+        click.echo(kind(main, {}, program, variable).source())

@@ -1,128 +1,57 @@
 """The clients that dbtools can be added to: where each keeps its servers, and in which form."""
 
-import json
 import os
-import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 
-from dbtools.cli.documents import Json, Toml
+from dbtools.cli.documents import Entry
 
 HEADER, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
-Entry = Mapping[str, object]  #: of a client's file, for one server
-Http = Callable[[str, str | None], Entry]  #: of a URL, and of the variable that holds the token
-
-
-class Form(StrEnum):
-    """How a client's file is written."""
-
-    JSON = "json"
-    TOML = "toml"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """How a client starts dbtools."""
-
-    command: str
-    args: tuple[str, ...]
-    env: Mapping[str, str]
-
-    def entry(self) -> dict[str, object]:
-        """Return the keys that all clients share."""
-        entry: dict[str, object] = {"command": self.command, "args": list(self.args)}
-        return entry | ({"env": dict(self.env)} if self.env else {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
     """A client, by its file."""
 
-    file: Callable[[], Path]
-    section: str  #: the key of the file that holds the servers
-    http: Http
-    form: Form = Form.JSON
-    stdio: Entry = field(default_factory=dict)  #: what stands in an entry beside the command
+    file: str  #: its path; `_folders` has the words in braces
+    section: str = "mcpServers"  #: the key of the file that holds the servers
+    has_type: bool = False  #: whether an entry names its transport
+    url: str | None = "url"  #: the key of a server's URL, unless the client starts commands only
+    #: The keys that send the token in a variable, if the client reads variables.
+    token: Callable[[str], Entry] | None = None
     then: str  #: what makes the client read the file
 
-    def launched(self, launch: Launch) -> Entry:
-        """Return the entry of a server that the client starts."""
-        return {**self.stdio, **launch.entry()}
+    def path(self) -> Path:
+        """Return the path of the file on this machine."""
+        return Path(self.file.format(**_folders())).absolute()
 
-    def changed(self, text: str, name: str, entry: Entry | None) -> str:
-        """Return the client's file *text* with *entry* as the server *name*, and all else as it was.
-
-        Without an entry the server, which is there, is removed. ValueError says why that cannot be.
-        """
-        document = self._document(text)
-        servers = {**self.servers(text), name: entry}
-        if entry is None:
-            changed = document.without(self.section, name)
-            del servers[name]
-        else:
-            changed = document.having(self.section, name, entry)
-        # What edits TOML may take keys that follow for keys of the new table.
-        if (self.servers(changed), self._others(changed)) != (servers, self._others(text)):
-            raise ValueError("it cannot be edited without changing more than the entry")
-        return changed
-
-    def _others(self, text: str) -> Mapping[str, object]:
-        return {key: value for key, value in self._document(text).content.items() if key != self.section}
-
-    def servers(self, text: str) -> Mapping[str, object]:
-        """Return the servers in the client's file *text*, or raise ValueError."""
-        servers = self._document(text).content.get(self.section, {})
-        if not isinstance(servers, dict):
-            raise ValueError(f"{self.section} is not an object")
-        return servers
-
-    def _document(self, text: str) -> Json | Toml:
-        return Toml(text) if self.form is Form.TOML else Json(text)
+    def entry(self, url: str, token: str | None) -> Entry:
+        """Return the entry of the server at *url*; *token* is the variable that holds the token."""
+        if self.url is None or (token and self.token is None):
+            return _bridged(url, token)
+        kind = {"type": "http"} if self.has_type else {}
+        return {**kind, self.url: url, **(self.token(token) if token and self.token else {})}
 
 
-def _config(*parts: str) -> Path:
-    """Return a path below the folder where this system's programs keep their settings."""
+def _folders() -> Mapping[str, Path]:
+    """Return the folders in which clients keep their settings on this system."""
+    home, get = Path.home(), os.environ.get
+    dot_config = Path(get("XDG_CONFIG_HOME") or home / ".config")
+    config = dot_config
     if sys.platform == "win32":
-        folder = Path(os.environ.get("APPDATA", Path.home() / "AppData" / "Roaming"))
+        config = dot_config = Path(get("APPDATA") or home / "AppData" / "Roaming")
     elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Application Support"
-    else:
-        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return folder.joinpath(*parts)
-
-
-def _zed() -> Path:
-    # On macOS Zed keeps to ~/.config as well.
-    is_mac = sys.platform == "darwin"
-    return Path.home() / ".config/zed/settings.json" if is_mac else _config("zed", "settings.json")
-
-
-def _home(variable: str, *default: str) -> Path:
-    """Return the folder that *variable* names, or else the *default* below the home folder."""
-    return Path(os.environ[variable]) if os.environ.get(variable) else Path.home().joinpath(*default)
-
-
-def _remote(key: str, reference: str, **fixed: str) -> Http:
-    """Return what makes the entry of a server over HTTP, with its URL as *key*.
-
-    *reference* is how the client's file refers to the variable NAME.
-    """
-
-    def entry(url: str, token: str | None) -> Entry:
-        value = f"Bearer {reference.replace('NAME', token or '')}"
-        return {**fixed, key: url} | ({"headers": {"Authorization": value}} if token else {})
-
-    return entry
+        config, dot_config = home / "Library" / "Application Support", home / ".config"
+    claude, codex = Path(get("CLAUDE_CONFIG_DIR") or home), Path(get("CODEX_HOME") or home / ".codex")
+    return {"home": home, "config": config, "dot_config": dot_config, "claude": claude, "codex": codex}
 
 
 def _bridged(url: str, token: str | None) -> Entry:
-    """Return an entry for a client that starts commands only, or that reads no variables in headers.
+    """Return an entry that starts mcp-remote, for a client without HTTP or without variables in headers.
 
-    Such a client does not pass on its environment: the token itself is in the entry, as mcp-remote wants it.
+    Such a client does not pass on its environment, so the entry holds the token itself.
     """
     insecure = ["--allow-http"] if url.startswith("http://") else []
     entry = {"command": "npx", "args": ["-y", "mcp-remote", url, *insecure]}
@@ -133,12 +62,9 @@ def _bridged(url: str, token: str | None) -> Entry:
     return {**entry, "args": args, "env": {HEADER: value}}
 
 
-def _zed_http(url: str, token: str | None) -> Entry:
-    return _bridged(url, token) if token else {"url": url}
-
-
-def _codex_http(url: str, token: str | None) -> Entry:
-    return {"url": url} | ({"bearer_token_env_var": token} if token else {})
+def _header(reference: str) -> Callable[[str], Entry]:
+    """Return a function that makes the headers of an entry; *reference* is how the client writes NAME."""
+    return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('NAME', name)}"}}
 
 
 #: The formats are those of the clients' documentation: code.claude.com/docs/en/mcp, cursor.com/docs/mcp,
@@ -147,72 +73,55 @@ def _codex_http(url: str, token: str | None) -> Entry:
 #: geminicli.com/docs/tools/mcp-server, developers.openai.com/codex/mcp.
 CLIENTS: Mapping[str, Client] = {
     "claude-code": Client(
-        file=lambda: _home("CLAUDE_CONFIG_DIR") / ".claude.json",
-        section="mcpServers",
-        stdio={"type": "stdio"},
-        http=_remote("url", "${NAME}", type="http"),
+        file="{claude}/.claude.json",
+        has_type=True,
+        token=_header("${NAME}"),
         then="Start a new session of Claude Code.",
     ),
     "claude-desktop": Client(
-        file=lambda: _config("Claude", "claude_desktop_config.json"),
-        section="mcpServers",
-        http=_bridged,
-        then="Quit Claude Desktop and start it again.",
+        file="{config}/Claude/claude_desktop_config.json",
+        url=None,
+        then="Restart Claude Desktop.",
     ),
     "cursor": Client(
-        file=lambda: Path.home() / ".cursor" / "mcp.json",
-        section="mcpServers",
-        http=_remote("url", "${env:NAME}"),
-        then="Cursor reads the file at once; switch the server on in its settings if it is off.",
+        file="{home}/.cursor/mcp.json",
+        token=_header("${env:NAME}"),
+        then="Cursor reloads the file. If the server is off, turn it on in the settings.",
     ),
     "vscode": Client(
-        file=lambda: _config("Code", "User", "mcp.json"),
+        file="{config}/Code/User/mcp.json",
         section="servers",
-        stdio={"type": "stdio"},
-        http=_remote("url", "${env:NAME}", type="http"),
+        has_type=True,
+        token=_header("${env:NAME}"),
         then="Start the server with “MCP: List Servers” in VS Code.",
     ),
     "windsurf": Client(
-        file=lambda: Path.home() / ".codeium" / "windsurf" / "mcp_config.json",
-        section="mcpServers",
-        http=_remote("serverUrl", "${env:NAME}"),
+        file="{home}/.codeium/windsurf/mcp_config.json",
+        url="serverUrl",
+        token=_header("${env:NAME}"),
         then="Refresh the MCP servers in Cascade.",
     ),
     "zed": Client(
-        file=_zed,
+        file="{dot_config}/zed/settings.json",
         section="context_servers",
-        http=_zed_http,
-        then="Zed reads the file at once.",
+        then="Zed reloads the file.",
     ),
     "gemini": Client(
-        file=lambda: Path.home() / ".gemini" / "settings.json",
-        section="mcpServers",
-        http=_remote("httpUrl", "$NAME"),
-        then="Start Gemini CLI again.",
+        file="{home}/.gemini/settings.json",
+        url="httpUrl",
+        token=_header("$NAME"),
+        then="Restart Gemini CLI.",
     ),
     "codex": Client(
-        file=lambda: _home("CODEX_HOME", ".codex") / "config.toml",
+        file="{codex}/config.toml",
         section="mcp_servers",
-        form=Form.TOML,
-        http=_codex_http,
-        then="Start Codex again.",
+        token=lambda name: {"bearer_token_env_var": name},
+        then="Restart Codex.",
     ),
     "mcp.json": Client(
-        file=lambda: Path.cwd() / ".mcp.json",
-        section="mcpServers",
-        stdio={"type": "stdio"},
-        http=_remote("url", "${NAME}", type="http"),
-        then="Clients that are started in this folder ask whether they may use the server.",
+        file=".mcp.json",
+        has_type=True,
+        token=_header("${NAME}"),
+        then="A client that you start in this folder asks you to approve the server.",
     ),
 }
-
-
-def name_for(text: str) -> str:
-    """Return *text* as the name of a server, which every client takes."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:40] or "database"
-
-
-def claude_command(name: str, entry: Entry) -> str:
-    """Return the command of Claude Code that adds *entry* as the server *name*."""
-    words = ["claude", "mcp", "add-json", "--scope", "user", name, json.dumps(entry, ensure_ascii=False)]
-    return shlex.join(words)

@@ -1,204 +1,189 @@
-"""Clients' files: one entry is set or removed, and all the rest stays as it is. Text in, text out."""
+"""Edit the JSON and TOML files of clients: one entry changes, and the rest stays."""
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
-#: Strings, comments, punctuation, and whatever else stands between blanks.
+from dbtools.errors import ConfigurationError
+
+Entry = Mapping[str, object]  #: of one server
+#: Strings, comments, punctuation, and anything else between blanks.
 TOKEN = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]+|\S',
     re.DOTALL,
 )
+COMMENTS = ("//", "/*")
+BLANKS = " \t"
 INDENT = "  "
+OWNER = 0o700  #: the permissions of a file whose entry holds a secret
 
 
-class Toml:
-    """A TOML file, whose comments are kept."""
+class ClientFile:
+    """A client's file, whose *section* holds the servers by name."""
 
-    def __init__(self, text: str) -> None:
-        """Raise ValueError where *text* is no TOML."""
+    def __init__(self, path: Path, section: str) -> None:
+        """Read the file, or raise ConfigurationError."""
+        # The file may be a link to one elsewhere.
+        self.path = path.resolve()
+        self._suffix = path.suffix
+        self._section = section
+        try:
+            text = self.path.read_bytes().decode("utf-8") if self.path.exists() else ""
+            # Line endings and a byte order mark are put back when the file is written.
+            self._mark = "\ufeff" if text.startswith("\ufeff") else ""
+            self._ending = "\r\n" if "\r\n" in text else "\n"
+            self._text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+            self._content = read(self._text, self._suffix)
+        except ValueError as exc:
+            raise self._fault(str(exc)) from exc
+        if not isinstance(self._content.get(section, {}), dict):
+            raise self._fault(f"{section} is not an object")
+
+    @property
+    def servers(self) -> Mapping[str, object]:
+        """The entries by name."""
+        servers: Mapping[str, object] = self._content.get(self._section, {})
+        return servers
+
+    def write(self, name: str, entry: Entry | None) -> str:
+        """Set the server *name* to *entry*, or remove it, and return a note about the backup."""
+        try:
+            text = edit(self._text, self._suffix, self._section, name, entry)
+        except ValueError as exc:
+            raise self._fault(str(exc)) from exc
+        copy = self._replace(text, is_secret=bool(entry and entry.get("env")))
+        return f" (backup: {copy.name})" if copy else ""
+
+    def _replace(self, text: str, *, is_secret: bool) -> Path | None:
+        """Replace the file atomically, and return its backup."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        copy, mode = None, 0o600  # a new file is for its owner alone: it may hold a password
+        if self.path.exists():
+            copies = (self.path.with_name(f"{self.path.name}.bak{number or ''}") for number in count())
+            copy = Path(shutil.copy2(self.path, next(each for each in copies if not each.exists())))
+            mode = self.path.stat().st_mode & (OWNER if is_secret else 0o7777)
+        descriptor, written = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(self._mark + text.replace("\n", self._ending))
+        os.chmod(written, mode)
+        os.replace(written, self.path)
+        return copy
+
+    def _fault(self, problem: str) -> ConfigurationError:
+        hint = "Fix the file, or add the entry yourself: `dbtools connect` prints it without --write."
+        return ConfigurationError(f"{self.path}: {problem}.", hint=hint)
+
+
+def read(text: str, suffix: str) -> Mapping[str, Any]:
+    """Return the content of *text*, TOML or JSON with comments by *suffix*, or raise ValueError."""
+    if suffix == ".toml":
         import tomlkit
         from tomlkit.exceptions import TOMLKitError
 
         try:
-            self._document = tomlkit.parse(text)
+            return tomlkit.parse(text).unwrap()
         except TOMLKitError as exc:
             raise ValueError(f"not TOML: {exc}") from exc
-        self._section = tomlkit.table(is_super_table=True)
-        self.content: Mapping[str, Any] = self._document.unwrap()
-
-    def having(self, section: str, name: str, value: Mapping[str, object]) -> str:
-        """Return the text with *value* as [section.name]."""
-        self._document.setdefault(section, self._section)[name] = dict(value)
-        return self._document.as_string()
-
-    def without(self, section: str, name: str) -> str:
-        """Return the text without [section.name], which it has."""
-        del self._document[section][name]
-        return self._document.as_string()
+    try:
+        content = json.loads(_strict(text) if text.strip() else "{}")
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"line {exc.lineno}: not JSON: {exc.msg}") from exc
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    return content
 
 
-class Json:
-    """A JSON file that may have comments, and commas behind last members, which are kept."""
+def edit(text: str, suffix: str, section: str, name: str, entry: Entry | None) -> str:
+    """Return *text* with *entry* as the member *name* of *section*, or without this member.
 
-    def __init__(self, text: str) -> None:
-        """Raise ValueError where *text* is no JSON, or no object; no text stands for an empty object."""
-        self._text = text if text.strip() else "{}\n"
+    Each way to edit it is tried until one changes nothing else; ValueError is raised if none does.
+    """
+    content = read(text, suffix)
+    servers = {each: value for each, value in content.get(section, {}).items() if each != name}
+    if entry is not None and suffix != ".toml" and name in content.get(section, {}):
+        text = edit(text, suffix, section, name, None)
+    expected = {**content, section: servers | ({} if entry is None else {name: entry})}
+    edits = _edits_of_toml if suffix == ".toml" else _removals if entry is None else _additions
+    for edited in edits(text, section, name, entry):
         try:
-            content = json.loads(_strict(self._text))
-        except json.JSONDecodeError as exc:
-            raise ValueError(f"line {exc.lineno}: not JSON: {exc.msg}") from exc
-        if not isinstance(content, dict):
-            raise ValueError("not a JSON object")
-        self.content: Mapping[str, Any] = content
-
-    def having(self, section: str, name: str, value: Mapping[str, object]) -> str:
-        """Return the text with *value* as the member *name* of the object *section*."""
-        text = self._text
-        found = _object(text, 0)
-        above = found.member(section)
-        if above is None:
-            return _added(text, found, section, {name: value})
-        servers = _object(text, above.value)
-        old = servers.member(name)
-        if old is None:
-            return _added(text, servers, name, value)
-        written = _written(value, _line_indent(text, old.start), _unit(text))
-        return text[: old.value] + written + text[old.end :]
-
-    def without(self, section: str, name: str) -> str:
-        """Return the text without the member *name* of the object *section*, which it has."""
-        above = _object(self._text, 0).member(section)
-        assert above is not None
-        servers = _object(self._text, above.value)
-        old = servers.member(name)
-        assert old is not None
-        return _removed(self._text, servers, old)
+            if {section: {}, **read(edited, suffix)} == expected:
+                return edited
+        except ValueError:
+            continue
+    raise ValueError("editing it would change more than the entry")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Member:
-    """A member of an object, by offsets in the text."""
+def _edits_of_toml(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
+    import tomlkit
 
-    name: str
-    start: int
-    value: int  #: where the value begins
-    end: int  #: where it ends
-    comma: int | None  #: where the comma behind it is
+    document = tomlkit.parse(text)
+    if entry is None:
+        del document[section][name]
+    else:
+        document.setdefault(section, tomlkit.table(is_super_table=True))[name] = dict(entry)
+    yield document.as_string()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Object:
-    """An object, by offsets in the text."""
+def _additions(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
+    """Yield *text* with *entry* first in each object that may be its *section*, or in a new one."""
+    text = text if text.strip() else "{}\n"
+    strict = _strict(text)
+    unit = re.search(r"\n([ \t]+)\S", text)
+    step = unit[1] if unit else INDENT
+    found = re.finditer(rf'"{section}"\s*:\s*{{', strict)
+    # Files have such objects of projects too: the one with the least indent is likely the right one.
+    ends = sorted((each.end() for each in found), key=lambda end: end - text.rfind("\n", 0, end))
+    places = [(end, 2, name, entry) for end in ends]
+    for at, depth, key, value in (*places, (strict.index("{") + 1, 1, section, {name: entry})):
+        indent = f"\n{step * depth}"
+        written = json.dumps(value, indent=step, ensure_ascii=False).replace("\n", indent)
+        is_empty = strict[at:].lstrip().startswith("}")
+        behind = indent.removesuffix(step) if is_empty else "," if text[at] == "\n" else f",{indent}"
+        rest = text[at:] if "\n" in text[at:] and not is_empty else text[at:].lstrip(BLANKS)
+        yield f"{text[:at]}{indent}{json.dumps(key)}: {written}{behind}{rest}"
 
-    start: int  #: after the opening brace
-    end: int  #: before the closing one
-    members: tuple[_Member, ...]
 
-    def member(self, name: str) -> _Member | None:
-        """Return the member *name*: the last one counts, as for a parser."""
-        return next((each for each in reversed(self.members) if each.name == name), None)
+def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
+    """Yield *text* without each member that may be *name*, its comma, and a line that is left empty."""
+    bare, strict = _bare(text), _strict(text)
+    for found in re.finditer(rf"{re.escape(json.dumps(name))}\s*:\s*", strict):
+        try:
+            _, end = json.JSONDecoder().raw_decode(strict, found.end())
+        except ValueError:
+            continue
+        head = text[: found.start()].rstrip(BLANKS)
+        start = len(head)
+        comma = re.compile(r"\s*,").match(bare, end)
+        if comma is not None:
+            end = comma.end()
+        elif (before := len(strict[:start].rstrip())) and strict[before - 1] == ",":
+            head = text[: before - 1] + text[before:start]
+        tail = text[end:].lstrip(BLANKS)
+        yield head + (tail.removeprefix("\n") if head.endswith("\n") else text[end:])
+
+
+def _bare(text: str) -> str:
+    """Return *text* with blanks in place of comments."""
+    if not any(each in text for each in COMMENTS):
+        return text
+    return TOKEN.sub(lambda found: " " * len(found[0]) if found[0].startswith(COMMENTS) else found[0], text)
 
 
 def _strict(text: str) -> str:
     """Return *text* with blanks in place of comments and of commas behind last members."""
-    tokens = [token for token in TOKEN.finditer(text) if not _is_comment(token[0])]
-    commas = {left.start() for left, right in pairwise(tokens) if left[0] == "," and right[0] in ("}", "]")}
-    kept = [char if char in "\n\r\t" else " " for char in text]
-    for token in tokens:
-        if token.start() not in commas:
-            kept[token.start() : token.end()] = token[0]
-    return "".join(kept)
-
-
-def _added(text: str, found: _Object, name: str, value: object) -> str:
-    unit = _unit(text)
-    outer = _line_indent(text, found.start)
-    inner = _line_indent(text, found.members[0].start) if _has_lines(text, found) else outer + unit
-    member = f"\n{inner}{json.dumps(name, ensure_ascii=False)}: {_written(value, inner, unit)}"
-    head, tail = text[: found.end].rstrip(), text[found.end :]
-    closing = text[len(head) : found.end]
-    if found.members and found.members[-1].comma is None:
-        last = found.members[-1].end
-        head = f"{head[:last]},{head[last:]}"
-    return head + member + (closing if "\n" in closing else f"\n{outer}") + tail
-
-
-def _removed(text: str, found: _Object, member: _Member) -> str:
-    others = [each for each in found.members if each is not member]
-    # The last one may have no comma: then the one in front of it goes.
-    comma = member.comma if member.comma is not None or not others else others[-1].comma
-    cuts = [(member.start, member.end)]
-    if comma is not None:
-        is_next = comma >= member.end and not text[member.end : comma].strip()
-        cuts = [(member.start, comma + 1)] if is_next else [*cuts, (comma, comma + 1)]
-    cuts[0] = _lines_of(text, *cuts[0])
-    for start, end in sorted(cuts, reverse=True):
-        text = text[:start] + text[end:]
-    inside = text[found.start :].lstrip()
-    return text[: found.start] + inside if inside.startswith("}") else text
-
-
-def _lines_of(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the lines from *start* to *end* where nothing else is on them, else these as they are."""
-    first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
-    is_alone = first > 0 and last >= 0 and not text[first:start].strip() and not text[end:last].strip()
-    return (first, last + 1) if is_alone else (start, end)
-
-
-def _object(text: str, start: int) -> _Object:
-    """Return the object that begins at or after *start*, behind blanks and comments."""
-    tokens = [token for token in TOKEN.finditer(text, start) if not _is_comment(token[0])]
-    members: list[_Member] = []
-    at = 1
-    while tokens[at][0] != "}":
-        after = _end_of_value(tokens, at + 2)
-        has_comma = tokens[after][0] == ","
-        members.append(
-            _Member(
-                name=json.loads(tokens[at][0]),
-                start=tokens[at].start(),
-                value=tokens[at + 2].start(),
-                end=tokens[after - 1].end(),
-                comma=tokens[after].start() if has_comma else None,
-            )
-        )
-        at = after + has_comma
-    return _Object(start=tokens[0].end(), end=tokens[at].start(), members=tuple(members))
-
-
-def _end_of_value(tokens: Sequence[re.Match[str]], at: int) -> int:
-    """Return the number of the token behind the value that begins with the token *at*."""
-    depth = 0
-    while True:
-        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(tokens[at][0], 0)
-        at += 1
-        if depth == 0:
-            return at
-
-
-def _is_comment(token: str) -> bool:
-    return token.startswith(("//", "/*"))
-
-
-def _has_lines(text: str, found: _Object) -> bool:
-    """Return whether the first member of *found* has a line of its own."""
-    return bool(found.members) and "\n" in text[found.start : found.members[0].start]
-
-
-def _line_indent(text: str, at: int) -> str:
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return line[: len(line) - len(line.lstrip())]
-
-
-def _unit(text: str) -> str:
-    """Return by how much *text* indents."""
-    found = re.search(r"\n([ \t]+)\S", text)
-    return found[1] if found else INDENT
-
-
-def _written(value: object, indent: str, unit: str) -> str:
-    return json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", f"\n{indent}")
+    try:
+        json.loads(text)
+    except ValueError:
+        bare = _bare(text)
+    else:
+        return text
+    for left, right in pairwise(TOKEN.finditer(bare)):
+        if left[0] == "," and right[0] in ("}", "]"):
+            bare = f"{bare[: left.start()]} {bare[left.end() :]}"
+    return bare

@@ -18,8 +18,14 @@ from typing import Any
 import click
 import orjson
 
-from dbtools.cli.options import ExampleCommand, complaints, json_option, settings_for, target_argument
-from dbtools.cli.terminal import has_colours, interruptible, width_of
+from dbtools.cli.options import (
+    example,
+    has_colours,
+    json_option,
+    settings_for,
+    target_argument,
+    width_of,
+)
 
 Call = dict[str, Any]
 Lines = Generator[bytes | None, None, None]  #: of the log; None whenever there is none yet
@@ -78,7 +84,7 @@ class Filter:
         )
 
 
-@click.command(cls=ExampleCommand, example="dbtools log dbtools.toml --since 1h --outcome denied")
+@click.command(epilog=example("dbtools log dbtools.toml --since 1h --outcome denied"))
 @target_argument
 @json_option
 @click.option("--follow", is_flag=True, help="Go on with the calls that come, until Ctrl-C.")
@@ -93,7 +99,7 @@ def log(target: str | None, as_json: bool, follow: bool, **filters: Any) -> None
     """
     wanted, columns = Filter(**filters), Columns()
     shown = skipped = 0
-    with complaints(), interruptible(), closing(_lines(target, as_json, wanted.since)) as lines:
+    with closing(_lines(target, as_json, wanted.since)) as lines:
         try:
             for batch in _batches(lines, follow=follow):
                 calls = [(line, call) for line in batch if (call := _call(line)) is not None]

@@ -1,20 +1,22 @@
-"""What the commands share: options, how words become arguments, and how complaints end a command."""
+"""What commands share: options and arguments, opening a database, and the terminal."""
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Timer
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from click.shell_completion import CompletionItem
-
-from dbtools.cli.terminal import interruptible, waiting
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from dbtools.backends.port import Backend
+    from dbtools.catalog import Catalog
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
@@ -22,12 +24,19 @@ if TYPE_CHECKING:
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
 CLAIMS = "DBTOOLS_CLAIMS"
-DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
 READING = "Reading the database"
+FILES = click.Path(readable=False)  #: a shell completes the names of files
+SOON = 1.0  #: seconds after which progress is shown
+WIDE = 1_000  #: columns of an output that is not a terminal
+
+
+def example(command: str) -> str:
+    """Return *command* as the example at the end of a help text."""
+    return f"\b\nExample:\n  {command}"
 
 
 def is_target(word: str) -> bool:
-    """Return whether *word* names what is served: an existing file, a URL, or a `.toml` file."""
+    """Return whether *word* is a TARGET: an existing file, a URL, or a `.toml` file."""
     if "://" in word or word.endswith(".toml"):
         return True
     from dbtools.settings import is_file
@@ -35,50 +44,38 @@ def is_target(word: str) -> bool:
     return is_file(Path(word))
 
 
-class ExampleCommand(click.Command):
-    """A command whose help ends with an example."""
-
-    def __init__(self, *arguments: Any, example: str, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.epilog = f"\b\nExample:\n  {example}"
-
-
-def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Complete the name of a file."""
-    return [CompletionItem(incomplete, type="file")]
-
-
-target_argument = click.argument("target", required=False, shell_complete=files)
+target_argument = click.argument("target", required=False, type=FILES)
 role_option = click.option(
     "--role",
     envvar="DBTOOLS_ROLE",
     default=DEFAULT_ROLE,
     show_default=True,
-    help="Whose view of the database.",
+    help="The role of the caller.",
 )
 claim_option = click.option(
     "--claim",
-    "claim",
+    "claims",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What is known of the caller, for row filters; DBTOOLS_CLAIMS is a JSON object of them.",
+    help="A fact about the caller, for row filters. DBTOOLS_CLAIMS holds a JSON object of claims.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def arguments_of(words: Sequence[str]) -> dict[str, object]:
-    """Read `key=value` words, or one JSON object."""
-    if len(words) == 1 and words[0].lstrip().startswith("{"):
-        value = _json_or_text(words[0])
-        if not isinstance(value, dict):
-            raise click.UsageError("The arguments are not a JSON object.")
-        return value
-    pairs = _pairs(words, "{!r} is not key=value. All arguments at once are one JSON object.")
-    return {key: _json_or_text(text) for key, text in pairs.items()}
+def echo(as_json: bool, content: object, text: str = "") -> None:
+    """Print *content* as JSON, or *text*."""
+    from dbtools.cells import json_of
+
+    click.echo(json_of(content) if as_json else text)
 
 
-def _pairs(words: Sequence[str], problem: str) -> dict[str, str]:
-    """Return the values of NAME=VALUE *words*; one that is none has the *problem*."""
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Return *count* with its *noun*, whose plural is *nouns* if it is irregular."""
+    return f"1 {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
+
+
+def pairs_of(words: Sequence[str], problem: str) -> dict[str, str]:
+    """Read NAME=VALUE *words*, or raise UsageError with the *problem* of one."""
     for word in words:
         if not word.partition("=")[0] or "=" not in word:
             raise click.UsageError(problem.format(word))
@@ -86,58 +83,56 @@ def _pairs(words: Sequence[str], problem: str) -> dict[str, str]:
 
 
 def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller":
-    """Return who calls: *role*, with the claims of the environment and of NAME=VALUE words."""
+    """Return the caller with *role* and the claims of the environment and of NAME=VALUE words."""
     from dbtools.policy import Caller
     from dbtools.settings import typed_claims
 
-    return Caller(role=role, claims=typed_claims(settings, _claims(claims)))
-
-
-def _claims(words: Sequence[str]) -> dict[str, object]:
-    """Return the claims of the environment, and of `NAME=VALUE` *words*, which count for more."""
-    written = os.environ.get(CLAIMS, "")
+    written = os.environ.get(CLAIMS) or "{}"
     try:
-        claims = json.loads(written) if written else {}
+        found = json.loads(written)
     except (ValueError, RecursionError):
-        claims = None
-    if not isinstance(claims, dict) or any(isinstance(each, dict | list) for each in claims.values()):
-        raise click.UsageError(f"{CLAIMS} is not a JSON object of texts, numbers and booleans.")
-    return claims | _pairs(words, "--claim: {!r} is not NAME=VALUE.")
+        found = None
+    if not isinstance(found, dict) or any(isinstance(each, dict | list) for each in found.values()):
+        raise click.UsageError(f"{CLAIMS} must be a JSON object of strings, numbers and booleans.")
+    found |= pairs_of(claims, "--claim: {!r} is not NAME=VALUE.")
+    return Caller(role=role, claims=typed_claims(settings, found))
 
 
-def words_of_caller(role: str, claims: tuple[str, ...]) -> list[str]:
+def words_of_caller(role: str, claims: Sequence[str]) -> list[str]:
     """Return the options that name the caller."""
     options = [] if role == DEFAULT_ROLE else ["--role", role]
     return options + [word for each in claims for word in ("--claim", each)]
 
 
-def _json_or_text(text: str) -> object:
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value
-
-
 def settings_for(target: str | None, *roles: str) -> "Settings":
-    """Return the settings that *target* names, which must have *roles*."""
+    """Load the settings of *target*, which must have *roles*."""
     from dbtools.settings import settings_of
 
     settings = settings_of(target, Path.cwd())
-    for role in roles:
-        check_role(settings, role)
+    check_roles(settings, *roles)
     return settings
 
 
-def check_role(settings: "Settings", role: str) -> None:
-    """Raise ConfigurationError where *settings* have no *role*."""
+def check_roles(settings: "Settings", *roles: str) -> None:
+    """Raise ConfigurationError if *settings* lack one of *roles*."""
     from dbtools.errors import ConfigurationError, listing
     from dbtools.settings.roles import role_names
 
-    roles = role_names(settings)
-    if role not in roles:
-        hint = f"--role names one of: {listing(roles)}."
-        raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
+    names = role_names(settings)
+    for role in roles:
+        if role not in names:
+            hint = f"Choose one with --role: {listing(names)}."
+            raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
+
+
+def secrets_warning(catalog: "Catalog") -> list[str]:
+    """Return a warning about the columns of *catalog* that look like secrets, if any."""
+    from dbtools.errors import listing
+    from dbtools.vetting import secret_names
+
+    found = secret_names(catalog)
+    shown = f"The tools show columns that look like secrets: {listing(found)}."
+    return [f"{shown} `dbtools init` writes a configuration that hides them."] if found else []
 
 
 def with_toolbox(
@@ -147,9 +142,9 @@ def with_toolbox(
     *,
     title: str = READING,
 ) -> Any:
-    """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its backend.
+    """Open the toolbox of *settings*, for *role* or for all roles, and return the result of *use*.
 
-    Progress has the *title*.
+    *title* is shown as the progress.
     """
     from dbtools.service.serving import open_toolbox
 
@@ -159,7 +154,7 @@ def with_toolbox(
             return await use(toolbox, backend)
         finally:
             await backend.close()
-            # An operator who misses a tool should learn why.
+            # If a tool is missing, this says why.
             for each in toolbox.current.missing if toolbox.current else ():
                 click.echo(f"dbtools: {each}", err=True)
 
@@ -167,7 +162,7 @@ def with_toolbox(
 
 
 def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING) -> Any:
-    """Run an async *function* to its end, and show progress with the *title* if it takes long."""
+    """Run an async *function* to its end; show *title* as the progress if it takes long."""
     with waiting(title):
         return run(function, *arguments)
 
@@ -176,33 +171,51 @@ def run(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run an async *function* to its end."""
     import anyio
 
-    with interruptible():
-        return anyio.run(function, *arguments)
+    return anyio.run(function, *arguments)
+
+
+def width_of(stream: TextIO) -> int:
+    """Return the width of *stream* in columns; output that is not a terminal has no line breaks."""
+    return shutil.get_terminal_size().columns if stream.isatty() else WIDE
+
+
+def is_capable(stream: TextIO) -> bool:
+    """Return whether *stream* is a terminal on which the cursor can be moved."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Return whether *stream* is a terminal that shows colours, unless NO_COLOR forbids them."""
+    return is_capable(stream) and not os.environ.get("NO_COLOR")
 
 
 @contextmanager
-def complaints() -> Iterator[None]:
-    """End with one clear line on stderr and the exit status that belongs to the error."""
-    from dbtools import errors
-    from dbtools.cells import one_line
+def waiting(title: str) -> Iterator[None]:
+    """Show a progress bar on stderr after a second, if stderr is a terminal."""
+    if not is_capable(sys.stderr):
+        yield
+        return
+    shown: list[Progress] = []
 
+    def show() -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True, color_system="auto" if has_colours(sys.stderr) else None)
+        text = TextColumn("{task.description}", markup=False)
+        columns = (SpinnerColumn(), text, BarColumn(), TimeElapsedColumn())
+        progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+        progress.add_task(title, total=None)
+        shown.append(progress)
+        progress.start()
+
+    timer = Timer(SOON, show)
+    timer.daemon = True
+    timer.start()
     try:
         yield
-    except errors.DbtoolsError as exc:
-        broken = isinstance(exc, errors.DatabaseUnavailable | errors.UnknownTable)
-        refused = isinstance(exc, errors.CallError) and not broken
-        click.echo(f"dbtools: {one_line(str(exc))}", err=True)
-        sys.exit(REFUSED if refused else WRONG)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(INTERRUPTED)
-    except click.ClickException:
-        raise
-    except BrokenPipeError:
-        # Whoever reads our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(0)
-    except Exception as exc:
-        if os.environ.get(DEBUG):
-            raise
-        click.echo(f"dbtools: internal error: {type(exc).__name__}. {DEBUG}=1 shows where.", err=True)
-        sys.exit(WRONG)
+    finally:
+        timer.cancel()
+        timer.join()
+        for progress in shown:
+            progress.stop()

@@ -1,6 +1,5 @@
 """`dbtools registry` and `dbtools query`: the permitted queries that a database keeps."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,209 +9,199 @@ from typing import TYPE_CHECKING
 import click
 
 from dbtools.cli.options import (
+    FILES,
     REFUSED,
-    ExampleCommand,
-    complaints,
-    files,
+    counted,
+    echo,
+    example,
     is_target,
     json_option,
     settings_for,
     target_argument,
     wait_for,
+    waiting,
     with_toolbox,
 )
-from dbtools.cli.terminal import interruptible, waiting
 
 if TYPE_CHECKING:
     from dbtools.backends.port import Backend
     from dbtools.settings import Settings
 
-QUERY = ".sql"  #: how a file of queries ends, and no TARGET
+QUERY = ".sql"  #: the suffix of a query file, which is never a TARGET
 ONE = "[TARGET] NAME"
+STATES: Mapping[str, tuple[str, str]] = {
+    "remove": ("removed", "Remove the query NAME and its previous version."),
+    "enable": ("enabled", "Serve the query NAME again."),
+    "disable": ("disabled", "Stop serving the query NAME, but keep it."),
+}
 
 
-@click.group(epilog="\b\nExample:\n  dbtools registry upgrade shop.db")
+@click.group(epilog=example("dbtools registry upgrade shop.db"))
 def registry() -> None:
-    """Create the registry in a database, or upgrade it.
+    """Create or upgrade the registry in a database.
 
-    It keeps permitted queries for every server on the database, and audit logs.
+    The registry keeps permitted queries and the audit log for all servers of the database.
     """
 
 
-@registry.command(cls=ExampleCommand, example="dbtools registry upgrade shop.db")
-@click.argument("url", shell_complete=files)
+@registry.command(epilog=example("dbtools registry upgrade shop.db"))
+@click.argument("url", type=FILES)
 @json_option
 def upgrade(url: str, as_json: bool) -> None:
-    """Create the registry in the database at URL, or upgrade it.
+    """Create or upgrade the registry in the database at URL.
 
-    Its tables are dbtools_query and dbtools_call, in a schema named dbtools if the database has schemas. Your
-    own tables, and your own migration history, stay as they are.
+    Its tables are dbtools_query and dbtools_call, in the schema dbtools if the database has schemas. Your
+    own tables and your migration history do not change.
     """
-    with complaints():
-        from dbtools.alembic import upgrade as build
-        from dbtools.backends.records import LATEST
-        from dbtools.cli.presentation import counted
-        from dbtools.records.registry import read_entries
+    from dbtools.alembic import upgrade as build
+    from dbtools.backends.records import LATEST
+    from dbtools.records.registry import read_entries
 
-        place = _place(settings_for(url))
-        with interruptible(), waiting("Upgrading the registry"):
-            build(place)
-        entries = wait_for(read_entries, place)
-        if as_json:
-            click.echo(json.dumps({"version": LATEST, "query_count": len(entries)}))
-        else:
-            click.echo(f"The registry is at {LATEST}, with {counted(len(entries), 'query', 'queries')}.")
+    place = _place(settings_for(url))
+    with waiting("Upgrading the registry"):
+        build(place)
+    count = len(wait_for(read_entries, place))
+    text = f"The registry has version {LATEST} and {counted(count, 'query', 'queries')}."
+    echo(as_json, {"version": LATEST, "query_count": count}, text)
 
 
-@click.group(epilog="\b\nExample:\n  dbtools query add sample.db top_customers.sql")
+@click.group(epilog=example("dbtools query add sample.db top_customers.sql"))
 def query() -> None:
     """Manage the permitted queries in the registry.
 
-    The registry is the one that [registry] url of the configuration names, otherwise that of the database
-    itself. `dbtools registry upgrade` creates it.
+    [registry] url in the configuration names the registry; by default it is in the database itself.
+    `dbtools registry upgrade` creates it.
     """
 
 
-@query.command(cls=ExampleCommand, example="dbtools query add sample.db top_customers.sql")
-@click.argument("words", nargs=-1, metavar="[TARGET] FILE…", shell_complete=files)
+@query.command(epilog=example("dbtools query add sample.db top_customers.sql"))
+@click.argument("words", nargs=-1, metavar="[TARGET] FILE…", type=FILES)
 @json_option
-def add(words: tuple[str, ...], as_json: bool) -> None:
+def add(words: Sequence[str], as_json: bool) -> None:
     """Save the queries in each FILE to the registry.
 
-    All are checked against the database first; if one is wrong, none is saved. The text that a query had
-    before is kept as its previous version.
+    dbtools checks all of them against the database first, and saves none if one is wrong. It keeps the
+    previous version of each query.
     """
-    with complaints():
-        from dbtools.records.registry import add as save, read_entries
+    from dbtools.records.registry import add as save, read_entries
 
-        with_target = bool(words) and is_target(words[0]) and not words[0].lower().endswith(QUERY)
-        target, files = (words[0], words[1:]) if with_target else (None, words)
-        _check_files(files)
-        settings = settings_for(target)
-        place = _place(settings)
-        wait_for(read_entries, place)
-        texts = _checked(settings, [Path(each) for each in files])
-        saved = [entry.current for entry in wait_for(save, place, texts).values()]
-        if as_json:
-            click.echo(json.dumps([{"name": each.name, "version": each.version} for each in saved]))
-        else:
-            click.echo("\n".join(f"{each.name}: version {each.version}" for each in saved))
+    with_target = bool(words) and is_target(words[0]) and not words[0].lower().endswith(QUERY)
+    target, paths = (words[0], words[1:]) if with_target else (None, words)
+    _check_files(paths)
+    settings = settings_for(target)
+    place = _place(settings)
+    wait_for(read_entries, place)
+    texts = _checked(settings, [Path(each) for each in paths])
+    saved = [entry.current for entry in wait_for(save, place, texts).values()]
+    content = [{"name": each.name, "version": each.version} for each in saved]
+    echo(as_json, content, "\n".join(f"{each.name}: version {each.version}" for each in saved))
 
 
-def _check_files(files: Sequence[str]) -> None:
-    if not files:
-        raise click.UsageError("No FILE is given. FILE is a file of queries that ends in .sql.")
+def _check_files(paths: Sequence[str]) -> None:
+    if not paths:
+        raise click.UsageError("FILE is missing. Name a file of queries that ends in .sql.")
     from dbtools.errors import ConfigurationError
     from dbtools.settings import is_file
 
-    for each in files:
+    for each in paths:
         if not is_file(Path(each)):
             raise ConfigurationError(f"There is no file {each!r}.")
 
 
-def _checked(settings: "Settings", files: Sequence[Path]) -> Mapping[str, str]:
-    """Return the texts of the queries in *files* by name, or end with what is wrong with them."""
+def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
+    """Return the texts of the queries in *paths* by name, or print their problems and exit."""
     from dbtools.service.permitted import candidates
     from dbtools.service.resolve import read_catalog
 
     async def check(_: object, backend: "Backend") -> object:
-        return await candidates(settings, await read_catalog(settings, backend), backend, files)
+        return await candidates(settings, await read_catalog(settings, backend), backend, paths)
 
     texts: Mapping[str, str]
     texts, findings = with_toolbox(settings, check, title="Checking the queries")
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings or not texts:
-        click.echo("dbtools: Nothing is saved.", err=True)
+        click.echo("dbtools: No query was saved.", err=True)
         sys.exit(REFUSED)
     return texts
 
 
-@query.command("list", cls=ExampleCommand, example="dbtools query list sample.db")
+@query.command("list", epilog=example("dbtools query list sample.db"))
 @target_argument
 @json_option
 def list_queries(target: str | None, as_json: bool) -> None:
     """List the queries in the registry."""
-    with complaints():
-        from dbtools.backends import open_backend
-        from dbtools.cli.presentation import print_entries, rows_json
-        from dbtools.records.registry import read_entries
-        from dbtools.service.queries import query_of
+    from dbtools.backends import open_backend
+    from dbtools.cli.presentation import print_entries
+    from dbtools.records.registry import read_entries
+    from dbtools.service.queries import query_of
 
-        settings = settings_for(target)
-        lexis = open_backend(settings.database.url).facts.lexis
-        rows: list[dict[str, object]] = []
-        for name, entry in wait_for(read_entries, _place(settings)).items():
-            found, _ = query_of(entry, lexis)
-            rows.append(
-                {
-                    "name": name,
-                    "version": entry.current.version,
-                    "enabled": entry.current.enabled,
-                    "description": found[0].description if found else "",
-                    "changed_at": entry.current.changed_at,
-                }
-            )
-        if as_json:
-            click.echo(rows_json(rows))
-        else:
-            print_entries(rows)
+    settings = settings_for(target)
+    lexis = open_backend(settings.database.url).facts.lexis
+    rows: list[dict[str, object]] = []
+    for name, entry in wait_for(read_entries, _place(settings)).items():
+        found, _ = query_of(entry, lexis)
+        rows.append(
+            {
+                "name": name,
+                "version": entry.current.version,
+                "enabled": entry.current.enabled,
+                "description": found[0].description if found else "",
+                "changed_at": entry.current.changed_at,
+            }
+        )
+    if as_json:
+        echo(as_json, rows)
+    else:
+        print_entries(rows)
 
 
-@query.command(cls=ExampleCommand, example="dbtools query show sample.db order_status")
-@click.argument("words", nargs=-1, metavar=ONE, shell_complete=files)
-@click.option("--previous", is_flag=True, help="Print the version before.")
+@query.command(epilog=example("dbtools query show sample.db order_status"))
+@click.argument("words", nargs=-1, metavar=ONE, type=FILES)
+@click.option("--previous", is_flag=True, help="Print the previous version.")
 @json_option
-def show(words: tuple[str, ...], previous: bool, as_json: bool) -> None:
-    """Print the query NAME as it would stand in a file."""
-    with complaints():
-        from dbtools.cells import visible
-        from dbtools.errors import ConfigurationError
-        from dbtools.records.registry import entry_of
+def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
+    """Print the query NAME in the form of a query file."""
+    from dbtools.cells import visible
+    from dbtools.errors import ConfigurationError
+    from dbtools.records.registry import entry_of
+
+    target, name = _one(words)
+    entry = wait_for(entry_of, _place(settings_for(target)), name)
+    shown = entry.previous if previous else entry.current
+    if shown is None:
+        raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
+    # Escape sequences in the text must not reach a terminal; a file gets the text unchanged.
+    text = shown.text
+    if sys.stdout.isatty():
+        text = "\n".join(visible(line) for line in text.splitlines())
+    echo(as_json, asdict(shown), text.removesuffix("\n"))
+
+
+def _add_command(verb: str, state: str, help: str) -> None:
+    """Add the command *verb*, which calls the function of this name for one query."""
+
+    @query.command(verb, epilog=example(f"dbtools query {verb} sample.db slow_parcels"), help=help)
+    @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
+    @json_option
+    def change(words: Sequence[str], as_json: bool) -> None:
+        from dbtools.records import registry as records
 
         target, name = _one(words)
-        entry = wait_for(entry_of, _place(settings_for(target)), name)
-        shown = entry.previous if previous else entry.current
-        if shown is None:
-            raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
-        if as_json:
-            click.echo(json.dumps(asdict(shown)))
-            return
-        # A terminal would obey what somebody else wrote; a file wants it as it is.
-        text = shown.text
-        if sys.stdout.isatty():
-            text = "\n".join(visible(line) for line in text.splitlines())
-        click.echo(text, nl=not text.endswith("\n"))
+        wait_for(getattr(records, verb), _place(settings_for(target)), name)
+        echo(as_json, {"name": name, "state": state}, f"{name}: {state}")
 
 
-def _add_change(verb: str, done: str, help: str) -> None:
-    """Add the command that does to one query what *verb* of the registry does."""
-
-    @query.command(
-        verb, cls=ExampleCommand, example=f"dbtools query {verb} sample.db slow_parcels", help=help
-    )
-    @click.argument("words", nargs=-1, metavar=ONE, shell_complete=files)
-    @json_option
-    def change(words: tuple[str, ...], as_json: bool) -> None:
-        with complaints():
-            from dbtools.records import registry as records
-
-            target, name = _one(words)
-            wait_for(getattr(records, verb), _place(settings_for(target)), name)
-            click.echo(json.dumps({"name": name, "state": done}) if as_json else f"{name}: {done}")
-
-
-_add_change("remove", "removed", "Remove the query NAME and its previous version.")
-_add_change("enable", "enabled", "Serve the query NAME again.")
-_add_change("disable", "disabled", "Stop serving the query NAME, but keep it.")
+for verb, (state, help) in STATES.items():
+    _add_command(verb, state, help)
 
 
 def _one(words: Sequence[str]) -> tuple[str | None, str]:
     if not 1 <= len(words) <= 2:
-        raise click.UsageError(f"The arguments are {ONE}.")
+        raise click.UsageError(f"Expected {ONE}.")
     return (words[0] if len(words) == 2 else None), words[-1]
 
 
 def _place(settings: "Settings") -> str:
-    """Return where the registry is that the commands read and write."""
+    """Return the URL of the registry."""
     return settings.registry.url or settings.database.url

@@ -1,7 +1,6 @@
 """Query files: SQL that operators permit. Text in, Queries and Findings out."""
 
-from dbtools.queries.declarations import QueryParameter
-from dbtools.queries.headers import Returns
+from dbtools.queries.headers import QueryParameter, Returns
 from dbtools.queries.reading import Permitted, Query, read_queries, sources_of, texts_of
 
 __all__ = [

@@ -8,20 +8,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby, pairwise, takewhile
+from itertools import chain, groupby
 
 from dbtools.sql import (
     Fragment,
-    Group,
     Kind,
     Lexis,
     Parameter,
     SqlError,
     Token,
-    grouped,
+    code_of,
     pieces_of,
     scan,
-    split,
     tokenize,
     words,
 )
@@ -33,9 +31,10 @@ MARKS = "/*? … ?*/"
 Pieces = tuple[str | Parameter, ...]
 
 LISTED = words("order group partition")  #: what stands before BY and a list of terms
-#: What ends such a list.
-ENDS = words("limit offset fetch for union intersect except having window order rows range groups ;")
-DIRECTIONS = words("asc desc nulls first last")
+#: What comes after a whole term.
+ENDS = words(", ) asc desc nulls limit offset fetch for union intersect except having window rows range") | {
+    ""
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +113,10 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
         raise SqlError("there is no SQL outside of comments", sql=sql, offset=0)
     statement = sql.removesuffix(whole.ending).rstrip()
     if clauses and clauses[-1].end > len(statement):
-        problem = "the clause stands after the end of the statement"
+        problem = "the clause is after the end of the statement"
         raise SqlError(problem, sql=sql, offset=clauses[-1].offset)
     if len(clauses) > MOST_CLAUSES:
-        problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} are allowed"
+        problem = f"there are {len(clauses)} optional clauses; at most {MOST_CLAUSES} are allowed"
         raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
     body = Body(parts=tuple(_parts(statement, clauses, lexis, always)))
     for present in body.variants():
@@ -125,7 +124,7 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
         with suppress(SqlError):
             if scan(variant.text, lexis) == variant:
                 continue
-        problem = "the SQL before and after the clause does not hold together"
+        problem = "a quote, comment or bracket crosses the edge of the clause"
         raise SqlError(problem, sql=sql, offset=clauses[0].offset if clauses else 0)
     return body
 
@@ -135,7 +134,7 @@ def _is_clause(comment: Token, sql: str) -> bool:
     if CLAUSE.fullmatch(comment.text):
         return True
     if LIKE_CLAUSE.match(comment.text):
-        problem = f"an optional clause is written {MARKS}, and no clause or comment stands in it"
+        problem = f"an optional clause is written {MARKS} and must not contain a clause or comment"
         raise SqlError(problem, sql=sql, offset=comment.offset)
     return False
 
@@ -167,11 +166,11 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
     claims = [str(each) for each in fragment.parameters if each.claim is not None]
     problem = ""
     if fragment.ending:
-        problem = "a semicolon stands in the clause"
+        problem = "the clause contains a semicolon"
     elif claims:
-        problem = f"{claims[0]} stands in a clause: a claim may not make one come and go"
+        problem = f"{claims[0]} is in an optional clause: a claim must not decide which SQL runs"
     elif not needs:
-        problem = "the clause is never left out: it has no parameter that is declared with ? and no default"
+        problem = "the clause is always used: it needs a parameter with ? and without a default"
     if problem:
         raise SqlError(problem, sql=sql, offset=clause.offset)
     # A word or a comment at its end may not go on behind it.
@@ -180,26 +179,16 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
 
 
 def idle_terms(body: Body, lexis: Lexis) -> Iterator[tuple[int, str]]:
-    """Yield the lines with a parameter that is a term by which rows are sorted or grouped, and a remedy.
+    """Yield the lines with a parameter by which rows are first sorted or grouped, and a remedy.
 
     A parameter is a value and never the name of a column, so that all rows have the same there.
     """
     present = frozenset(each.name for each in body.parameters)
-    sql = body.written(present).text
-    for group in grouped(tokenize(sql, lexis), sql).groups():
-        for word, token in _idle(group):
-            problem = f"{word} by {token.text} does nothing: it is a value, not the name of a column"
-            case = f"{word} by case {token.text} when 'name' then name when … end"
+    code = code_of(body.written(present).text, lexis)
+    words_after = [*(token.word for token in code[3:]), ""]
+    for word, by, token, after in zip(code, code[1:], code[2:], words_after, strict=False):
+        is_first = word.word in LISTED and by.word == "by" and token.kind is Kind.PARAMETER
+        if is_first and after in ENDS:
+            problem = f"{word.word} by {token.text} does nothing: it is a value, not the name of a column"
+            case = f"{word.word} by case {token.text} when 'name' then name when … end"
             yield body.line_of(present, token.offset), f"{problem}. Write {case}"
-
-
-def _idle(group: Group) -> Iterator[tuple[str, Token]]:
-    """Yield the parameters of *group* that are terms, each after the word before BY."""
-    for at, (word, by) in enumerate(pairwise(group.words)):
-        if by == "by" and word in LISTED:
-            listed = takewhile(lambda part: part.word not in ENDS, group.parts[at + 2 :])
-            for term, *rest in filter(None, split(listed, ",")):
-                if isinstance(term, Group) or term.kind is not Kind.PARAMETER:
-                    continue
-                if DIRECTIONS.issuperset(part.word for part in rest):
-                    yield word, term

@@ -1,43 +1,86 @@
 """The header of a query: lines of comments before its SQL in, what they say and what is wrong with them out.
 
-A header line is `-- KEY: value`, or `-- param NAME: TYPE  text`: two hyphens where the line begins, a blank,
-and a lowercase key. What looks like one is an error; any other comment is free.
+A header line is `-- KEY: value`, or `-- param NAME: TYPE[?] [options] [= default]  text`: two hyphens at the
+beginning, a blank, and a lowercase key. What looks like one is an error; any other comment is free.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
 
 from dbtools.dates import seconds_of
+from dbtools.errors import listing, nearest
 from dbtools.policy import Source
-from dbtools.queries.declarations import FORM, QueryParameter, declaration
-from dbtools.types import quoted
+from dbtools.sql import CLAIMS
+from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
 
+LONGEST_TIMEOUT = 3600.0  #: seconds, as in [limits]
+FORM = "-- param NAME: TYPE[?] [in (a, 'b c')] [min 1] [max 9] [pattern 'regex'] [= default]  text"
+WANTED = f"Write {FORM}, with values that contain blanks in single quotes, and two blanks before the text"
+QUOTED = r"'(?:[^']|'')*+'"
+CHOICE = rf"{QUOTED}|[^\s,'\"()][^\s,'()]*+"
+OPTION = (
+    rf" (?:(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s'\"]\S*+)|pattern (?P<pattern>{QUOTED})"
+    rf"|in ?\((?P<in>\s*+(?:{CHOICE})\s*+(?:,\s*+(?:{CHOICE})\s*+)*+)\))(?!\S)"
+)
+#: The text is no option that has a blank too many before it.
+DECLARATION = re.compile(
+    r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63}):[ \t]*+"
+    r"(?P<type>[A-Za-z]\w*+)(?P<array>\[\])?+(?P<optional>\?)?+"
+    rf"(?P<options>(?:{OPTION})*+)(?: = ?(?!null\b)(?P<default>{QUOTED}|[^\s']\S*+)(?!\S))?+"
+    r"(?:[ \t]*|(?:[ \t]{2,}+|\t)(?!=|(?:in|min|max|pattern) ?['(+\-\d])(?P<text>\S.*))",
+    re.DOTALL,
+)
+OPTIONS = re.compile(OPTION)
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NAME_WANTED = "a name of at most 40 characters a-z, 0-9 and _, a letter first"
-LONGEST_TIMEOUT = 3600.0  #: seconds, as in [limits]
-DESCRIPTION, PARAM = "description", "param"
-#: How each line is written.
-FORMS: Mapping[str, str] = {
-    "name": "-- name: NAME",
-    "title": "-- title: text",
-    DESCRIPTION: "-- description: text",
-    PARAM: FORM,
-    "returns": "-- returns: one | many",
-    "max_rows": "-- max_rows: N",
-    "timeout": "-- timeout: 5s",
-}
-ANYTHING = re.compile(".*")
-KEYS = "name|title|description|returns|max[_ -]?rows|timeout"
-HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(FORMS.keys() - {PARAM})}):(?!//|:))(?P<value>.*)")
+DESCRIPTION = "description"
+KEYS = ("name", "title", DESCRIPTION, "returns", "max_rows", "timeout")
+LINE_WANTED = (
+    "Write above the SQL, from the beginning of a line: -- KEY: value, "
+    f"with one of the keys {', '.join(KEYS)}, or {FORM}"
+)
+HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(KEYS)}):(?!//|:))(?P<value>.*)")
 CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\s*(\S.*)")
+WORDS = "name|title|description|returns|max[_ -]?rows|timeout"
 #: A comment that must have been meant for a header line, wherever it stands.
-LIKE_HEADER = re.compile(rf"\s*--\s*(?P<key>(?i:(?:{KEYS})\s*:(?!//|:)|param\s+\w+\s*:))")
+LIKE_HEADER = re.compile(rf"\s*--\s*(?i:(?:{WORDS})\s*:(?!//|:)|param\s+\w+\s*:)")
 #: Before the SQL, also a comment that begins with a key, or with a lowercase word and a colon.
-LIKE_KEY = re.compile(rf"--\s*(?P<key>(?:{KEYS}|{PARAM})\b|[a-z][a-z0-9_-]*\s*:(?!\S))")
+LIKE_KEY = re.compile(rf"--\s*(?:(?:{WORDS}|param)\b|[a-z][a-z0-9_-]*\s*:(?!\S))")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryParameter:
+    """An argument of a query, as its header declares it; all values are texts as they are written."""
+
+    name: str
+    type: ColumnType  #: one of PARAMETERS; of an array, that of its items
+    array: bool = False
+    optional: bool = False  #: whether it may be left out though it has no default
+    default: str | None = None  #: of an array: a JSON array
+    choices: tuple[str, ...] = ()  #: none: any value; of an array: what each item may be, and so below
+    minimum: str | None = None
+    maximum: str | None = None
+    pattern: str | None = None  #: a regular expression that is found somewhere in the value
+    description: str = ""
+    source: Source = field(default_factory=Source)
+
+    @property
+    def required(self) -> bool:
+        """Whether every call must give it."""
+        return not self.optional and self.default is None
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a call may leave it without any value."""
+        return self.optional and self.default is None
 
 
 class Returns(StrEnum):
@@ -67,7 +110,7 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
         more = CONTINUATION.fullmatch(text) if key == DESCRIPTION else None
         try:
             if found:
-                key = found["key"] or PARAM
+                key = found["key"] or ""
                 _take(header, key, found["value"].strip(), Source(file=file, line=number))
             elif problem := near_miss(text, LIKE_HEADER, *([] if more else [LIKE_KEY])):
                 raise ValueError(problem)
@@ -84,27 +127,22 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
 
 def near_miss(text: str, *patterns: re.Pattern[str]) -> str:
     """Return what to write instead of *text* if it is like a header line by one of *patterns*, or nothing."""
-    found = next(filter(None, (pattern.match(text) for pattern in patterns)), None)
-    if found is None:
-        return ""
-    word = re.sub("[ -]", "_", found["key"].lower().strip(" \t:"))
-    like = PARAM if word.startswith(PARAM) else "".join(get_close_matches(word, FORMS, n=1, cutoff=0.7))
-    form = FORMS[like] if like else f"-- KEY: value, with one of the keys {', '.join(FORMS)}"
-    return f"{quoted(text.strip())} is not a header line. Write {form}, where a line above the SQL begins"
+    is_near = any(pattern.match(text) for pattern in patterns)
+    return f"{quoted(text.strip())} is not a header line. {LINE_WANTED}" if is_near else ""
 
 
 def _take(header: Header, key: str, value: str, source: Source) -> None:
-    """Put *value* of a line into *header*, or raise ValueError."""
-    if key == PARAM:
+    """Put *value* of a line, of a parameter if it has no *key*, into *header*, or raise ValueError."""
+    if not key:
         parameter = declaration(value, source)
         if any(parameter.name == each.name for each in header.parameters):
             raise ValueError(f"param {parameter.name}: this name is declared above")
         header.parameters.append(parameter)
         return
     if key in header.said:
-        raise ValueError(f"{key} is there twice")
+        raise ValueError(f"{key} is given twice")
     pattern, read, wanted = READERS[key]
-    if not pattern.fullmatch(value):
+    if not re.fullmatch(pattern, value):
         raise ValueError(f"{key}: must be {wanted}, not {quoted(value)}")
     header.said[key] = read(value)
 
@@ -117,11 +155,164 @@ def _timeout(value: str) -> float:
 
 
 #: What a value must look like, how it is read, and what to write instead of another.
-READERS: Mapping[str, tuple[re.Pattern[str], Callable[[str], Any], str]] = {
+READERS: Mapping[str, tuple[str | re.Pattern[str], Callable[[str], Any], str]] = {
     "name": (NAME, str, NAME_WANTED),
-    "title": (ANYTHING, str, "text"),
-    DESCRIPTION: (ANYTHING, str, "text"),
-    "returns": (re.compile("|".join(Returns)), Returns, " or ".join(Returns)),
-    "max_rows": (re.compile(r"[1-9][0-9]{0,8}"), int, "a number of rows such as 50"),
-    "timeout": (re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|)"), _timeout, "a duration such as 10s, 500ms or 2m"),
+    "title": (".*", str, "text"),
+    DESCRIPTION: (".*", str, "text"),
+    "returns": ("|".join(Returns), Returns, " or ".join(Returns)),
+    "max_rows": ("[1-9][0-9]{0,8}", int, "a number of rows such as 50"),
+    "timeout": (r"\d+(\.\d+)?\s*(ms|s|m|h|)", _timeout, "a duration such as 10s, 500ms or 2m"),
 }
+
+
+def declaration(text: str, source: Source) -> QueryParameter:
+    """Return the parameter that *text* declares, what comes after `-- param `, or raise ValueError."""
+    written = DECLARATION.fullmatch(text)
+    options = list(OPTIONS.finditer(written["options"])) if written else []
+    keywords = [each["bound"] or each[0].split()[0] for each in options]
+    if written is None or len(set(keywords)) < len(keywords):
+        raise ValueError(f"param {quoted(text)} cannot be read. {WANTED}")
+    try:
+        parameter = _parameter(written, dict(zip(keywords, options, strict=True)), source)
+        _check(parameter)
+    except ValueError as exc:
+        raise ValueError(f"param {written['name']}: {exc}") from exc
+    return parameter
+
+
+def _parameter(written: re.Match[str], options: dict[str, re.Match[str]], source: Source) -> QueryParameter:
+    if written["name"] == CLAIMS:
+        raise ValueError(f"this name is reserved for the caller's claims, as in :{CLAIMS}.region")
+    type = PARAMETERS.get(written["type"])
+    if type is None:
+        known = f"{nearest(written['type'], PARAMETERS)}Types: {listing(PARAMETERS)}"
+        raise ValueError(f"{quoted(written['type'])} is not a type. {known}, and lists such as text[]")
+    default = written["default"]
+    if default and default.startswith('"') and type.family is not Family.JSON:
+        raise ValueError(f"{default} is in double quotes. {WANTED}")
+    minimum, maximum, pattern, choices = map(options.get, ("min", "max", "pattern", "in"))
+    return QueryParameter(
+        name=written["name"],
+        type=type,
+        array=written["array"] is not None,
+        optional=written["optional"] is not None,
+        default=_unquoted(default),
+        choices=tuple(str(_unquoted(each)) for each in re.findall(CHOICE, choices["in"] if choices else "")),
+        minimum=_unquoted(minimum and minimum["limit"]),
+        maximum=_unquoted(maximum and maximum["limit"]),
+        pattern=_unquoted(pattern and pattern["pattern"]),
+        description=(written["text"] or "").strip(),
+        source=source,
+    )
+
+
+def _unquoted(text: str | None) -> str | None:
+    return text[1:-1].replace("''", "'") if text and text.startswith("'") else text
+
+
+def _check(parameter: QueryParameter) -> None:
+    """Raise ValueError where what *parameter* says is no value of its type, or contradicts itself."""
+    type = parameter.type
+    bounded = parameter.minimum is not None or parameter.maximum is not None
+    for option, given, fitting in (
+        ("pattern", parameter.pattern is not None, type.family is Family.TEXT),
+        ("in", bool(parameter.choices), type.family is not Family.JSON),
+        ("min or max", bounded, type.family in (*NUMERIC, *TEMPORAL)),
+    ):
+        if given and not fitting:
+            raise ValueError(f"a parameter of type {type.name} has no {option}")
+    if parameter.pattern is not None:
+        _check_pattern(parameter.pattern)
+    for place, text in values_in(parameter):
+        if place in ("min", "max"):
+            _check_bounds(place, text, parameter)
+        else:
+            check_value(place, text, parameter)
+    if len(set(map(type.compared, parameter.choices))) < len(parameter.choices):
+        raise ValueError("in lists a value twice")
+
+
+def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
+    """Yield the values that *parameter* declares, each after the keyword by which it does."""
+    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
+    yield from ((keyword, bound) for keyword, bound in bounds if bound is not None)
+    yield from (("in", choice) for choice in parameter.choices)
+    yield from (("default", text) for text in defaults_of(parameter))
+
+
+def defaults_of(parameter: QueryParameter) -> Iterator[str]:
+    """Yield the default of *parameter*, of an array each item, or raise ValueError."""
+    if parameter.default is None:
+        return
+    if not parameter.array:
+        yield parameter.default
+        return
+    is_json = parameter.type.family is Family.JSON
+    numbers = None if is_json else Digits  # as they are written: a double would lose digits
+    try:
+        items = json.loads(parameter.default, parse_int=numbers, parse_float=numbers)
+    except (ValueError, RecursionError):
+        items = None
+    if not isinstance(items, list) or not (is_json or all(isinstance(each, str | bool) for each in items)):
+        wanted = """a JSON array such as '[1, 2]' or '["a", "b"]'"""
+        raise ValueError(f"default: {quoted(parameter.default)} is not {wanted}")
+    yield from (each if isinstance(each, str) else json.dumps(each) for each in items)
+
+
+def check_value(place: str, text: str, parameter: QueryParameter) -> None:
+    """Raise ValueError, which names the *place*, where *text* may not be given."""
+    type, value = parameter.type, _check_bounds(place, text, parameter)
+    if parameter.pattern is not None and not _has_pattern(text, parameter.pattern):
+        raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
+    if parameter.choices and value not in {_compared("in", each, type) for each in parameter.choices}:
+        raise ValueError(f"{place}: {quoted(text)} is not among {listing(parameter.choices)}")
+
+
+def _check_bounds(place: str, text: str, parameter: QueryParameter) -> Any:
+    """Return what *text* is compared by, or raise ValueError where it is below or above the bounds."""
+    value = _compared(place, text, parameter.type)
+    for key, bound in (("min", parameter.minimum), ("max", parameter.maximum)):
+        if bound is None:
+            continue
+        limit = _compared(key, bound, parameter.type)
+        try:
+            is_beyond = value < limit if key == "min" else value > limit
+        except TypeError as exc:
+            problem = "one has a zone, and the other has none"
+            raise ValueError(f"{place} {text} and {key} {bound}: {problem}") from exc
+        if is_beyond:
+            raise ValueError(f"{place} {text} is {'below' if key == 'min' else 'above'} {key} {bound}")
+    return value
+
+
+def _compared(place: str, text: str, type: ColumnType) -> Any:
+    try:
+        return type.compared(text)
+    except ValueError as exc:
+        raise ValueError(f"{place}: {exc}") from exc
+
+
+# Patterns are matched by pydantic's engine, which takes time in proportion to the text, whatever the pattern:
+# the standard library's may take years, and holds up all other callers meanwhile.
+def _check_pattern(pattern: str) -> None:
+    """Raise ValueError where *pattern* is not a regular expression of the engine."""
+    try:
+        _compiled(pattern)
+    except SchemaError as exc:
+        # The last line says what; those before it show where.
+        problem = str(exc).strip().splitlines()[-1].strip().removeprefix("error: ")
+        raise ValueError(f"pattern: {quoted(pattern)} cannot be used: {problem}") from exc
+
+
+def _has_pattern(text: str, pattern: str) -> bool:
+    """Return whether *pattern*, which is one, is found somewhere in *text*."""
+    try:
+        _compiled(pattern).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1_000)
+def _compiled(pattern: str) -> TypeAdapter[str]:
+    return TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])

@@ -10,15 +10,22 @@ from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
 from dbtools.queries.bodies import MARKS, Body, idle_terms, read_body
-from dbtools.queries.declarations import QueryParameter
-from dbtools.queries.headers import LIKE_HEADER, NAME, NAME_WANTED, Header, Returns, near_miss, read_header
-from dbtools.sql import CLAIMS, Kind, Lexis, Parameter, SqlError, tokenize
+from dbtools.queries.headers import (
+    LIKE_HEADER,
+    NAME,
+    NAME_WANTED,
+    Header,
+    QueryParameter,
+    Returns,
+    near_miss,
+    read_header,
+)
+from dbtools.sql import CLAIMS, Lexis, Parameter, SqlError, code_of
 from dbtools.types import ColumnType, quoted
 
 BEGINNING = re.compile(r"^-- name:(?P<name>.*)", re.MULTILINE)
 #: What is no code; in the group a comment of several lines, which may hide queries, to the end of the file.
 COMMENT = re.compile(r"--[^\n]*+|'[^']*+'|(/\*(?!\?).*?(?:\*/|\Z))", re.DOTALL)
-UNCLOSED = "/* is not closed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +48,6 @@ class Query:
         if offset is None:
             return self.source
         return replace(self.sql_source, line=(self.sql_source.line or 1) + self.body.line_of(present, offset))
-
-    @property
-    def claims(self) -> tuple[str, ...]:
-        """The names of the caller's claims that its SQL uses."""
-        claims = (parameter.claim for parameter in self.body.parameters)
-        return tuple(claim for claim in claims if claim is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
         line = part.line_of(0)
         if part.name and lines.setdefault(part.name, line) != line:
             queries.pop(part.name, None)
-            mistakes.append((line, f"line {lines[part.name]} has this name as well, and neither is used"))
+            mistakes.append((line, f"line {lines[part.name]} has the same name; neither query is used"))
         elif query is not None and not mistakes:
             queries[part.name] = query
         findings += (finding(part.name, problem, replace(part.source, line=at)) for at, problem in mistakes)
@@ -163,21 +164,11 @@ def _uncommented(text: str) -> str:
 def _before_names(part: _Part, lexis: Lexis) -> Mistakes:
     """Return what is wrong with *part*, which is before the first name."""
     try:
-        code = (token for token in tokenize(part.text, lexis) if token.kind is not Kind.COMMENT)
-        problems = [(part.line_of(token.offset), "SQL stands before the first -- name") for token in code]
+        code = code_of(part.text, lexis)
     except SqlError as exc:
-        return [(part.line_of(exc.offset), _unreadable(part.text, exc))]
-    return [*problems[:1], *_misplaced(part, 0)]
-
-
-def _unreadable(sql: str, error: SqlError) -> str:
-    """Return what is wrong with *sql*, which has the *error*."""
-    if error.problem != UNCLOSED:
-        return error.problem
-    is_clause = sql.startswith("/*?", error.offset)
-    return (
-        f"{UNCLOSED}{f': a clause is written {MARKS}' if is_clause else ', and hides the rest of the file'}"
-    )
+        return [(part.line_of(exc.offset), exc.problem)]
+    problems = [(part.line_of(each.offset), "there is SQL before the first -- name") for each in code[:1]]
+    return [*problems, *_misplaced(part, 0)]
 
 
 def _misplaced(part: _Part, start: int) -> Mistakes:
@@ -199,12 +190,12 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
     try:
         body = read_body(sql, lexis, always)
     except SqlError as exc:
-        return None, [*mistakes, (part.line_of(start + exc.offset), _unreadable(sql, exc))]
+        return None, [*mistakes, (part.line_of(start + exc.offset), exc.problem)]
     for found in (_undeclared(header, body), _absent_lists(header, body), idle_terms(body, lexis)):
         mistakes += ((line + at, problem) for at, problem in found)
     unused = [each for each in header.parameters if Parameter(each.name) not in body.parameters]
     for each in unused:
-        problem = f"param {each.name}: the SQL has no :{each.name} outside of quotes"
+        problem = f"param {each.name}: the SQL has no :{each.name} outside quotes"
         mistakes.append((each.source.line or 1, problem))
     query = Query(
         **{**header.said, "name": part.name},

@@ -4,7 +4,7 @@ Redacted arguments keep the names of arguments, tables and columns. Any call has
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -61,7 +61,7 @@ class AuditEntry:
     role: str
     tool: str
     arguments: Mapping[str, object]  #: as given
-    vocabulary: Collection[str] = ()  #: names of tables, columns and relations that the role sees
+    vocabulary: Callable[[], Collection[str]] = tuple  #: gives names of tables and columns that the role sees
     rows: int | None = None
     bytes: int | None = None
     truncated: bool | None = None
@@ -83,7 +83,7 @@ class AuditEntry:
             "tool": _shortened(tool, LONGEST_NAME),
             "arguments": _Values().copy(self.arguments)
             if arguments
-            else _Names(self.vocabulary).redacted(self.arguments),
+            else _Names(self.vocabulary()).redacted(self.arguments),
             "rows": self.rows,
             "bytes": self.bytes,
             "truncated": self.truncated,

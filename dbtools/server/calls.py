@@ -1,20 +1,27 @@
-"""Every call passes here: the limits admit it, and the audit log records it."""
+"""Rate and concurrency limits of calls and requests, and the audit log: every call passes here."""
 
+import logging
 import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from math import ceil
+from time import monotonic
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import anyio
 
 from dbtools import errors
 from dbtools.cells import bytes_of
-from dbtools.policy import Caller
+from dbtools.policy import Caller, Limits
 from dbtools.records import AuditEntry, AuditLog, Outcome
 from dbtools.results import Answer, Media
-from dbtools.server.limiter import Limiter
+from dbtools.server.messages import Json
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
+from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REQUEST, is_measured, new_request_id, note_call, request_id
 from dbtools.tools.resources import Completed
 
@@ -24,86 +31,113 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TimedOut: Outcome.TIMEOUT,
 }
 UNKNOWN = "unknown"  #: in metrics: callers choose names freely
-INTERNAL = "internal"  #: the code of unexpected errors
+INTERNAL = "internal"  #: the code for unexpected errors
+SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
+MINUTE = 60.0  #: seconds
+CALLS_PER_MINUTE = 600  #: default rate limit of a caller over HTTP
+Key = tuple[str, str]  #: role and identity
+CONNECTIONS = 8  #: maximum number of connections to Redis
+NAMESPACE = "dbtools"  #: prefix of the keys in Redis
+STORAGE_TIMEOUT = 2.0  #: seconds to wait for Redis
+UNCOUNTED = "[limits] storage: calls cannot be counted there"
 
-T = TypeVar("T")
-
-
-@dataclass(slots=True, kw_only=True)
-class IncomingCall:
-    """One call as it came."""
-
-    caller: Caller
-    tool: str  #: or the method, of requests that call none
-    arguments: Mapping[str, object]
-    protocol: str | None = None  #: version
-    client: str | None = None  #: name
-    id: str = field(default_factory=new_request_id)  #: of letters, digits and `-_.:`
+T = TypeVar("T", Answer, Media, Completed)
+logger = logging.getLogger("dbtools")
 
 
-class Calls:
-    """Admits calls and records all of them in the audit log, including refused ones.
+class Limiter:
+    """Limits requests, streams and sessions as *section* says, and the calls of each role and identity.
 
-    *named*: the database gets the IDs of requests, so the audit log has them, too.
+    Redis counts the rate limit for several servers, memory for one of *share* workers.
     """
 
     def __init__(
-        self,
-        toolbox: Toolbox,
-        limiter: Limiter,
-        log: AuditLog | None,
-        *,
-        named: bool = False,
+        self, storage: str = "memory", section: ServerSection | None = None, *, share: int = 1
     ) -> None:
+        self._per_minute = CALLS_PER_MINUTE if section else None  #: unless the limits of a role override it
+        section = section or ServerSection()
+        self.requests = Slots(section.max_requests)
+        self.streams = Slots(section.max_streams)
+        self.sessions = Slots(section.max_sessions)
+        self._running: Counter[Key] = Counter()
+        in_memory = storage == "memory"
+        self._share = share if in_memory else 1
+        self._windows: MovingWindows | RedisWindows = MovingWindows() if in_memory else RedisWindows(storage)
+
+    def begin(self, caller: Caller, limits: Limits) -> None:
+        """Start a call of *caller*, or raise TooManyCalls if too many are running."""
+        key, most = _key(caller), limits.concurrent_calls
+        if most is not None and self._running[key] >= most:
+            running = "1 call is" if most == 1 else f"{most} calls are"
+            raise errors.TooManyCalls(
+                f"The concurrency limit is reached: {running} running already.",
+                hint=f"Retry when one of them has ended, within {limits.timeout:g} seconds.",
+            )
+        self._running[key] += 1
+
+    def end(self, caller: Caller) -> None:
+        """End a call of *caller*."""
+        _decrement(self._running, _key(caller))
+
+    async def count(self, caller: Caller, limits: Limits) -> None:
+        """Apply the rate limit to a call of *caller*: raise TooManyCalls with the seconds to wait."""
+        per_minute = limits.calls_per_minute or self._per_minute
+        if per_minute is None:
+            return
+        most = max(1, per_minute // self._share)
+        seconds = await self._windows.hit(_key(caller), most)
+        if seconds is not None:
+            raise errors.TooManyCalls(
+                f"The rate limit is reached: {most} calls a minute.",
+                hint=f"Retry in {max(1, ceil(seconds))} seconds.",
+            )
+
+    async def check(self) -> None:
+        """Raise ConfigurationError if the storage is not available."""
+        try:
+            await self._windows.hit(("", ""), 1_000_000)
+        except errors.Busy as exc:
+            raise errors.ConfigurationError(f"{UNCOUNTED}: {_reason(exc.__cause__ or exc)}.") from exc
+
+    def close(self) -> None:
+        """Close the connections to Redis."""
+        if isinstance(self._windows, RedisWindows):
+            self._windows.pool.disconnect()
+
+
+class Calls:
+    """Applies the limits to calls and records every call in the audit log, including rejected ones.
+
+    If *named*, the database gets request IDs, so the audit log includes them.
+    """
+
+    def __init__(self, toolbox: Toolbox, limiter: Limiter, log: AuditLog, *, named: bool = False) -> None:
         self._toolbox = toolbox
         self._limiter = limiter
-        self._log = log  #: None: no audit log
+        self._log = log
         self._named = named
         self._is_measured = is_measured()
 
-    async def call(self, request: IncomingCall) -> Answer:
-        """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
-        make = partial(self._toolbox.call, request.caller, request.tool, request.arguments)
-        return await self._made(request, make, _answered)
+    async def call(self, caller: Caller, tool: str, arguments: Json, client: str | None = None) -> Answer:
+        """Return the answer of a tool; raise TooManyCalls or what `Toolbox.call` raises."""
+        entry = self.entry(caller, tool, arguments, client=client)
+        return await self.make(caller, entry, partial(self._toolbox.call, caller, tool, arguments))
 
-    async def read(self, request: IncomingCall, uri: str) -> Media:
-        """Return what is at *uri*, or raise what Toolbox.read does, or TooManyCalls."""
-        return await self._made(request, partial(self._toolbox.read, request.caller, uri), _read)
-
-    async def complete(
-        self, request: IncomingCall, template: str, name: str, value: str, given: Mapping[str, str]
-    ) -> Completed:
-        """Return what Toolbox.complete does, or raise TooManyCalls."""
-        make = partial(self._toolbox.complete, request.caller, template, name, value, given)
-        return await self._made(request, make, _completed)
-
-    def refuse(self, request: IncomingCall, code: str) -> None:
-        """Record a *request* that was malformed."""
-        REQUEST.set(request.id)
-        entry = self._entry(request)
-        entry.outcome, entry.code = Outcome.ERROR, code
-        if self._log is not None:
-            self._log.record(entry)
-
-    async def _made(
-        self,
-        request: IncomingCall,
-        make: Callable[[View], Awaitable[T]],
-        take_down: Callable[[AuditEntry, T], None],
-    ) -> T:
-        """Admit *request*, return what *make* returns for the view, and record the call with *take_down*."""
-        REQUEST.set(request.id)
-        entry, view, began = self._entry(request), None, time.perf_counter()
+    async def make(self, caller: Caller, entry: AuditEntry, call: Callable[[View], Awaitable[T]]) -> T:
+        """Apply the limits, return what *call* returns for the view of *caller*, and record it as *entry*."""
+        view, began = None, time.perf_counter()
         try:
-            view = await self._toolbox.view(request.caller.role)
-            if self._log is not None:
-                entry.vocabulary = view.setting.vocabulary
-            await self._limiter.admit(request.caller, view.role.limits)
+            view = await self._toolbox.view(caller.role)
+            setting = view.setting
+            # Computed when the entry is written: with many tables it would hold up other calls.
+            entry.vocabulary = lambda: setting.vocabulary
+            self._limiter.begin(caller, view.role.limits)
             try:
-                found = await make(view)
+                await self._limiter.count(caller, view.role.limits)
+                found = await call(view)
             finally:
-                self._limiter.leave(request.caller)
-            take_down(entry, found)
+                self._limiter.end(caller)
+            _measure(entry, found)
         except BaseException as exc:
             entry.outcome, entry.code = _failure(exc)
             raise
@@ -111,19 +145,28 @@ class Calls:
             entry.duration = time.perf_counter() - began
             if self._is_measured:
                 _note(entry, view)
-            if self._log is not None:
-                self._log.record(entry)
+            self._log.record(entry)
         return found
 
-    def _entry(self, request: IncomingCall) -> AuditEntry:
+    def refuse(self, entry: AuditEntry, code: str) -> None:
+        """Record a malformed call."""
+        entry.outcome, entry.code = Outcome.ERROR, code
+        self._log.record(entry)
+
+    def entry(
+        self, caller: Caller, tool: str, given: Json, version: str | None = None, client: str | None = None
+    ) -> AuditEntry:
+        """Return the audit entry of a call that starts; *tool* is the method if no tool is called."""
+        if not REQUEST.get():
+            REQUEST.set(new_request_id())
         return AuditEntry(
             time=datetime.now(UTC),
-            identity=request.caller.identity,
-            role=request.caller.role,
-            tool=request.tool,
-            arguments=request.arguments,
-            protocol=request.protocol,
-            client=request.client,
+            identity=caller.identity,
+            role=caller.role,
+            tool=tool,
+            arguments=given,
+            protocol=version,
+            client=client,
             request=request_id() if self._named else None,
         )
 
@@ -137,23 +180,124 @@ def _note(entry: AuditEntry, view: View | None) -> None:
     note_call(of, entry.duration, entry.rows, entry.bytes)
 
 
-def _answered(entry: AuditEntry, answer: Answer) -> None:
-    entry.rows, entry.truncated = answer.rows, answer.truncated
-    entry.bytes = bytes_of(answer.text) + sum([each.size for each in answer.media])
-
-
-def _read(entry: AuditEntry, media: Media) -> None:
-    entry.rows, entry.truncated, entry.bytes = 1, False, len(media.content)
-
-
-def _completed(entry: AuditEntry, found: Completed) -> None:
-    entry.rows, entry.truncated = len(found.values), found.more
-    entry.bytes = sum(map(bytes_of, found.values))
+def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
+    match found:
+        case Answer():
+            entry.rows, entry.truncated = found.rows, found.truncated
+            entry.bytes = bytes_of(found.text) + sum([each.size for each in found.media])
+        case Media():
+            entry.rows, entry.truncated, entry.bytes = 1, False, len(found.content)
+        case Completed():
+            entry.rows, entry.truncated = len(found.values), found.more
+            entry.bytes = sum(map(bytes_of, found.values))
 
 
 def _failure(error: BaseException) -> tuple[Outcome, str]:
-    """Return how a call ended that *error* has ended, and its code."""
     if not isinstance(error, Exception):
         return Outcome.CANCELLED, Outcome.CANCELLED
     code = error.code if isinstance(error, errors.DbtoolsError) else INTERNAL
     return OUTCOMES.get(type(error), Outcome.ERROR), code
+
+
+class Slots:
+    """A concurrency limit. A caller with an identity gets at most a quarter of the slots."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[str | None] = Counter()  #: by identity
+
+    def acquire(self, identity: str | None) -> bool:
+        """Acquire a slot; return whether one was free."""
+        own = self._most if identity is None else max(1, self._most // SHARE)
+        if self._taken.total() >= self._most or self._taken[identity] >= own:
+            return False
+        self._taken[identity] += 1
+        return True
+
+    def release(self, identity: str | None) -> None:
+        """Release a slot."""
+        _decrement(self._taken, identity)
+
+
+def _key(caller: Caller) -> Key:
+    return caller.role, caller.identity or ""
+
+
+def _decrement(counter: Counter[Any], key: object) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
+
+class MovingWindows:
+    """Counts calls of the last minute in memory, by key.
+
+    The memory storage of `limits` takes a thread hop for each call, and time that grows with their number.
+    """
+
+    def __init__(self) -> None:
+        self._moments: dict[Key, deque[float]] = {}
+        self._swept = monotonic()
+
+    async def hit(self, key: Key, most: int) -> float | None:
+        """Count a call of *key*, or return the seconds to wait if there were *most* already."""
+        now = monotonic()
+        if now - self._swept >= MINUTE:
+            self._swept = now
+            self._moments = {each: kept for each, kept in self._moments.items() if kept[-1] > now - MINUTE}
+        moments = self._moments.setdefault(key, deque())
+        while moments and moments[0] <= now - MINUTE:
+            moments.popleft()
+        if len(moments) >= most:
+            return moments[len(moments) - most] + MINUTE - now
+        moments.append(now)
+        return None
+
+
+class RedisWindows:
+    """Counts calls of the last minute in Redis at *storage*, shared by several servers."""
+
+    def __init__(self, storage: str) -> None:
+        try:
+            from coredis import BlockingConnectionPool
+            from limits.aio.storage import RedisStorage
+            from limits.aio.strategies import MovingWindowRateLimiter
+
+            self.pool = BlockingConnectionPool.from_url(storage, max_connections=CONNECTIONS)
+        except (ImportError, ValueError) as exc:
+            # The message omits the address, which may contain a password.
+            missing = "Install the extra `redis` of dbtools-mcp."
+            hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
+            raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
+        # The pool has the address; `limits` requires a port in its own.
+        options: dict[str, Any] = {"connection_pool": self.pool}
+        self._limiter = MovingWindowRateLimiter(
+            RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
+        )
+        self._is_failing = False
+
+    async def hit(self, key: Key, most: int) -> float | None:
+        """Do the same as `MovingWindows.hit`, or raise Busy."""
+        from limits import RateLimitItemPerMinute
+        from limits.errors import StorageError
+
+        rate = RateLimitItemPerMinute(most, namespace=NAMESPACE)
+        names = [quote(part, safe="") for part in key]
+        try:
+            with anyio.fail_after(STORAGE_TIMEOUT):
+                hit = await self._limiter.hit(rate, *names)
+                window = None if hit else await self._limiter.get_window_stats(rate, *names)
+        except (StorageError, OSError, TimeoutError) as exc:
+            if not self._is_failing:
+                logger.error("calls cannot be counted: %s; rate-limited calls are rejected", _reason(exc))
+            self._is_failing = True
+            # Fail closed: a call that cannot be counted is rejected.
+            raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc
+        self._is_failing = False
+        return window and window.reset_time - time.time()
+
+
+def _reason(error: BaseException) -> str:
+    """Return the type of *error*: its text may contain the address of Redis."""
+    cause = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
+    return type(cause).__name__

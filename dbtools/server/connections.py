@@ -1,7 +1,7 @@
-"""One connection of HTTP/1.1, within bounds: the size of a head, the time for it, the number of connections.
+"""One HTTP/1.1 connection with limits: size and time of a request head, and the number of connections.
 
-uvicorn bounds none of these, and a client needs no token to use them up. It does close idle connections
-(`timeout_keep_alive`); the kernel closes those whose client does not read its answer (`http.bound`).
+uvicorn limits none of these, and a client needs no token to exhaust them. It does close idle connections
+(`timeout_keep_alive`); the operating system closes those whose client does not read (`http.bound`).
 """
 
 import sys
@@ -12,11 +12,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if sys.platform != "win32":
     import resource
 
-RESERVED = 100  #: descriptors for the database, files and the log
-HEAD_IN = 10.0  #: seconds in which a client sends the head of a request
+RESERVED = 100  #: file descriptors kept free for the database, files and the log
+HEAD_IN = 10.0  #: seconds to receive the head of a request
 LONGEST_HEAD = 32_768  #: bytes
 MOST_FIELDS = 100
-END = "dbtools.end"  #: the key of what begins to shut down the application, in the state of its lifespan
+UNREAD = 2.0  #: seconds after which unread connections are closed during a shutdown
+END = "dbtools.end"  #: the key in the lifespan state of a function that starts the shutdown
 REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"connection: close\r\ncontent-length: 23\r\n\r\nThe head is too large.\n"
@@ -24,15 +25,15 @@ REFUSAL = (
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection of a client that may be slow or greedy."""
+    """A connection whose client may be slow or greedy."""
 
-    most: ClassVar[int] = 10_000  #: connections of this process
-    waiting: ClassVar["dict[BoundedProtocol, None]"] = {}  #: for a request, longest first
-    _deadline: Any = None  #: of a head
-    _unparsed = 0  #: bytes since the last head or piece of a body
+    most: ClassVar[int] = 10_000  #: maximum number of connections of this process
+    waiting: ClassVar["dict[BoundedProtocol, None]"] = {}  #: connections without a request, the oldest first
+    _deadline: Any = None  #: timer for a request head
+    _unparsed = 0  #: bytes received since the last complete head or piece of a body
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for a head. If there are too many connections, close the one that has waited longest."""
+        """Wait for a head. If there are too many connections, close the one that has been idle longest."""
         super().connection_made(transport)
         if len(self.connections) > self.most:
             next(iter(self.waiting), self).transport.abort()
@@ -45,7 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse *data*, and start the deadline of a head that has not arrived in one piece."""
+        """Parse *data*, and start the timer if a head is incomplete."""
         self._unparsed += len(data)
         super().data_received(data)
         if self._unparsed > LONGEST_HEAD:
@@ -54,19 +55,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a field without the blanks around its value, which httptools leaves (RFC 9110, 5.5)."""
+        """Add a field, without the whitespace around its value that httptools keeps (RFC 9110, 5.5)."""
         super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """Begin to answer the request, unless its head is too large."""
+        """Start to answer the request, unless its head is too large."""
         self._unparsed = 0
         self._stop_waiting()
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > LONGEST_HEAD or len(self.headers) > MOST_FIELDS:
             self._refuse()
-            raise ValueError  # which ends the parser
+            raise ValueError  # stops the parser
         super().on_headers_complete()
-        self.headers = []  # takes the trailers: they are no fields of the head (RFC 9110, 6.5.1)
+        self.headers = []  # collects the trailers, which are not headers (RFC 9110, 6.5.1)
 
     def on_body(self, body: bytes) -> None:
         """Add a piece of a body."""
@@ -80,20 +81,25 @@ class BoundedProtocol(HttpToolsProtocol):
             self.waiting[self] = None
 
     def shutdown(self) -> None:
-        """Answer no further request; the first connection has the application begin to shut down as well."""
+        """Accept no further request; the first connection starts the shutdown of the application."""
         super().shutdown()
+        self.loop.call_later(UNREAD, self._leave_unread)
         if end := self.app_state.pop(END, None):
             end()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, unless another answer has begun."""
+        """Reject what is not HTTP, unless another answer has begun."""
         if self._is_answering():
             self.transport.abort()
         elif not self.transport.is_closing():
             super().send_400_response(msg)
 
+    def _leave_unread(self) -> None:
+        if self.flow.write_paused:
+            self.transport.abort()
+
     def _is_answering(self) -> bool:
-        cycle: Any = self.cycle  # of the newest request; None before the first
+        cycle: Any = self.cycle  # the newest request; None before the first
         return cycle is not None and not cycle.response_complete
 
     def _refuse(self) -> None:
@@ -114,7 +120,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def most_connections(wanted: int) -> int:
-    """Return how many connections can be open, at most *wanted*, with as many descriptors as are allowed."""
+    """Raise the limit of file descriptors; return how many connections it allows, at most *wanted*."""
     if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

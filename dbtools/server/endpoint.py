@@ -1,27 +1,24 @@
-"""MCP over Streamable HTTP, in both eras: one request of ASGI in, its answer out.
+"""MCP over Streamable HTTP, in both eras: one ASGI request in, its answer out.
 
-In this order: authentication, a slot, the body, the message, the session or the headers, the answer.
+The steps: authentication, concurrency limit, body, message, session or headers, answer.
 """
 
 import asyncio
-from collections.abc import Sequence
-from functools import partial
+import secrets
+from collections.abc import Mapping
+from time import monotonic
 
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.asked import Refused, check_accept, error, json_answer, read_message
-from dbtools.server.exchange import Exchange
+from dbtools.server.calls import Limiter
+from dbtools.server.exchange import Exchange, Questions, take_answer
 from dbtools.server.identity import Identity, Refusal
-from dbtools.server.kernel import Header, Peer, Session, modern
-from dbtools.server.limiter import Limiter, Slots
+from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.messages import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
+    Code,
+    Id,
     Notification,
     ProtocolError,
     Request,
@@ -30,44 +27,51 @@ from dbtools.server.messages import (
     id_of,
 )
 from dbtools.server.protocol import Reply, Server
-from dbtools.server.requests import REASON, fields
-from dbtools.server.sessions import HttpSession, Sessions
-from dbtools.server.streams import CANCEL, END, LATE, EventStream, Turn
-from dbtools.server.versions import (
-    HANDSHAKES,
-    HEADER_MISMATCH,
-    MISSING_CAPABILITY,
-    UNNAMED,
-    UNSUPPORTED_VERSION,
-)
+from dbtools.server.requests import REASON, HttpError, check_accept, fields, read_message
+from dbtools.server.streams import CANCEL, DISCONNECT, SHUTDOWN, PendingRequest
+from dbtools.server.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 
-FREE = Slots()
 SESSION = b"mcp-session-id"
-BODY_IN = 20.0  #: seconds in which a client sends all of a body
-CANCELLED = -32800  #: of a request that its client has cancelled: until 2025-11-25 its stream needs an answer
-STATUSES = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
-    **dict.fromkeys((PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS), 400),
-    **dict.fromkeys((HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400),
-    METHOD_NOT_FOUND: 404,
+GRACE = 2.5  #: seconds for running requests during a shutdown
+CHECK_INTERVAL = 5.0  #: seconds between two checks of open streams and sessions
+IDLE = 1_800.0  #: seconds after which a session expires
+STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
+    **dict.fromkeys((Code.PARSE_ERROR, Code.INVALID_REQUEST, Code.INVALID_PARAMS), 400),
+    **dict.fromkeys((Code.HEADER_MISMATCH, Code.MISSING_CAPABILITY, Code.UNSUPPORTED_VERSION), 400),
+    Code.METHOD_NOT_FOUND: 404,
 }
 ENDING = "The server is shutting down. Try again."
 FULL = "The server is at its limit. Try again."
-TAKEN = "The session already has a running request with this ID."
-UNOPENED = (
+NO_SESSION = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
 )
-#: The status and message of requests that are stopped before any answer.
-UNANSWERED = {END: (503, ENDING), LATE: (408, f"The body has not arrived within {BODY_IN:g} seconds.")}
-#: The answers to requests that are stopped later. At shutdown, those without a stream get 503 instead.
+#: The answers to requests that are stopped. During a shutdown, those without a stream get 503 instead.
 STOPPED = {
-    CANCEL: ProtocolError(CANCELLED, "Request cancelled"),
-    END: ProtocolError(INTERNAL_ERROR, ENDING),
+    CANCEL: ProtocolError(Code.CANCELLED, "Request cancelled"),
+    SHUTDOWN: ProtocolError(Code.INTERNAL_ERROR, ENDING),
 }
 
 
+class HttpSession:
+    """A session, until 2025-11-25: bound to the caller who opened it, with an idle timeout."""
+
+    def __init__(self, caller: Caller, state: Session) -> None:
+        self.id = secrets.token_hex(16)
+        self.caller = caller
+        self.state = state
+        self.questions: Questions = {}
+        self.pending: dict[Id | None, PendingRequest] = {}  #: by ID; None is the stream of a GET
+        self.used = monotonic()
+
+    def put(self, message: bytes) -> None:
+        """Send *message* on the stream of the session; drop it if the client has not opened one."""
+        if None in self.pending:
+            self.pending[None].put(message)
+
+
 class Endpoint:
-    """The application at one path. *most* is how many bytes a body may have."""
+    """The ASGI application for MCP. A body may have at most *most* bytes."""
 
     def __init__(
         self, server: Server, identity: Identity, limiter: Limiter, *, most: int, stateless: bool
@@ -77,244 +81,210 @@ class Endpoint:
         self._limiter = limiter
         self._most = most
         self._stateless = stateless
-        self.sessions = Sessions(limiter.sessions)
-        self._turns: set[Turn] = set()
+        self._sessions: dict[str, HttpSession] = {}
+        self._pending: set[PendingRequest] = set()
         self._is_ending = False
 
     def end(self) -> None:
-        """Begin the shutdown: close streams, refuse new requests, and let running ones go on."""
+        """Start the shutdown: close streams, reject new requests, and give running ones some time."""
         self._is_ending = True
+        asyncio.get_running_loop().call_later(GRACE, self.stop)
         self._server.notifications.close()
-        self.sessions.end_streams()
+        for session in self._sessions.values():
+            if None in session.pending:
+                session.pending[None].stop(SHUTDOWN)
 
     def stop(self) -> None:
-        """Stop requests that are still running: their clients may try again."""
-        for each in tuple(self._turns):
-            each.stop(END)
+        """Stop the requests that are still running; their clients may try again."""
+        for each in tuple(self._pending):
+            each.stop(SHUTDOWN)
+
+    async def watch(self) -> None:
+        """Close streams whose token is no longer valid, and idle sessions, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL)
+            self.sweep(monotonic())
+            for pending in [each for each in self._pending if each.is_subscription]:
+                if await self._identity.admit(pending.header("authorization")) != pending.caller:
+                    pending.stop(DISCONNECT)
+
+    def sweep(self, now: float) -> None:
+        """Close sessions that were idle for IDLE seconds: without a request or an open stream."""
+        for each in tuple(self._sessions.values()):
+            if each.pending:
+                each.used = now
+            elif each.used < now - IDLE:
+                self._close(each)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI 3, http)."""
         try:
             await self._serve(scope, receive, send)
-        except Refused as exc:
+        except HttpError as exc:
             await exc.response(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._stateless and scope["method"] != "POST":
-            answer = PlainTextResponse("This server keeps no sessions.\n", 405, {"Allow": "POST"})
-            raise Refused(answer)
-        authorization = fields(scope, b"authorization")
-        caller = await self._identity.admit(authorization)
+        caller = await self._identity.admit(fields(scope, b"authorization"))
         if isinstance(caller, Refusal):
             scope[REASON] = caller.reason
-            raise Refused(self._refusal(caller))
-        is_modern = _is_modern(scope)
-        slots = self._slots(scope, is_modern=is_modern)
-        if self._is_ending or not slots.acquire_share(caller.identity):
-            raise Refused(error(503, ENDING if self._is_ending else FULL))
-        turn = Turn(scope, receive, send, caller, partial(self._identity.admit, authorization))
-        self._turns.add(turn)
+            raise HttpError(caller.status, caller.description, self._identity.challenge(caller))
+        # Without the header, a request belongs to the era of sessions; with an unknown version, it does not.
+        version = fields(scope, b"mcp-protocol-version")
+        is_modern = bool(version) and version[0] not in HANDSHAKES
+        listens = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
+        # A DELETE stops running requests, so it must not wait for them.
+        is_request = scope["method"] == "POST" and not listens
+        slots = self._limiter.requests if is_request else self._limiter.streams
+        if self._is_ending or not slots.acquire(caller.identity):
+            raise HttpError(503, ENDING if self._is_ending else FULL)
+        pending = PendingRequest(scope, receive, send, caller)
+        self._pending.add(pending)
         try:
-            await (self._serve_alone(turn) if is_modern else self._serve_session(turn))
+            await (self._serve_modern(pending) if is_modern else self._serve_session(pending))
+        except ProtocolError as exc:
+            status = STATUSES.get(exc.code, 200) if is_modern else 200
+            raise HttpError(status, encode_error(exc.id, exc)) from exc
         except asyncio.CancelledError:
-            reason = turn.caught()
+            reason = pending.take_stop_reason()
             if not reason:
                 raise
-            if reason in UNANSWERED and not turn.is_begun:
-                raise Refused(error(*UNANSWERED[reason])) from None
-            await turn.end()
+            if reason == SHUTDOWN and not pending.has_started:
+                raise HttpError(503, ENDING) from None
+            await pending.end()
         finally:
-            turn.settle()
-            self._turns.discard(turn)
+            pending.stop_watching()
+            self._pending.discard(pending)
             slots.release(caller.identity)
 
-    def _slots(self, scope: Scope, *, is_modern: bool) -> Slots:
-        """Return the slots that a request takes one of."""
-        if scope["method"] == "DELETE":
-            # It ends a session, which takes a slot.
-            return FREE
-        is_listening = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
-        is_stream = scope["method"] == "GET" or is_listening
-        return self._limiter.streams if is_stream else self._limiter.requests
-
-    def _refusal(self, found: Refusal) -> Response:
-        # Clients show the words of an error of the protocol, and of no other.
-        answer = error(found.status, found.description)
-        if found.status in (401, 403):
-            answer.headers["www-authenticate"] = self._identity.challenge(found)
-        return answer
-
-    async def _serve_alone(self, turn: Turn) -> None:
-        """Answer a request of 2026-07-28, or of an unknown version."""
-        if turn.scope["method"] != "POST":
-            raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
-        message = await self._message(turn)
-        match message:
+    async def _serve_modern(self, pending: PendingRequest) -> None:
+        """Answer a request of 2026-07-28 or of an unknown version."""
+        if pending.scope["method"] != "POST":
+            raise HttpError(405, "Method not allowed.", {"Allow": "POST"})
+        match await read_message(pending.scope, pending.receive, self._most):
             case Answered():
-                raise Refused(error(400, "Nothing has been asked."))
+                raise HttpError(400, "The server has sent no request.")
             case Notification():
-                try:
-                    modern(turn.header("mcp-protocol-version")[0])
-                except ProtocolError as exc:
-                    raise Refused(json_answer(encode_error(None, exc), 400)) from exc
-                await Response(status_code=202)(turn.scope, turn.receive, turn.send)
-            case Request():
-                peer = self._admit(turn, message, Session(is_modern=True), turn.header)
-                await self._answer(turn, message, peer, leaves=True)
+                modern(pending.header("mcp-protocol-version")[0])
+                await Response(status_code=202)(pending.scope, pending.receive, pending.send)
+            case Request() as request:
+                exchange = self._server.admit(
+                    None, request, pending.caller, pending.put, header=pending.header
+                )
+                await self._answer(pending, exchange)
 
-    def _admit(self, turn: Turn, request: Request, session: Session, header: Header | None = None) -> Peer:
-        """Return the peer of *request*, or raise Refused."""
-        try:
-            return self._server.admit(session, request, turn.caller, turn.id, header)
-        except ProtocolError as exc:
-            status = STATUSES.get(exc.code, 200) if session.is_modern else 200
-            raise Refused(json_answer(encode_error(request.id, exc), status)) from exc
+    async def _serve_session(self, pending: PendingRequest) -> None:
+        """Answer a request of the handshake era."""
+        method, allowed = pending.scope["method"], ("POST",) if self._stateless else ("POST", "GET", "DELETE")
+        session = self._session(pending)
+        if method not in allowed:
+            raise HttpError(405, "Method not allowed.", {"Allow": ", ".join(allowed)})
+        if method == "POST":
+            await self._post(pending, await read_message(pending.scope, pending.receive, self._most))
+            return
+        if method == "GET":
+            check_accept(pending.scope, "text/event-stream")
+        if session is None:
+            raise HttpError(400, NO_SESSION)
+        if method == "GET":
+            await self._stream(pending, session)
+            return
+        self._close(session)
+        await Response(status_code=200)(pending.scope, pending.receive, pending.send)
 
-    async def _message(self, turn: Turn) -> Request | Notification | Answered:
-        turn.after(BODY_IN, partial(turn.stop, LATE))
-        message = await read_message(turn.scope, turn.receive, self._most)
-        turn.settle()
-        return message
-
-    async def _serve_session(self, turn: Turn) -> None:
-        """Answer a request of the era of sessions."""
-        session = self._session(turn)
-        match turn.scope["method"]:
-            case "POST":
-                await self._post(turn)
-            case "GET":
-                check_accept(turn.scope, "text/event-stream")
-                await self._stream(turn, _known(session))
-            case "DELETE":
-                self.sessions.close(_known(session))
-                await Response(status_code=200)(turn.scope, turn.receive, turn.send)
-            case _:
-                raise Refused(error(405, "Method not allowed.", {"Allow": "GET, POST, DELETE"}))
-
-    def _session(self, turn: Turn) -> HttpSession | None:
-        """Return the session that a request names, None where it names none."""
-        named = fields(turn.scope, SESSION)
+    def _session(self, pending: PendingRequest) -> HttpSession | None:
+        """Return the session of a request, None if it names none; raise HttpError if it is unknown."""
+        named = fields(pending.scope, SESSION)
         if not named or self._stateless:
             return None
-        found = self.sessions.find(named[0], turn.caller)
-        if found is None:
-            raise Refused(error(404, "Session not found."))
+        found, caller = self._sessions.get(named[0]), pending.caller
+        # Another caller must not learn that the session exists.
+        if found is None or (found.caller.identity, found.caller.role) != (caller.identity, caller.role):
+            raise HttpError(404, "Session not found.")
+        found.used = monotonic()
         return found
 
-    async def _post(self, turn: Turn) -> None:
-        message = await self._message(turn)
-        # It may have been closed while the body came.
-        session = self._session(turn)
-        match message:
-            case Request():
-                await self._request(turn, message, session)
-            case _:
-                if session is not None:
-                    self._note(session, message, turn.caller)
-                elif not self._stateless:
-                    raise Refused(error(400, UNOPENED))
-                await Response(status_code=202)(turn.scope, turn.receive, turn.send)
+    async def _post(self, pending: PendingRequest, message: Request | Notification | Answered) -> None:
+        # The session may have been closed while the body arrived.
+        session = self._session(pending)
+        opens = isinstance(message, Request) and message.method == "initialize"
+        if session is None and not self._stateless and not opens:
+            raise HttpError(400, NO_SESSION)
+        if not isinstance(message, Request):
+            if session is not None:
+                self._note(session, message)
+            await Response(status_code=202)(pending.scope, pending.receive, pending.send)
+        elif session is None:
+            await self._open(pending, message)
+        else:
+            exchange = self._server.admit(
+                session.state, message, pending.caller, pending.put, session.questions
+            )
+            if message.id in session.pending:
+                raise HttpError(400, "The session already has a running request with this ID.")
+            await self._answer(pending, exchange, session)
 
-    async def _request(self, turn: Turn, request: Request, session: HttpSession | None) -> None:
-        if session is None and not self._stateless and request.method != "initialize":
-            raise Refused(error(400, UNOPENED))
-        state = session.session if session is not None else self._fresh(turn)
-        peer = self._admit(turn, request, state)
-        if session is None:
-            headers = self._opened(turn, state) if request.method == "initialize" else ()
-            # Without a session, no message of the client could cancel the request.
-            await self._answer(turn, request, peer, headers=headers, leaves=self._stateless)
-            return
-        if request.id in session.turns:
-            raise Refused(error(400, TAKEN))
-        await self._answer(turn, request, peer, session=session)
-
-    def _fresh(self, turn: Turn) -> Session:
-        """Return the state of a request that names no session."""
-        if not self._stateless:
-            return Session(is_modern=False, ignores_envelopes=True)
-        named = fields(turn.scope, b"mcp-protocol-version")
-        revision = HANDSHAKES[named[0]] if named else UNNAMED
-        return Session(peer=Peer(revision), is_modern=False, ignores_envelopes=True)
-
-    def _opened(self, turn: Turn, state: Session) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that name a new session."""
+    async def _open(self, pending: PendingRequest, request: Request) -> None:
+        """Answer a *request* without a session; `initialize` opens one."""
+        state = Session()
         if self._stateless:
-            return ()
-        opened = self.sessions.open(turn.caller, state)
-        if opened is None:
-            raise Refused(error(503, "There are too many open sessions."))
-        return ((SESSION, opened.id.encode()),)
+            named = pending.header("mcp-protocol-version")
+            state.peer = Peer(HANDSHAKES[named[0]] if named else DEFAULT_HANDSHAKE)
+        exchange = self._server.admit(state, request, pending.caller, pending.put)
+        if not self._stateless:
+            if not self._limiter.sessions.acquire(pending.caller.identity):
+                raise HttpError(503, "There are too many open sessions.")
+            opened = HttpSession(pending.caller, state)
+            self._sessions[opened.id] = opened
+            pending.headers.append((SESSION, opened.id.encode()))
+        await self._answer(pending, exchange)
 
-    def _note(self, session: HttpSession, message: Notification | Answered, caller: Caller) -> None:
-        """Act on a message that gets no answer."""
+    def _close(self, session: HttpSession) -> None:
+        del self._sessions[session.id]
+        self._limiter.sessions.release(session.caller.identity)
+        self._server.notifications.unfollow(session.put)
+        for pending in session.pending.values():
+            pending.stop(CANCEL)
+
+    def _note(self, session: HttpSession, message: Notification | Answered) -> None:
         if isinstance(message, Answered):
-            session.questions.answer(message)
+            take_answer(session.questions, message)
         elif message.method == "notifications/initialized":
-            session.unfollow = self._server.notifications.follow(caller.role, session.put)
+            self._server.notifications.follow(session.caller.role, session.put)
         elif message.method == "notifications/cancelled":
             id = id_of(message.params.get("requestId"))
-            if id in session.turns:
-                session.turns[id].stop(CANCEL)
+            if id is not None and id in session.pending:
+                session.pending[id].stop(CANCEL)
 
     async def _answer(
-        self,
-        turn: Turn,
-        request: Request,
-        peer: Peer,
-        *,
-        session: HttpSession | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-        leaves: bool = False,
+        self, pending: PendingRequest, exchange: Exchange, session: HttpSession | None = None
     ) -> None:
-        """Answer *request*; if it *leaves*, a client that leaves has cancelled it."""
-        exchange = Exchange(
-            id=request.id,
-            method=request.method,
-            params=request.params,
-            peer=peer,
-            caller=turn.caller,
-            send=turn.put,
-            questions=session.questions if session is not None else None,
-            request_id=turn.id,
-        )
-        turn.wait(peer.revision.quiet, leaves=leaves, is_long=request.method == "subscriptions/listen")
-        turns = session.turns if session is not None else {}
-        turns[request.id] = turn
+        revision, running = exchange.peer.revision, session.pending if session is not None else {}
+        pending.is_subscription = exchange.method == "subscriptions/listen"
+        # Without a session, the client can cancel only by closing the connection.
+        pending.become_stream_after(revision.stream_after, cancel_on_disconnect=session is None)
+        running[exchange.id] = pending
         try:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
-            problem = STOPPED.get(turn.reason)
-            if problem is None or (turn.reason == END and not turn.is_stream):
+            problem = STOPPED.get(pending.reason)
+            if problem is None or (pending.reason == SHUTDOWN and pending.stream is None):
                 raise
-            turn.caught()
-            reply = Reply(message=encode_error(request.id, problem), code=problem.code)
+            pending.take_stop_reason()
+            reply = Reply(encode_error(exchange.id, problem), problem.code)
         finally:
-            # An answer that is being sent can no longer be cancelled.
-            del turns[request.id]
-            turn.settle()
-        status = 200 if peer.revision.has_handshake else STATUSES.get(reply.code, 200)
-        await turn.finish(reply.message, status, headers)
+            # An answer that is being sent cannot be cancelled.
+            del running[exchange.id]
+            pending.stop_watching()
+        status = 200 if revision.has_handshake else STATUSES.get(reply.code, 200)
+        await pending.finish(reply.message, status)
 
-    async def _stream(self, turn: Turn, session: HttpSession) -> None:
+    async def _stream(self, pending: PendingRequest, session: HttpSession) -> None:
         """Send a session's notifications until the client or the server closes the stream."""
-        if session.stream is not None:
-            raise Refused(error(409, "The session has a stream already."))
-        turn.is_begun, session.stream = True, EventStream(turn.send)
-        turn.watch(session.stream.close, is_long=True)
+        if None in session.pending:
+            raise HttpError(409, "The session has a stream already.")
+        pending.is_subscription, session.pending[None] = True, pending
+        pending.stop_on_disconnect()
         try:
-            await session.stream.run()
+            await pending.become_stream().ended()
         finally:
-            session.stream = None
-
-
-def _known(session: HttpSession | None) -> HttpSession:
-    if session is None:
-        raise Refused(error(400, UNOPENED))
-    return session
-
-
-def _is_modern(scope: Scope) -> bool:
-    """Return whether a request is of an era without sessions, or of an unknown version."""
-    version = fields(scope, b"mcp-protocol-version")
-    return bool(version) and version[0] not in HANDSHAKES
+            del session.pending[None]

@@ -1,63 +1,45 @@
-"""One request while it is answered, and the messages that its client gets meanwhile."""
+"""A request and the messages that its client gets meanwhile; notifications of changes.
+
+A client with a handshake gets notifications on its connection or session, a client of 2026-07-28 on the
+stream that it opened with `subscriptions/listen`. Each client gets only those about its role.
+"""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from dbtools.policy import Caller
-from dbtools.server.kernel import Peer
+from dbtools.server.kernel import Peer, meta_of
 from dbtools.server.messages import (
-    INTERNAL_ERROR,
+    Code,
     Id,
     Json,
     ProtocolError,
     Response,
     encode,
+    encode_id,
     encode_notification,
 )
-from dbtools.server.versions import ASKED
+from dbtools.server.versions import SUBSCRIPTION_KEY
+from dbtools.service.snapshot import Snapshot
 from dbtools.telemetry import new_request_id
+from dbtools.tools.definition import Change
 
-Send = Callable[[bytes], None]  #: one message, without its end; it waits for nothing
+TOOLS = "notifications/tools/list_changed"
+RESOURCES = "notifications/resources/list_changed"
+UPDATED = "notifications/resources/updated"
+FLAGS: Mapping[str, str] = {
+    "toolsListChanged": TOOLS,
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": RESOURCES,
+}
 
-
-class Questions:
-    """Our requests to one client that it has not answered yet."""
-
-    def __init__(self) -> None:
-        self._numbers = count(1)
-        self._open: dict[Id, asyncio.Future[Json]] = {}
-
-    async def ask(self, send: Send, method: str, params: Json, patience: float) -> Json:
-        """Return the client's result, or raise ProtocolError; TimeoutError after *patience* seconds."""
-        id = f"dbtools-{next(self._numbers)}"
-        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._open[id] = answer
-        send(encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
-        try:
-            async with asyncio.timeout(patience):
-                return await answer
-        except TimeoutError:
-            send(encode_notification("notifications/cancelled", {"requestId": id, "reason": "timeout"}))
-            raise
-        finally:
-            del self._open[id]
-
-    def answer(self, response: Response) -> None:
-        """Give the *response* to the request that waits for it, if one does."""
-        waiting = self._open.get(response.id) if response.id is not None else None
-        if waiting is None or waiting.done():
-            return
-        if response.result is not None:
-            waiting.set_result(response.result)
-            return
-        code, message = response.error.get("code"), response.error.get("message")
-        known = code if isinstance(code, int) else INTERNAL_ERROR
-        waiting.set_exception(ProtocolError(known, str(message)))
+Send = Callable[[bytes], None]  #: sends one message, without its line end; never blocks
+Questions = dict[Id | None, asyncio.Future[Json]]  #: requests to a client that it has not answered yet
+Deliver = Callable[[str, str], None]  #: sends a method and the URI of a resource, or an empty text
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Exchange:
     """A request that is being answered."""
 
@@ -66,34 +48,110 @@ class Exchange:
     params: Json
     peer: Peer
     caller: Caller
-    send: Send  #: to the client, as a part of this exchange
-    questions: Questions | None = None  #: None: the client cannot be asked
-    request_id: str = field(default_factory=new_request_id)  #: of letters, digits and `-_.:`
-
-    @property
-    def meta(self) -> Json:
-        """What the request says beside its parameters."""
-        meta = self.params.get("_meta")
-        return meta if isinstance(meta, dict) else {}
+    send: Send  #: to the client, before the answer
+    questions: Questions | None = None  #: None: the server cannot send requests to the client
 
     def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to this exchange."""
+        """Send a notification before the answer."""
         self.send(encode_notification(method, params))
 
-    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress, where the client has asked for that."""
-        token = self.meta.get("progressToken")
+    def report(self, progress: float, total: float, message: str) -> None:
+        """Report progress, if the client asked for it."""
+        token = meta_of(self.params).get("progressToken")
         if token is not None:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}
-            params = {name: value for name, value in members.items() if value is not None}
-            self.notify("notifications/progress", params)
+            self.notify("notifications/progress", members)
 
     async def ask(self, method: str, params: Json, patience: float) -> Json:
-        """Return what the client answers within *patience* seconds, or raise ProtocolError or TimeoutError.
+        """Send a request to the client and return the result, or raise ProtocolError or TimeoutError.
 
-        Until 2025-11-25 alone: since then a result of the type `input_required` asks.
+        Only until 2025-11-25: since 2026-07-28, a handler returns a result of type `input_required` instead.
         """
-        is_able = method not in ASKED or ASKED[method] in self.peer.capabilities
-        if self.questions is None or method not in self.peer.revision.asks or not is_able:
-            raise ProtocolError(INTERNAL_ERROR, f"The client cannot be asked for {method}.")
-        return await self.questions.ask(self.send, method, params, patience)
+        needed = self.peer.revision.asks.get(method)
+        if self.questions is None or needed not in self.peer.capabilities:
+            raise ProtocolError(Code.INTERNAL_ERROR, f"The client cannot be asked for {method}.")
+        id = f"dbtools-{new_request_id()}"
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self.questions[id] = answer
+        self.send(encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+        try:
+            async with asyncio.timeout(patience):
+                return await answer
+        except TimeoutError:
+            self.notify("notifications/cancelled", {"requestId": id, "reason": "timeout"})
+            raise
+        finally:
+            del self.questions[id]
+
+
+def take_answer(questions: Questions, response: Response) -> None:
+    """Deliver *response* to the request in *questions* that it answers, if any."""
+    waiting = questions.get(response.id)
+    if waiting is None or waiting.done():
+        return
+    if response.result is not None:
+        waiting.set_result(response.result)
+        return
+    code = response.error.get("code")
+    known = code if isinstance(code, int) else Code.INTERNAL_ERROR
+    waiting.set_exception(ProtocolError(known, str(response.error.get("message"))))
+
+
+class Notifications:
+    """Sends notifications of changes to clients, by role."""
+
+    def __init__(self) -> None:
+        self._clients: dict[object, tuple[str, Deliver]] = {}
+        self._closed = asyncio.Event()
+
+    def follow(self, role: str, send: Send) -> None:
+        """Notify a client of *role* through *send*."""
+        # Until 2025-11-25, clients subscribe to resources with a method that dbtools does not implement.
+        self._clients[send] = (role, lambda method, uri: None if uri else send(encode_notification(method)))
+
+    def unfollow(self, send: Send) -> None:
+        """Stop notifying a client through *send*."""
+        self._clients.pop(send, None)
+
+    async def listen(self, exchange: Exchange) -> Json:
+        """Serve `subscriptions/listen` until the stream ends."""
+        wanted = exchange.params["notifications"]
+        assert isinstance(wanted, dict)
+        uris = wanted.get("resourceSubscriptions") or []
+        flags = {flag: True for flag in FLAGS if wanted.get(flag)}
+        events = {(FLAGS[flag], "") for flag in flags} | {(UPDATED, uri) for uri in uris}
+        meta = {SUBSCRIPTION_KEY: exchange.id}
+
+        def deliver(method: str, uri: str) -> None:
+            if (method, uri) in events:
+                exchange.notify(method, {**({"uri": uri} if uri else {}), "_meta": meta})
+
+        accepted = {**flags, **({"resourceSubscriptions": uris} if uris else {})}
+        acknowledged = {"notifications": accepted, "_meta": meta}
+        exchange.notify("notifications/subscriptions/acknowledged", acknowledged)
+        self._clients[deliver] = (exchange.caller.role, deliver)
+        try:
+            await self._closed.wait()
+        finally:
+            del self._clients[deliver]
+        return {"_meta": {SUBSCRIPTION_KEY: encode_id(exchange.id)}}
+
+    def publish(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
+        """Notify the clients of the roles in *changes*."""
+        for role, change in changes.items():
+            if change.tools:
+                self.notify(role, TOOLS)
+            if change.resources:
+                self.notify(role, RESOURCES)
+            for uri in change.updated:
+                self.notify(role, UPDATED, uri)
+
+    def notify(self, role: str, method: str, uri: str = "") -> None:
+        """Send *method*, about the resource *uri* if given, to the clients of *role*."""
+        for of, deliver in tuple(self._clients.values()):
+            if of == role:
+                deliver(method, uri)
+
+    def close(self) -> None:
+        """End the streams, each with its result (MCP 2026-07-28, basic/patterns/subscriptions)."""
+        self._closed.set()

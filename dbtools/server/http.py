@@ -1,13 +1,12 @@
-"""The HTTP server: its socket, its processes, and the application of each. A plan in; it runs."""
+"""The HTTP server: its socket, its worker processes, and the application of each."""
 
-import asyncio
 import gc
 import os
 import re
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,26 +25,22 @@ from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.exporting import exporting
 from dbtools.server.identity import WELL_KNOWN, Identity
-from dbtools.server.limiter import Limiter
-from dbtools.server.requests import Hosts, Requests
-from dbtools.server.running import Operator, Running, begin_log, running
+from dbtools.server.requests import RequestMiddleware
+from dbtools.server.running import Operator, RunningServer, begin_log, exporting, open_server
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
-from dbtools.settings.sections import ServerSection
 
 FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
-IDLE = 30  #: seconds that a connection without a request stays open
-TAKEN_IN = 20_000  #: milliseconds in which a client takes a part of an answer that waits for it
-GRACE = 2.5  #: seconds for running requests when the server ends
-GRACE_OF_CONNECTIONS = 3  #: seconds for the rest of their answers, from the same moment
-LOOK = 1.0  #: seconds between two looks for the parent
-COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
-READY_IN = 2.0  #: seconds in which the pool has to provide a connection
-FRESH = 1.0  #: seconds in which the same answer is given: clients need no token to ask
+IDLE = 30  #: seconds until an idle connection is closed
+TAKEN_IN = 20_000  #: milliseconds until a connection is closed whose client does not read
+GRACE_OF_CONNECTIONS = 3  #: seconds to deliver all answers during a shutdown
+LOOK = 1.0  #: seconds between two checks for the parent process
+COLLECTIONS = (10_000, 20, 20)  #: thresholds of the garbage collector
+READY_IN = 2.0  #: seconds to wait for a database connection
+FRESH = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +52,7 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> "Address":
-        """Return the address that HOST:PORT means, or raise ConfigurationError."""
+        """Parse HOST:PORT, or raise ConfigurationError."""
         found = FORM.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
             raise errors.ConfigurationError(
@@ -67,25 +62,19 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it; a name may stand for any address."""
+        """Whether only this machine can connect; a host name may stand for any address."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
             return False
 
-    @property
-    def url(self) -> str:
-        """The URL of the endpoint."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{PATH}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What every worker is given."""
+    """What each worker needs to start."""
 
     settings: Settings
-    anybody: Caller  #: who calls if [auth] is empty
+    anonymous: Caller  #: the caller if [auth] is empty
     operator: Operator
     address: Address
     stateless: bool
@@ -94,49 +83,52 @@ class Plan:
 
 
 def listen(plan: Plan) -> None:
-    """Serve *plan* until a signal comes; raise ConfigurationError, or what else keeps it from serving."""
+    """Serve *plan* until a signal arrives; raise ConfigurationError if it cannot be served."""
     _check(plan.settings, plan.address)
     snapshot = anyio.run(snapshot_of, plan.settings)
     if not plan.settings.auth:
-        snapshot = replace(snapshot, views={plan.anybody.role: snapshot.view(plan.anybody.role)})
+        snapshot = replace(snapshot, views={plan.anonymous.role: snapshot.view(plan.anonymous.role)})
     with bound(plan.address) as listener:
         host, port = listener.getsockname()[:2]
-        plan.operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+        plan.operator.listening(url, snapshot, tuple(_notes(plan)))
         config = config_of(partial(HttpApp, plan), plan.workers)
-        if plan.workers == 1:
-            uvicorn.Server(config).run([listener])
-            return
-        workers = Workers(config, [listener], plan.operator)
-        workers.run()
-        if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
-            # As a server with one process ends: a supervisor sees that something went wrong.
-            raise SystemExit(STARTUP_FAILURE)
+        try:
+            if plan.workers == 1:
+                uvicorn.Server(config).run([listener])
+                return
+            workers = Workers(config, [listener])
+            workers.operator = plan.operator
+            workers.run()
+            if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
+                raise SystemExit(STARTUP_FAILURE)
+        except SystemExit as exc:
+            # The reason has been reported: the configuration or the database.
+            raise SystemExit(2 if exc.code == STARTUP_FAILURE else exc.code) from None
 
 
 class Workers(Multiprocess):
-    """uvicorn's processes. The *operator* learns when one replaces another."""
+    """The worker processes of uvicorn."""
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], operator: Operator) -> None:
-        super().__init__(config, sockets)
-        self._operator = operator
+    operator: Operator  #: gets a message when a worker is replaced
 
     def handle_int(self) -> None:
-        """End the processes, and raise the interrupt again, as a server with one process does."""
+        """End the workers, and raise the interrupt again, as a server with one process does."""
         self.terminate_all()
         self.join_all()
         raise KeyboardInterrupt
 
     def keep_subprocess_alive(self) -> None:
-        """Replace processes that have ended."""
+        """Replace workers that have ended."""
         before = [each.pid for each in self.processes]
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old != new.pid:
-                self._operator.tell(f"Worker {old} has ended; worker {new.pid} replaces it.")
+                self.operator.tell(f"Worker {old} has ended; worker {new.pid} replaces it.")
 
 
 def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
-    """Return how uvicorn serves the application that *make* returns, in each of as many *workers*."""
+    """Return the configuration of uvicorn for the application that *make* returns."""
     return uvicorn.Config(
         make,
         factory=True,
@@ -165,36 +157,33 @@ def bound(address: Address) -> socket.socket:
             f"Cannot listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
         ) from exc
     listener.set_inheritable(True)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit the option
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKEN_IN)
     return listener
 
 
 def _check(settings: Settings, address: Address) -> None:
-    """Raise ConfigurationError if other machines reach a server without authentication."""
+    """Raise ConfigurationError if other machines could reach a server without authentication."""
     if address.is_local:
         return
     if not settings.auth:
         raise errors.ConfigurationError(
-            f"Other machines reach {address.host}, so the server must require authentication.",
-            hint="Configure [auth], such as a token that `dbtools token new` makes, or listen at 127.0.0.1.",
+            f"Other machines can reach {address.host}, so the server must require authentication.",
+            hint="Configure [auth], for example with `dbtools token new`, or listen on 127.0.0.1.",
         )
     if not settings.server.allowed_hosts:
         raise errors.ConfigurationError(
-            f"Other machines reach {address.host}, so the server must know its host names.",
-            hint='Configure [server] allowed_hosts = ["db.example.com"]; requests for others are refused.',
+            f"Other machines can reach {address.host}, so the server must know its host names.",
+            hint='Configure [server] allowed_hosts = ["db.example.com"]; the server rejects other hosts.',
         )
 
 
-def _notes(plan: Plan) -> tuple[str, ...]:
-    """Return what an operator should know of several workers."""
-    if plan.workers == 1:
-        return ()
-    note = f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
-    if plan.settings.limits.storage != "memory":
-        return (note,)
-    share = f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
-    return note, share
+def _notes(plan: Plan) -> Iterator[str]:
+    """Yield what an operator should know about several workers."""
+    if plan.workers > 1:
+        yield f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
+        if plan.settings.limits.storage == "memory":
+            yield f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
 
 
 class HttpApp:
@@ -204,110 +193,94 @@ class HttpApp:
         begin_log(plan.settings.log)
         BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
         self._plan = plan
-        self._app: Requests  # uvicorn takes no request before the start is complete
+        self._app: RequestMiddleware  # set before uvicorn accepts requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or start and end with the server (ASGI 3, lifespan)."""
+        """Answer a request, or start and stop with the server (ASGI 3, lifespan)."""
         if scope["type"] == "http":
             await self._app(scope, receive, send)
             return
         await receive()
-        is_started = False
         try:
             with exporting():
                 async with self._started(scope):
                     await send({"type": "lifespan.startup.complete"})
-                    is_started = True
                     await receive()
         except errors.DbtoolsError as exc:
             self._plan.operator.tell(str(exc))
-            if not is_started:
-                await send({"type": "lifespan.startup.failed", "message": ""})
-                return
-            # Nothing follows tokens and tables any more: a worker must not go on like that.
-            os.kill(os.getpid(), signal.SIGTERM)
-            await receive()
+            await send({"type": "lifespan.startup.failed", "message": ""})
+            return
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
     async def _started(self, scope: Scope) -> AsyncIterator[None]:
         plan = self._plan
-        limiter = Limiter(plan.settings.limits.storage, plan.settings.server, share=plan.workers)
-        async with running(plan.settings, plan.operator, limiter, stateless=plan.stateless) as run:
+        async with open_server(plan.settings, plan.operator, plan.workers, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
-            await limiter.check()
-            # What exists now stays: the garbage collector need not look at it, and less often at the rest.
+            await run.limiter.check()
+            # What exists now stays, so the garbage collector can skip it, and run less often.
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTIONS)
             if plan.workers > 1:
                 run.group.start_soon(_end_with, plan.parent)
-            endpoint = self.open(run, limiter)
-
-            def end() -> None:
-                endpoint.end()
-                asyncio.get_running_loop().call_later(GRACE, endpoint.stop)
-
-            scope["state"][END] = end
+            scope["state"][END] = self.open(run).end
             yield
         self._app.report()
 
-    def open(self, run: Running, limiter: Limiter) -> Endpoint:
-        """Begin to answer requests; return what answers those of MCP."""
+    def open(self, run: RunningServer) -> Endpoint:
+        """Build the application; return its MCP endpoint."""
         plan, section = self._plan, self._plan.settings.server
-        identity = Identity(run.served, plan.anybody)
-        endpoint = Endpoint(run.server, identity, limiter, most=section.max_body, stateless=plan.stateless)
-        run.group.start_soon(endpoint.sessions.expire)
-        self._app = application(endpoint, identity, run.served, section, local=plan.address.is_local)
+        identity = Identity(run.served, plan.anonymous)
+        endpoint = Endpoint(
+            run.server, identity, run.limiter, most=section.max_body, stateless=plan.stateless
+        )
+        run.group.start_soon(endpoint.watch)
+        nothing = PlainTextResponse(f"Not found. MCP is at {PATH}.\n", 404)
+
+        async def metadata(request: Request) -> Response:
+            found = identity.metadata_at(request.url.path.rstrip("/"))
+            return nothing if found is None else JSONResponse(found)
+
+        routes = [
+            Route(PATH, endpoint),
+            Route(f"{PATH}/", endpoint),
+            Route(HEALTH[0], PlainTextResponse("ok\n"), methods=["GET"]),
+            Route(HEALTH[1], Readiness(run.served).answer),
+            Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
+        ]
+        # Only a Router: the error middleware of a Starlette application is slow, and uvicorn handles errors.
+        router = Router(routes, redirect_slashes=False, default=nothing)
+        self._app = RequestMiddleware(router, section, local=plan.address.is_local, exempt=HEALTH)
         return endpoint
 
 
-def application(
-    endpoint: Endpoint, identity: Identity, served: Served, section: ServerSection, *, local: bool
-) -> Requests:
-    """Return what answers at which path, behind the middleware of every request.
-
-    A whole Starlette would add middleware for errors, which is slow; uvicorn handles them.
-    """
-    nothing = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
-
-    async def metadata(request: Request) -> Response:
-        found = identity.metadata_at(request.url.path.rstrip("/"))
-        return nothing if found is None else JSONResponse(found)
-
-    routes = [
-        Route(PATH, endpoint),
-        Route(f"{PATH}/", endpoint),
-        Route(HEALTH[0], PlainTextResponse("ok\n"), methods=["GET"]),
-        Route(HEALTH[1], Readiness(served).answer),
-        Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
-    ]
-    router = Router(routes, redirect_slashes=False, default=nothing)
-    return Requests(Hosts(router, section, local=local, exempt=HEALTH))
-
-
 class Readiness:
-    """Whether the database answers, and the age of the snapshot."""
+    """The readiness check: whether the database answers, and the age of the snapshot."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._looked_at = -FRESH
-        self._is_ready = True  # the first snapshot has been read
-        self._note()
+        self._is_ready, self._looked_at = True, -FRESH  # the first snapshot has just been read
+        self._refreshed_at = time.monotonic()
         served.toolbox.subscribe(self._note)
 
     def _note(self, *_: object) -> None:
         self._refreshed_at = time.monotonic()
 
     async def answer(self, request: Request) -> Response:
-        """Answer 200 if the pool has a connection, else 503, with the seconds since the tools were made.
+        """Answer 200 if the pool provides a connection, otherwise 503; with the age of the snapshot.
 
-        A configuration that cannot be used is reported, and no reason for 503: the previous one is in force.
+        An invalid configuration is reported but does not cause 503, since the previous one stays in force.
         """
         if time.monotonic() - self._looked_at > FRESH:
-            # Requests get the previous answer meanwhile.
+            # Other requests get the previous answer meanwhile.
             self._looked_at = time.monotonic()
-            await self._look()
+            try:
+                with anyio.fail_after(READY_IN):
+                    await (await self._served.backend.runner()).ready()
+                self._is_ready = True
+            except (TimeoutError, errors.DbtoolsError):
+                self._is_ready = False
         content = {
             "ready": self._is_ready,
             "snapshot_age": round(time.monotonic() - self._refreshed_at, 1),
@@ -315,17 +288,9 @@ class Readiness:
         }
         return JSONResponse(content, 200 if self._is_ready else 503)
 
-    async def _look(self) -> None:
-        try:
-            with anyio.fail_after(READY_IN):
-                await (await self._served.backend.runner()).ready()
-            self._is_ready = True
-        except (TimeoutError, errors.DbtoolsError):
-            self._is_ready = False
-
 
 async def _end_with(parent: int) -> None:
-    """End this process when its *parent* is gone, which would otherwise end or restart it."""
-    while os.getppid() == parent:  # noqa: ASYNC110 (there is no event)
+    """End this worker when its *parent* process is gone."""
+    while os.getppid() == parent:  # noqa: ASYNC110 (there is no event to wait for)
         await anyio.sleep(LOOK)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""Authenticate each HTTP request: a bearer token in, a Caller out (RFC 6750, RFC 9728).
+"""Authenticate HTTP requests: a bearer token in, a Caller out (RFC 6750, RFC 9728).
 
-PyJWT is imported late: only servers with signed tokens wait for it.
+PyJWT is imported late, since only servers with signed tokens need it.
 """
 
 import hmac
@@ -20,32 +20,30 @@ from dbtools.types import quoted
 if TYPE_CHECKING:
     from dbtools.server.keys import Keys
 
-PREFIX = "dbt_"  #: by which scanners of secrets find a token that has leaked
+PREFIX = "dbt_"  #: lets secret scanners find leaked tokens
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-LONGEST_NAME = 40  #: characters of an unknown role
-DIGITS = 16  #: of the hash of a token without a subject
-WANTED = "A token is wanted: Authorization: Bearer TOKEN."
+LONGEST_NAME = 40  #: characters of an unknown role in the log
+DIGITS = 16  #: of the hash that identifies a token without a subject
+TOKEN_REQUIRED = "A token is required: Authorization: Bearer TOKEN."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Refusal:
     """Why a request is rejected."""
 
     status: int
-    reason: str  #: for the operator, without any part of the token
+    reason: str  #: for the operator; contains no part of the token
     description: str
-    error: str = ""  #: as RFC 6750, 3.1, names it, if a token was shown
+    error: str = ""  #: the error code of RFC 6750, 3.1, if the request had a token
     scopes: tuple[str, ...] = ()
 
 
 def _invalid(reason: str) -> Refusal:
-    description = "The token is unknown or has expired."
-    return Refusal(status=401, error="invalid_token", description=description, reason=f"the token {reason}")
+    return Refusal(401, f"the token {reason}", "The token is unknown or has expired.", "invalid_token")
 
 
 def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -> Refusal:
-    error = "insufficient_scope"
-    return Refusal(status=403, error=error, description=description, reason=reason, scopes=scopes)
+    return Refusal(403, reason, description, "insufficient_scope", scopes)
 
 
 def new_token() -> str:
@@ -54,25 +52,25 @@ def new_token() -> str:
 
 
 def hash_of(token: str) -> str:
-    """Return the hash of *token*, in hexadecimal; with so many random bits it need not be slow."""
+    """Return the SHA-256 hash of *token* in hexadecimal; a random token needs no slow hash."""
     return sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 class Identity:
-    """Knows callers by their tokens, as the configuration has them at the moment."""
+    """Authenticates callers by their tokens, following changes of the configuration."""
 
-    def __init__(self, served: Served, anybody: Caller) -> None:
+    def __init__(self, served: Served, anonymous: Caller) -> None:
         self._served = served
-        self._anybody = anybody  #: who calls if [auth] is empty
+        self._anonymous = anonymous  #: the caller if [auth] is empty
         self._keys: dict[tuple[object, ...], Keys] = {}
         if section := served.settled().auth.jwt:
-            self._keys_of(section).refresh()  # The first signed token need not wait for them.
+            self._keys_of(section).refresh()  # Read keys before the first token arrives.
 
     async def admit(self, authorization: Sequence[str]) -> Caller | Refusal:
-        """Return the caller that the headers *authorization* name.
+        """Return the caller for the values of the Authorization header, or why it is rejected.
 
-        The newest settings and those of the snapshot have to agree: what is taken away counts at once, and
-        what is granted counts with the policy that was written beside it.
+        The newest settings and those of the snapshot must agree: a revoked token is rejected at once, and a
+        new one is accepted when the policy that came with it is in force.
         """
         newest, settled = self._served.current.settings, self._served.settled()
         found = await self._admit(newest, authorization)
@@ -81,23 +79,18 @@ class Identity:
         before = await self._admit(settled, authorization)
         if before == found or isinstance(before, Refusal):
             return before
-        return Refusal(
-            status=503,
-            description="What the token stands for changes at this moment.",
-            reason="the configuration of the token changes",
-        )
+        return Refusal(503, "the claims of the token change", "The claims of the token are changing.")
 
     async def _admit(self, settings: Settings, authorization: Sequence[str]) -> Caller | Refusal:
-        """Return the caller whom *settings* name for the headers *authorization*."""
+        """Return the caller according to *settings*."""
         if not settings.auth:
-            return self._anybody
+            return self._anonymous
         if not authorization:
             scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
-            return Refusal(status=401, description=WANTED, scopes=scopes, reason="no token")
+            return Refusal(401, "no token", TOKEN_REQUIRED, scopes=scopes)
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
-            reason = "no token after Bearer"
-            return Refusal(status=401, error="invalid_request", description=WANTED, reason=reason)
+            return Refusal(401, "no token after Bearer", TOKEN_REQUIRED, "invalid_request")
         found = await self._known(settings, token.strip())
         if isinstance(found, Refusal) or found.role in role_names(settings):
             return found
@@ -114,8 +107,7 @@ class Identity:
             return _invalid("is unknown")
         claims = await self._keys_of(section).claims_of(token, section)
         if claims is None:
-            description = "Tokens cannot be checked at the moment."
-            return Refusal(status=503, description=description, reason="no keys are known")
+            return Refusal(503, "no keys are known", "Tokens cannot be checked at the moment.")
         return _invalid(claims) if isinstance(claims, str) else _signed(settings, section, claims, hashed)
 
     def _keys_of(self, section: JwtSection) -> "Keys":
@@ -125,7 +117,7 @@ class Identity:
         return self._keys.get(place) or self._keys.setdefault(place, Keys(*place))
 
     def metadata_at(self, path: str) -> Mapping[str, object] | None:
-        """Return what clients read at *path* about where tokens come from, if anything (RFC 9728, 2)."""
+        """Return the protected resource metadata at *path*, if any (RFC 9728, 2)."""
         section = self._served.settled().auth.jwt
         if section is None or path not in (WELL_KNOWN, urlsplit(_metadata_url(section)).path):
             return None
@@ -137,18 +129,19 @@ class Identity:
         }
         return {name: value for name, value in members.items() if value}
 
-    def challenge(self, refusal: Refusal) -> str:
-        """Return the header WWW-Authenticate of *refusal* (RFC 6750, 3; RFC 9728, 5.1)."""
+    def challenge(self, refusal: Refusal) -> dict[str, str]:
+        """Return the WWW-Authenticate header for *refusal*, if any (RFC 6750, 3; RFC 9728, 5.1)."""
+        if refusal.status not in (401, 403):
+            return {}
         parts = {"error": refusal.error, "error_description": refusal.description} if refusal.error else {}
         section = self._served.settled().auth.jwt
         if section is not None:
             parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": _metadata_url(section)}
         listed = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
-        return f"Bearer {listed}".rstrip()
+        return {"WWW-Authenticate": f"Bearer {listed}".rstrip()}
 
 
 def _metadata_url(section: JwtSection) -> str:
-    """Return the URL of the metadata (RFC 9728, 3.1)."""
     parts = urlsplit(section.resource)
     return urlunsplit(parts._replace(path=f"{WELL_KNOWN}{parts.path.rstrip('/')}", query="", fragment=""))
 
@@ -156,7 +149,7 @@ def _metadata_url(section: JwtSection) -> str:
 def _signed(
     settings: Settings, section: JwtSection, claims: Mapping[str, Any], hashed: str
 ) -> Caller | Refusal:
-    """Return the caller whom the verified *claims* name; *hashed* is the hash of the token."""
+    """Return the caller with the verified *claims*; *hashed* is the hash of the token."""
     if not set(section.scopes) <= _scopes(claims):
         description = f"The token lacks a scope of: {' '.join(section.scopes)}."
         return _insufficient(description, "the token lacks a scope", section.scopes)
@@ -171,16 +164,16 @@ def _signed(
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[object]:
-    """Return the scopes in `scope` (RFC 8693, 4.2), or in `scp`, as some issuers call it."""
+    """Return the scopes in `scope` (RFC 8693, 4.2) or `scp`, which some issuers use."""
     written = (claims.get("scope"), claims.get("scp"))
     lists = (each.split() if isinstance(each, str) else each for each in written)
     return {scope for each in lists if isinstance(each, list) for scope in each if isinstance(scope, str)}
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> object:
-    """Return the claim *path*, or the one that its dots lead to: `realm_access.roles`.
+    """Return the claim at *path*, in which dots may separate nested names: `realm_access.roles`.
 
-    A name may contain dots itself, such as a URL or a client of Keycloak: the longest name counts.
+    A name may also contain dots, such as a URL or a Keycloak client ID: the longest match wins.
     """
     if path in claims:
         return claims[path]
@@ -194,7 +187,7 @@ def _claim(claims: Mapping[str, Any], path: str) -> object:
 
 
 def _role(claim: object, roles: Collection[str]) -> str | None:
-    """Return the role that *claim* names, alone or as the only one of *roles* among other groups."""
+    """Return the role in *claim*: a text, or a list with exactly one of *roles*."""
     if not isinstance(claim, list):
         return claim if isinstance(claim, str) else None
     named = {each for each in claim if isinstance(each, str) and each in roles}

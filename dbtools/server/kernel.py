@@ -1,7 +1,7 @@
-"""The core of MCP: a request and the state of its session in; its Peer, or an error, out.
+"""The core of MCP: a request and the state of its session in, its Peer or an error out.
 
-Nothing here waits, reads or writes: both transports ask the same questions of it, in both eras. In the first
-era, until 2025-11-25, a client opens a session by a handshake. Since 2026-07-28 each request stands alone.
+Pure functions for both transports and both eras. Until 2025-11-25 (the handshake era), a client opens a
+session with `initialize`. Since 2026-07-28 (the modern era), each request is complete in itself.
 """
 
 import base64
@@ -9,39 +9,29 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dbtools import __version__
-from dbtools.server.messages import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    Json,
-    ProtocolError,
-    Request,
-)
+from dbtools.server.messages import Code, Json, ProtocolError, Request
 from dbtools.server.versions import (
     CACHEABLE,
     CAPABILITIES_KEY,
     CLIENT_KEY,
     HANDSHAKES,
-    HEADER_MISMATCH,
     LATEST_HANDSHAKE,
     MODERN,
-    PARAMS,
     SERVER_KEY,
-    UNSUPPORTED_VERSION,
     VERSION_KEY,
     Revision,
-    check,
+    check_params,
 )
 
 INFO = {"name": "dbtools", "version": __version__}
 NAMED: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 BASE64 = "=?base64?"
-Header = Callable[[str], Sequence[str]]  #: the values of a header, by its name in lower case
+Header = Callable[[str], Sequence[str]]  #: returns the values of a header by its lower-case name
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The client, as it describes itself, which proves nothing."""
+    """The client as it describes itself, unverified."""
 
     revision: Revision
     client: str | None = None  #: name
@@ -50,106 +40,90 @@ class Peer:
 
 @dataclass(slots=True)
 class Session:
-    """The state of a connection or a session; of a single request where each stands alone."""
+    """The state of a connection or session of the handshake era."""
 
-    peer: Peer | None = None  #: the client, after its handshake
-    is_modern: bool | None = None  #: None: the first request decides
-    ignores_envelopes: bool = False  #: of requests, since something else has decided
+    peer: Peer | None = None  #: set by the handshake
 
 
-def admit(session: Session, request: Request, methods: Collection[str], header: Header | None = None) -> Peer:
-    """Return the peer of *request*, or raise ProtocolError.
+def admit(
+    session: Session | None, request: Request, methods: Collection[str], header: Header | None = None
+) -> Peer:
+    """Return the peer of *request*, or raise ProtocolError. Without a *session*, the request is modern.
 
-    *methods* are those that the server answers. Over HTTP *header* returns the headers, which must repeat
-    what the body says where requests stand alone (MCP 2026-07-28, transports).
+    The server implements *methods*. Over HTTP, *header* returns the headers, which must match the body of a
+    modern request (MCP 2026-07-28, transports).
     """
-    enveloped = _is_enveloped(request.params)
-    if session.is_modern is None:
-        session.is_modern = enveloped and request.method != "initialize"
-    if session.is_modern:
-        return _admit_alone(request, methods, header)
+    if session is None:
+        return _admit_modern(request, methods, header)
     if request.method == "initialize":
-        _check_params(request)
-        session.peer = _shake_hands(request.params)
+        check_params(request.method, request.params)
+        revision = HANDSHAKES.get(str(request.params["protocolVersion"]), LATEST_HANDSHAKE)
+        name, capabilities = _name_of(request.params["clientInfo"]), request.params["capabilities"]
+        session.peer = Peer(revision, name, _object(capabilities))
         return session.peer
-    if enveloped and not session.ignores_envelopes:
-        message = "This connection began with a handshake: requests of 2026-07-28 need another connection."
-        raise ProtocolError(INVALID_REQUEST, message)
     revision = session.peer.revision if session.peer is not None else LATEST_HANDSHAKE
     _check_method(request.method, revision, methods)
     if session.peer is None and request.method != "ping":
-        raise ProtocolError(INVALID_PARAMS, "Send initialize first.")
-    _check_params(request)
+        raise ProtocolError(Code.INVALID_PARAMS, "Send initialize first.")
+    check_params(request.method, request.params)
     return session.peer or Peer(revision)
 
 
-def _admit_alone(request: Request, methods: Collection[str], header: Header | None) -> Peer:
-    if request.method == "initialize" and header is None:
-        requested = request.params.get("protocolVersion")
-        message = "This connection serves 2026-07-28, which has no handshake."
-        raise ProtocolError(UNSUPPORTED_VERSION, message, _supported(requested))
+def is_modern_request(request: Request) -> bool:
+    """Return whether *request* is of the modern era: its metadata has a version."""
+    return request.method != "initialize" and VERSION_KEY in meta_of(request.params)
+
+
+def meta_of(params: Json) -> Json:
+    """Return the metadata in the *params* of a request."""
+    return _object(params.get("_meta"))
+
+
+def _admit_modern(request: Request, methods: Collection[str], header: Header | None) -> Peer:
+    meta = meta_of(request.params)
     if header is not None:
         _check_repetitions(header)
-    meta = request.params.get("_meta")
-    if header is not None and not _is_enveloped(request.params):
-        # A body without an envelope is of the other era: its header names an unknown version.
-        modern("".join(header("mcp-protocol-version")))
-    if not isinstance(meta, dict):
-        raise ProtocolError(INVALID_PARAMS, f"params._meta must have {VERSION_KEY} and {CAPABILITIES_KEY}.")
+        if VERSION_KEY not in meta:
+            # Without metadata, the request is here because its header names an unknown version.
+            modern("".join(header("mcp-protocol-version")))
+    elif request.method == "initialize":
+        requested = request.params.get("protocolVersion")
+        message = "This connection serves 2026-07-28, which has no handshake."
+        raise ProtocolError(Code.UNSUPPORTED_VERSION, message, _supported(requested))
     missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
     if missing:
-        raise ProtocolError(INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}.")
-    version, capabilities, client = meta[VERSION_KEY], meta[CAPABILITIES_KEY], meta.get(CLIENT_KEY)
+        raise ProtocolError(Code.INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}.")
+    version, capabilities = meta[VERSION_KEY], meta[CAPABILITIES_KEY]
     if header is not None:
         _check_headers(request, version, header)
     if not isinstance(version, str):
-        raise ProtocolError(INVALID_PARAMS, f"params._meta.{VERSION_KEY} must be a string.")
+        raise ProtocolError(Code.INVALID_PARAMS, f"params._meta.{VERSION_KEY} must be a string.")
     revision = modern(version)
     _check_method(request.method, revision, methods)
     if not isinstance(capabilities, dict):
-        raise ProtocolError(INVALID_PARAMS, f"params._meta.{CAPABILITIES_KEY} must be an object.")
-    _check_params(request)
-    return Peer(revision, _name_of(client), capabilities)
-
-
-def _is_enveloped(params: Json) -> bool:
-    meta = params.get("_meta")
-    return isinstance(meta, dict) and VERSION_KEY in meta
-
-
-def _shake_hands(params: Json) -> Peer:
-    revision = HANDSHAKES.get(str(params["protocolVersion"]), LATEST_HANDSHAKE)
-    capabilities = params["capabilities"]
-    assert isinstance(capabilities, dict)
-    return Peer(revision, _name_of(params["clientInfo"]), capabilities)
+        raise ProtocolError(Code.INVALID_PARAMS, f"params._meta.{CAPABILITIES_KEY} must be an object.")
+    check_params(request.method, request.params)
+    return Peer(revision, _name_of(meta.get(CLIENT_KEY)), capabilities)
 
 
 def _name_of(client: object) -> str | None:
-    name = client.get("name") if isinstance(client, dict) else None
+    name = _object(client).get("name")
     return name if isinstance(name, str) else None
 
 
+def _object(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
 def _check_method(method: str, revision: Revision, methods: Collection[str]) -> None:
-    if method not in methods or method not in revision.methods:
-        raise ProtocolError(METHOD_NOT_FOUND, "Method not found", method)
-
-
-def _check_params(request: Request) -> None:
-    check(request.params, PARAMS.get(request.method, {}))
-    meta = request.params.get("_meta")
-    if meta is None:
-        return
-    if not isinstance(meta, dict):
-        raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
-    token = meta.get("progressToken")
-    if not (token is None or isinstance(token, str) or type(token) is int):
-        raise ProtocolError(INVALID_PARAMS, "params._meta.progressToken must be a string or an integer.")
+    if method not in methods or method in revision.absent:
+        raise ProtocolError(Code.METHOD_NOT_FOUND, "Method not found", method)
 
 
 def modern(version: str) -> Revision:
-    """Return the revision *version*, in which requests stand alone, or raise ProtocolError."""
+    """Return the modern revision *version*, or raise ProtocolError."""
     if version not in MODERN:
-        raise ProtocolError(UNSUPPORTED_VERSION, "Unsupported protocol version.", _supported(version))
+        raise ProtocolError(Code.UNSUPPORTED_VERSION, "Unsupported protocol version.", _supported(version))
     return MODERN[version]
 
 
@@ -159,26 +133,26 @@ def _supported(requested: object) -> Json:
 
 
 def _check_repetitions(header: Header) -> None:
-    """Raise ProtocolError if a header is repeated: a proxy and dbtools could read different values."""
+    """Raise ProtocolError if a header is repeated: a proxy could read another value than dbtools."""
     for name in ("mcp-protocol-version", "mcp-method", "mcp-name"):
         if len(header(name)) > 1:
-            raise ProtocolError(HEADER_MISMATCH, f"The header {name} must not be repeated.")
+            raise ProtocolError(Code.HEADER_MISMATCH, f"The header {name} must not be repeated.")
 
 
 def _check_headers(request: Request, version: object, header: Header) -> None:
-    """Raise ProtocolError where a header does not repeat what the body of *request* says."""
+    """Raise ProtocolError if a header does not match the body of *request*."""
     if header("mcp-protocol-version") != [version]:
-        raise ProtocolError(HEADER_MISMATCH, "MCP-Protocol-Version must equal the version in params._meta.")
+        raise ProtocolError(Code.HEADER_MISMATCH, "MCP-Protocol-Version must equal that in params._meta.")
     if header("mcp-method") != [request.method]:
-        raise ProtocolError(HEADER_MISMATCH, "Mcp-Method must equal the method in the body.")
+        raise ProtocolError(Code.HEADER_MISMATCH, "Mcp-Method must equal the method in the body.")
     name = NAMED.get(request.method)
     value = request.params.get(name) if name else None
     if value is not None and [value] != [_decoded(each) for each in header("mcp-name")]:
-        raise ProtocolError(HEADER_MISMATCH, f"Mcp-Name must equal params.{name}.")
+        raise ProtocolError(Code.HEADER_MISMATCH, f"Mcp-Name must equal params.{name}.")
 
 
 def _decoded(value: str) -> str | None:
-    """Return what the header *value* stands for, which may be base64; None where that is broken."""
+    """Decode the header *value*, which may be base64; return None if it is invalid."""
     if not (value.startswith(BASE64) and value.endswith("?=")):
         return value
     payload = value[len(BASE64) : -2]
@@ -189,13 +163,12 @@ def _decoded(value: str) -> str | None:
         return None
 
 
-def finished(peer: Peer, method: str, result: Json, fresh: int) -> Json:
-    """Return *result* as the revision of *peer* requires it, to be cached for *fresh* milliseconds."""
+def finish_result(peer: Peer, method: str, result: Json, fresh: int) -> Json:
+    """Add the members that the revision of *peer* requires; *fresh* is in milliseconds."""
     if peer.revision.has_handshake:
         return result
     members: dict[str, object] = {"resultType": "complete", **result}
     if method in CACHEABLE and members["resultType"] == "complete":
         members = {"ttlMs": fresh, "cacheScope": "private", **members}
-    meta = result.get("_meta")
-    members["_meta"] = {**(meta if isinstance(meta, dict) else {}), SERVER_KEY: INFO}
+    members["_meta"] = {**meta_of(result), SERVER_KEY: INFO}
     return members

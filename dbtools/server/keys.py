@@ -1,6 +1,6 @@
-"""Signed tokens (JWT, RFC 7519) and the keys that verify them (RFC 7517). Tokens in, genuine claims out.
+"""Verify signed tokens (JWT, RFC 7519) with the keys of their issuer (RFC 7517): tokens in, claims out.
 
-Only this module imports PyJWT, which takes 0.1 s; it is imported when signed tokens are configured.
+Only this module imports PyJWT, which takes 0.1 s.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ import jwt
 from dbtools import __version__, errors
 from dbtools.settings import JwtSection
 
-AGE = 300.0  #: seconds after which keys are read again
+AGE = 300.0  #: seconds after which keys are refreshed
 PAUSE = 10.0  #: seconds between two attempts to read them
 TIMEOUT = 5.0  #: seconds to wait for an issuer
-WAIT = 1.0  #: seconds that a request with an unknown key waits for the keys to be read
+WAIT = 1.0  #: seconds that a request with an unknown key waits for a refresh
 LEEWAY = 30  #: seconds by which clocks may differ
 LONGEST = 16_384  #: characters of a token
 HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers reject that of urllib
-#: What is wrong with a token, in words for the operator that follow "the token" and quote nothing of it.
+#: What is wrong with a token, for the operator: continues "the token" and quotes no part of it.
 FLAWS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired"),
     (jwt.ImmatureSignatureError, "is not valid yet"),
@@ -38,11 +38,11 @@ FLAWS: tuple[tuple[type[Exception], str], ...] = (
     (Exception, "is not valid"),
 )
 logger = logging.getLogger("dbtools")
-Outcome = tuple[jwt.PyJWK, ...] | str  #: keys, or why they cannot be read
+Outcome = tuple[jwt.PyJWK, ...] | str  #: the keys, or why they cannot be read
 
 
 class Keys:
-    """The keys of an issuer for some algorithms, read in the background; the last good ones are kept."""
+    """The keys of an issuer for some algorithms. If a refresh fails, the previous ones stay."""
 
     def __init__(self, place: str, algorithms: Sequence[str]) -> None:
         self._place = place
@@ -53,7 +53,7 @@ class Keys:
         self._is_failing = False
 
     async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
-        """Return the claims of *token*, or what is wrong with it; None if there are no keys to verify it."""
+        """Return the claims of *token*, or what is wrong with it; None if no keys are known."""
         try:
             return await self._claims_of(token, section)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
@@ -67,31 +67,39 @@ class Keys:
         if algorithm not in section.algorithms:
             return "has another algorithm"
         flaw = "has an unknown key"
-        for key in await self._named(header.get("kid")):
+        for key in await self._keys_named(header.get("kid")):
             if key.algorithm_name == algorithm:
                 with suppress(jwt.InvalidSignatureError):
-                    return _verified(token, section, key)
+                    return jwt.decode(
+                        token,
+                        key,
+                        algorithms=[algorithm],
+                        issuer=section.issuer,
+                        audience=section.audience,
+                        leeway=LEEWAY,
+                        options={"require": ["exp", "iss", "aud"]},
+                    )
                 flaw = "has another's signature"
         return flaw if self.known else None
 
-    async def _named(self, name: str | None) -> Sequence[jwt.PyJWK]:
-        """Return the keys *name*, after a while if they are new."""
-        found = self._find(name)
+    async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:
+        """Return the keys *name*; wait for a refresh if they are unknown."""
+        found = self._known_keys(name)
         if not found or time.monotonic() - self._read_at > AGE:
             self.refresh()
         if not found and self._reading is not None:
             await asyncio.wait([self._reading], timeout=WAIT)
-            found = self._find(name)
+            found = self._known_keys(name)
         return found
 
-    def _find(self, name: str | None) -> Sequence[jwt.PyJWK]:
-        """Return the keys *name*; for a token that names none, those without a name, or the only one."""
+    def _known_keys(self, name: str | None) -> Sequence[jwt.PyJWK]:
+        """Return the keys *name*; without a name, those that have none, or the only key."""
         found = [key for key in self.known if key.key_id == name]
         is_only = name is None and len({key.key_id for key in self.known}) == 1
         return self.known if is_only and not found else found
 
     def refresh(self) -> None:
-        """Start reading the keys, unless that is in progress or was tried a moment ago."""
+        """Start a refresh, unless one is running or was tried within PAUSE seconds."""
         now = time.monotonic()
         if self._reading is None and now - self._tried_at > PAUSE:
             self._tried_at = now
@@ -121,13 +129,13 @@ async def check_keys(section: JwtSection) -> None:
 
 
 def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outcome]:
-    """Read keys on a daemon thread: a lookup that hangs does not keep the process from ending."""
+    """Read keys on a daemon thread, so that a DNS lookup that hangs does not keep the process alive."""
     loop = asyncio.get_running_loop()
     reading: asyncio.Future[Outcome] = loop.create_future()
 
     def read() -> None:
         outcome = _read(place, algorithms)
-        with suppress(RuntimeError):  # the loop has been closed meanwhile
+        with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(reading.set_result, outcome)
 
     Thread(target=read, daemon=True).start()
@@ -145,18 +153,18 @@ def _read(place: str, algorithms: Sequence[str]) -> Outcome:
         found = tuple(_usable(written["keys"], algorithms))
     except Exception as exc:
         return _failure(place, exc)
-    return found or f"{_shown(place)} has no key for {', '.join(algorithms)}"
+    return found or f"{_safe_name(place)} has no key for {', '.join(algorithms)}"
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
-    """Yield each key that is *written*, for each algorithm that it fits: an issuer need not name one."""
+    """Yield the keys in *written*, each for every algorithm that it fits: naming one is optional."""
     for each in written:
-        # A private key verifies nothing, and does not belong here.
+        # A private key does not belong in a key set.
         if not isinstance(each, dict) or not isinstance(each.get("kid"), str | None) or "d" in each:
             continue
         for algorithm in algorithms:
             if each.get("use") in (None, "sig") and each.get("alg") in (None, algorithm):
-                # What is not a key, or one of another kind, is ignored; the others count.
+                # Ignore what is not a key, and keys of other types.
                 with suppress(jwt.PyJWTError, ValueError, TypeError, AttributeError):
                     key = jwt.PyJWK(each, algorithm)
                     key.Algorithm.prepare_key(key.key)
@@ -164,16 +172,16 @@ def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.Py
 
 
 def _failure(place: str, exc: Exception) -> str:
-    return f"cannot read keys from {_shown(place)}: {_reason(exc)}"
+    return f"cannot read keys from {_safe_name(place)}: {_reason(exc)}"
 
 
-def _shown(place: str) -> str:
-    """Return the file, or the host of the URL, whose query may hold a secret."""
+def _safe_name(place: str) -> str:
+    """Return the file or the host of the URL: its query may contain a secret."""
     return str(urlsplit(place).hostname) if "://" in place else place
 
 
 def _reason(exc: BaseException | None) -> str:
-    """Return why reading failed, in words that quote neither a URL nor an answer."""
+    """Return why reading failed, without quoting a URL or a response."""
     match exc:
         case jwt.PyJWKClientConnectionError():
             return _reason(exc.__cause__)
@@ -187,19 +195,5 @@ def _reason(exc: BaseException | None) -> str:
             return f"no response within {TIMEOUT:g} seconds"
         case OSError():
             return exc.strerror or str(exc)
-        case ValueError() | TypeError() | LookupError() | RecursionError() | jwt.PyJWTError():
-            return "this is not a JWK Set (RFC 7517)"
         case _:
-            return type(exc).__name__
-
-
-def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any]:
-    return jwt.decode(
-        token,
-        key,
-        algorithms=[key.algorithm_name],
-        issuer=section.issuer,
-        audience=section.audience,
-        leeway=LEEWAY,
-        options={"require": ["exp", "iss", "aud"]},
-    )
+            return "this is not a JWK Set (RFC 7517)"

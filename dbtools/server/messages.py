@@ -1,19 +1,15 @@
-"""JSON-RPC 2.0: bytes in, messages out, and messages back into bytes."""
+"""JSON-RPC 2.0: bytes into messages, and messages into bytes."""
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import orjson
 
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-
-MOST_DIGITS = 4_000  #: of an integer; Python refuses to read more than 4,300
+NO_MESSAGE = "This is not a JSON-RPC 2.0 message."
+MOST_DIGITS = 4_000  #: of an integer; Python parses at most 4,300
 LARGEST_ID = 10**100
 LONG_NUMBER = re.compile(rb"\d{19}")  #: orjson reads integers beyond 64 bits as floats
 
@@ -21,19 +17,34 @@ Id = str | int
 Json = Mapping[str, object]
 
 
+class Code(IntEnum):
+    """The error codes of JSON-RPC and MCP."""
+
+    PARSE_ERROR = -32700
+    INVALID_REQUEST = -32600
+    METHOD_NOT_FOUND = -32601
+    INVALID_PARAMS = -32602
+    INTERNAL_ERROR = -32603
+    RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25
+    HEADER_MISMATCH = -32020
+    MISSING_CAPABILITY = -32021
+    UNSUPPORTED_VERSION = -32022
+    CANCELLED = -32800  #: until 2025-11-25: an HTTP stream needs an answer
+
+
+@dataclass(eq=False)
 class ProtocolError(Exception):
     """An error that answers a request (JSON-RPC 2.0, 5.1)."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data
+    code: int
+    message: str
+    data: object = None
+    id: Id | None = None  #: of the rejected request
 
 
 @dataclass(slots=True)
 class Request:
-    """A message that must be answered."""
+    """A message that needs an answer."""
 
     id: Id
     method: str
@@ -50,7 +61,7 @@ class Notification:
 
 @dataclass(slots=True)
 class Response:
-    """The answer to one of our requests: a result or an error."""
+    """The answer of a client to a request of the server: a result or an error."""
 
     id: Id | None
     result: Json | None
@@ -59,15 +70,9 @@ class Response:
 
 @dataclass(slots=True)
 class Malformed:
-    """Bytes that are not a message, and the error that answers them."""
+    """Bytes that are not a message."""
 
-    id: Id | None
-    code: int
-    message: str
-
-    def reply(self) -> bytes:
-        """Return the answer as JSON."""
-        return encode_error(self.id, ProtocolError(self.code, self.message))
+    reply: bytes  #: the error to answer
 
 
 Message = Request | Notification | Response | Malformed
@@ -84,53 +89,50 @@ def parse(line: bytes) -> Message:
 
 
 def _parse_odd(line: bytes) -> Message:
-    """Parse what orjson refuses, such as half a surrogate pair: an answer names the argument."""
+    """Parse what orjson rejects, such as a lone surrogate, so that the error can name the argument."""
     try:
-        # json.loads guesses the encoding of bytes, and would accept others than UTF-8.
-        return _message(json.loads(line.decode(), parse_int=_integer))
+        # json.loads would guess the encoding of bytes, and accept others than UTF-8.
+        # An integer with too many digits will be rejected for its size anyway.
+        return _message(json.loads(line.decode(), parse_int=lambda digits: int(digits[:MOST_DIGITS])))
     except RecursionError:
-        return Malformed(None, INVALID_REQUEST, "The message is nested too deeply.")
+        return malformed("The message is nested too deeply.")
     except ValueError:
-        return Malformed(None, PARSE_ERROR, "The message is not valid JSON in UTF-8.")
+        return malformed("The message is not valid JSON in UTF-8.", code=Code.PARSE_ERROR)
 
 
 def _message(value: object) -> Message:
     if isinstance(value, list):
-        return Malformed(None, INVALID_REQUEST, "MCP has no batches: send each message by itself.")
+        return malformed("MCP has no batches: send each message separately.")
     if not isinstance(value, dict):
-        return Malformed(None, INVALID_REQUEST, "A message must be a JSON object.")
+        return malformed("A message must be a JSON object.")
     id, method, params = id_of(value.get("id")), value.get("method"), value.get("params")
     if value.get("jsonrpc") != "2.0" or not (params is None or isinstance(params, dict)):
-        return _invalid(id)
+        return malformed(NO_MESSAGE, id)
     if isinstance(method, str):
         if "id" not in value:
             return Notification(method, params or {})
         if id is not None:
             return Request(id, method, params or {})
-        return Malformed(None, INVALID_REQUEST, "The ID must be a string or an integer.")
+        return malformed("The ID must be a string or an integer.")
     result, error = value.get("result"), value.get("error")
     if "method" not in value and ((isinstance(result, dict) and id is not None) or isinstance(error, dict)):
         return Response(id, result, error or {})
-    return _invalid(id)
+    return malformed(NO_MESSAGE, id)
 
 
 def id_of(value: object) -> Id | None:
-    """Return *value* if it is an ID: a string, or an integer, which `true` is in Python alone."""
+    """Return *value* if it is an ID: a string or an integer, but not a bool."""
     is_number = type(value) is int and -LARGEST_ID < value < LARGEST_ID
     return value if isinstance(value, str) or is_number else None  # type: ignore[return-value]
 
 
-def _invalid(id: Id | None) -> Malformed:
-    return Malformed(id, INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")
-
-
-def _integer(digits: str) -> int:
-    """Read an integer; of one with too many digits only the first: it is refused for its size anyway."""
-    return int(digits[:MOST_DIGITS])
+def malformed(message: str, id: Id | None = None, code: Code = Code.INVALID_REQUEST) -> Malformed:
+    """Return the bytes that are not a message, with the error that answers them."""
+    return Malformed(encode_error(id, ProtocolError(code, message)))
 
 
 def encode_result(id: Id, result: Json) -> bytes:
-    """Return the answer *result*, which may hold fragments of JSON that are encoded already."""
+    """Encode an answer with *result*, which may contain fragments of encoded JSON."""
     try:
         return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
     except TypeError:
@@ -138,26 +140,25 @@ def encode_result(id: Id, result: Json) -> bytes:
 
 
 def encode_id(id: Id) -> orjson.Fragment:
-    """Return *id* for a result; orjson refuses half a surrogate pair, and more than 64 bits."""
+    """Encode *id*; orjson rejects lone surrogates and integers beyond 64 bits."""
     return orjson.Fragment(json.dumps(id))
 
 
 def encode_error(id: Id | None, error: ProtocolError) -> bytes:
-    """Return the answer *error*."""
-    content: dict[str, object] = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        content["data"] = error.data
-    return encode({"jsonrpc": "2.0", "id": id, "error": content})
+    """Encode an answer with *error*."""
+    content: Json = {"code": error.code, "message": error.message}
+    data = {} if error.data is None else {"data": error.data}
+    return encode({"jsonrpc": "2.0", "id": id, "error": {**content, **data}})
 
 
 def encode_notification(method: str, params: Json | None = None) -> bytes:
-    """Return a notification."""
+    """Encode a notification."""
     message: dict[str, object] = {"jsonrpc": "2.0", "method": method}
     return encode({**message, "params": params} if params else message)
 
 
 def encode(message: Json) -> bytes:
-    """Return *message* as JSON; it may quote what a client has sent, valid text or not."""
+    """Encode *message*, which may quote invalid text of a client."""
     try:
         return orjson.dumps(message)
     except TypeError:

@@ -1,12 +1,13 @@
-"""The toolbox as an MCP server: requests in, answers out, the same over both transports and in both eras."""
+"""The MCP server: requests in, answers of the toolbox out, for both transports and both eras."""
 
 import asyncio
 import base64
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import orjson
 
@@ -14,59 +15,53 @@ from dbtools import errors
 from dbtools.cells import visible
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
+from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
-from dbtools.server.calls import Calls, IncomingCall
-from dbtools.server.exchange import Exchange
-from dbtools.server.kernel import INFO, Header, Peer, Session, admit, finished
-from dbtools.server.messages import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    Json,
-    ProtocolError,
-    Request,
-    encode_error,
-    encode_result,
-)
-from dbtools.server.notifications import Notifications
+from dbtools.server.calls import Calls, T
+from dbtools.server.exchange import Exchange, Notifications, Questions, Send
+from dbtools.server.kernel import INFO, Header, Peer, Session, admit, finish_result, meta_of
+from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
 from dbtools.server.versions import MODERN
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import server_span
 
-PAGE = 200  #: tools
-MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
-PROGRESS = 1.0  #: seconds between two reports
+PAGE = 200  #: entries per page of a list
+MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
+PROGRESS = 1.0  #: seconds between progress reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
-FOREIGN = "The cursor is not one of this server's, or the list has changed: list again from the start."
-TEMPLATES: list[Json] = [
-    {
-        "uriTemplate": ROW_TEMPLATE,
-        "name": "row",
-        "title": "A row by its key",
-        "description": "key: the values of a composite key with commas between them",
-        "mimeType": "application/json",
-    },
-    {
-        "uriTemplate": CELL_TEMPLATE,
-        "name": "cell",
-        "title": "A whole cell of a row",
-        "description": "for texts and bytes that a list has cut",
-    },
-]
+FOREIGN = "The cursor is unknown, or the list has changed: list again from the start."
+TEMPLATES = tuple(
+    orjson.dumps(each)
+    for each in (
+        {
+            "uriTemplate": ROW_TEMPLATE,
+            "name": "row",
+            "title": "A row by its key",
+            "description": "key: the values of a composite key with commas between them",
+            "mimeType": "application/json",
+        },
+        {
+            "uriTemplate": CELL_TEMPLATE,
+            "name": "cell",
+            "title": "A whole cell of a row",
+            "description": "for texts and bytes that a list has cut",
+        },
+    )
+)
 TEXTUAL = ("text/plain", "application/json")
 Handler = Callable[[Exchange], Awaitable[Json]]
 logger = logging.getLogger("dbtools")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     """The message that answers a request."""
 
     message: bytes
-    code: int = 0  #: of the error that it is
+    code: int = 0  #: of an error
 
 
 class Server:
-    """Answers requests for one toolbox."""
+    """Answers the requests of clients."""
 
     def __init__(
         self,
@@ -78,205 +73,174 @@ class Server:
         fresh: float = 0.0,
         stateless: bool = False,
     ) -> None:
-        """Serve *toolbox*; calls go through *calls*.
-
-        With *notifications*, clients learn of changes; those with a handshake only if the server is not
-        *stateless*. Other clients may cache a list for *fresh* seconds.
-        """
+        """Serve *toolbox* through *calls*; clients may cache lists for *fresh* seconds."""
         self._toolbox = toolbox
         self._calls = calls
         self._instructions = instructions
         self._fresh = round(fresh * 1000)
-        self._notifies = notifications is not None and not stateless
+        self._stateless = stateless
         self.notifications = notifications or Notifications()
-        self.listed = asyncio.Event()  #: set when a client has its first list of tools
+        self.listed = asyncio.Event()  #: set when a client has listed the tools
         self.handlers: dict[str, Handler] = {
-            "initialize": self.initialize,
-            "ping": self.ping,
-            "server/discover": self.discover,
-            "tools/list": self.list_tools,
-            "tools/call": self.call_tool,
-            "resources/list": self.list_resources,
-            "resources/templates/list": self.list_templates,
-            "resources/read": self.read_resource,
-            "completion/complete": self.complete,
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "completion/complete": self._complete,
+            "subscriptions/listen": self.notifications.listen,
         }
-        if notifications is not None:
-            self.handlers["subscriptions/listen"] = notifications.listen
 
     def admit(
-        self, session: Session, request: Request, caller: Caller, id: str, header: Header | None = None
-    ) -> Peer:
-        """Return the peer of *request*, or raise ProtocolError and log a refused call with *id*."""
+        self,
+        session: Session | None,
+        request: Request,
+        caller: Caller,
+        send: Send,
+        questions: Questions | None = None,
+        header: Header | None = None,
+    ) -> Exchange:
+        """Return the exchange for *request*, or raise ProtocolError and record a rejected call."""
         try:
-            return admit(session, request, self.handlers, header)
+            peer = admit(session, request, self.handlers, header)
         except ProtocolError as exc:
+            exc.id = request.id
             with server_span(request.method, request.id, request.params) as span:
                 span.failed(str(exc.code), exc.message)
-            if request.method == "tools/call" and exc.code == INVALID_PARAMS:
-                peer = session.peer
-                call = IncomingCall(
-                    caller=caller,
-                    tool=str(request.params.get("name", "")),
-                    arguments={},
-                    protocol=peer.revision.version if peer else None,
-                    client=peer.client if peer else None,
-                    id=id,
-                )
-                self._calls.refuse(call, MALFORMED)
+            if request.method == "tools/call" and exc.code == Code.INVALID_PARAMS:
+                known = session.peer if session is not None else None
+                entry = self._entry(caller, known, str(request.params.get("name", "")), {})
+                self._calls.refuse(entry, MALFORMED)
             raise
+        return Exchange(request.id, request.method, request.params, peer, caller, send, questions)
 
     async def answer(self, exchange: Exchange) -> Reply:
-        """Return the answer to *exchange*: a result, or an error that quotes nothing internal."""
+        """Return the answer to *exchange*: a result, or an error without internal details."""
         version = exchange.peer.revision.version
         with server_span(exchange.method, exchange.id, exchange.params, version) as span:
             try:
                 result = await self.handlers[exchange.method](exchange)
+                if result.get("isError"):
+                    span.failed("tool_error")
                 # Rows may change at any time.
                 fresh = 0 if exchange.method == "resources/read" else self._fresh
-                complete = finished(exchange.peer, exchange.method, result, fresh)
-                reply = Reply(message=encode_result(exchange.id, complete))
+                complete = finish_result(exchange.peer, exchange.method, result, fresh)
+                return Reply(encode_result(exchange.id, complete))
             except Exception as exc:
                 error = _error(exchange.method, exc)
                 span.failed(str(error.code), error.message)
-                return Reply(message=encode_error(exchange.id, error), code=error.code)
-            if result.get("isError"):
-                span.failed("tool_error")
-        return reply
+                return Reply(encode_error(exchange.id, error), error.code)
 
-    async def initialize(self, exchange: Exchange) -> Json:
-        """Answer the handshake."""
+    async def _initialize(self, exchange: Exchange) -> Json:
         return {
             "protocolVersion": exchange.peer.revision.version,
-            "capabilities": self.capabilities(changes=self._notifies),
+            "capabilities": _capabilities(changes=not self._stateless, updates=False),
             "serverInfo": INFO,
-            **self._guidance(),
+            "instructions": self._instructions,
         }
 
-    async def discover(self, exchange: Exchange) -> Json:
-        """Answer `server/discover`."""
-        listens = "subscriptions/listen" in self.handlers
-        capabilities = self.capabilities(changes=listens, updates=listens)
-        return {"supportedVersions": list(MODERN), "capabilities": capabilities, **self._guidance()}
-
-    def _guidance(self) -> Json:
-        return {"instructions": self._instructions} if self._instructions else {}
-
-    def capabilities(self, *, changes: bool, updates: bool = False) -> dict[str, Json]:
-        """Return the capabilities, with notifications of *changes* of lists and *updates* of a resource."""
+    async def _discover(self, exchange: Exchange) -> Json:
         return {
-            "completions": {},
-            "resources": {"subscribe": updates, "listChanged": changes},
-            "tools": {"listChanged": changes},
+            "supportedVersions": list(MODERN),
+            "capabilities": _capabilities(changes=True, updates=True),
+            "instructions": self._instructions,
         }
 
-    async def ping(self, exchange: Exchange) -> Json:
-        """Answer a ping."""
+    async def _ping(self, exchange: Exchange) -> Json:
         return {}
 
-    async def list_tools(self, exchange: Exchange) -> Json:
-        """Answer `tools/list`, two hundred tools a page."""
+    async def _list_tools(self, exchange: Exchange) -> Json:
         view = await self._toolbox.view(exchange.caller.role)
         page = _page(exchange, "tools", view.tool_contents)
         self.listed.set()
         return page
 
-    async def list_resources(self, exchange: Exchange) -> Json:
-        """Answer `resources/list` with the schema; rows and cells have templates instead."""
+    async def _list_resources(self, exchange: Exchange) -> Json:
         view = await self._toolbox.view(exchange.caller.role)
         return _page(exchange, "resources", view.resource_contents)
 
-    async def list_templates(self, exchange: Exchange) -> Json:
-        """Answer `resources/templates/list`."""
-        _start(exchange.params.get("cursor"), len(TEMPLATES))
-        return {"resourceTemplates": TEMPLATES}
+    async def _list_templates(self, exchange: Exchange) -> Json:
+        return _page(exchange, "resourceTemplates", TEMPLATES)
 
-    async def call_tool(self, exchange: Exchange) -> Json:
-        """Answer `tools/call`; what the model can correct is a result with isError."""
+    async def _call_tool(self, exchange: Exchange) -> Json:
+        """Call a tool; an error that the model can correct is a result with `isError`."""
         name, arguments = exchange.params["name"], exchange.params.get("arguments") or {}
         assert isinstance(name, str)
         assert isinstance(arguments, Mapping)
-        reporting = asyncio.create_task(self._report(exchange)) if "progressToken" in exchange.meta else None
+        reporting = None
+        if "progressToken" in meta_of(exchange.params):
+            reporting = asyncio.create_task(self._report(exchange))
         try:
-            answer = await self._calls.call(_call(exchange, name, arguments))
-        except errors.CallError as exc:
-            return error_content(_said(exc))
+            answer = await self._make(exchange, name, arguments, self._toolbox.call, name, arguments)
         except errors.UnknownTool as exc:
-            raise ProtocolError(INVALID_PARAMS, str(exc)) from exc
-        except Exception:
-            return error_content(_logged(f"the call of {name}"))
+            raise ProtocolError(Code.INVALID_PARAMS, str(exc)) from exc
+        except Exception as exc:
+            return error_content(_said(exc, f"the call of {name}"))
         finally:
             if reporting is not None:
                 reporting.cancel()
         return answer_content(answer, exchange.peer.revision.contents)
 
     async def _report(self, exchange: Exchange) -> None:
-        """Report each second of a long call."""
         await asyncio.sleep(PROGRESS)
         timeout = (await self._toolbox.view(exchange.caller.role)).role.limits.timeout
         for second in count(1):
             exchange.report(float(second), timeout, f"{second} s of at most {timeout:g} s")
             await asyncio.sleep(PROGRESS)
 
-    async def read_resource(self, exchange: Exchange) -> Json:
-        """Answer `resources/read`."""
-        uri = exchange.params["uri"]
-        assert isinstance(uri, str)
+    async def _read_resource(self, exchange: Exchange) -> Json:
+        uri = str(exchange.params["uri"])
         try:
-            media = await self._calls.read(_call(exchange, exchange.method, {"uri": uri}), uri)
+            media = await self._make(exchange, exchange.method, {"uri": uri}, self._toolbox.read, uri)
         except (errors.UnknownResource, errors.NoRow) as exc:
             raise ProtocolError(exchange.peer.revision.not_found, str(exc), {"uri": uri}) from exc
         return {"contents": [media_content(media)]}
 
-    async def complete(self, exchange: Exchange) -> Json:
-        """Answer `completion/complete` for the variables of the resource templates."""
-        template, name, value, given = _completed(exchange.params)
-        call = _call(exchange, exchange.method, {"uri": template, name: value})
-        found = await self._calls.complete(call, template, name, value, given)
+    async def _complete(self, exchange: Exchange) -> Json:
+        params = exchange.params
+        match (params["ref"], params["argument"], params.get("context") or {}):
+            case {"type": "ref/resource", "uri": str(uri)}, {"name": str(name), "value": value}, dict(more):
+                shown, given = {"uri": uri, name: value}, more.get("arguments") or {}
+            case _:
+                raise ProtocolError(Code.INVALID_PARAMS, "params.ref must be a resource template.")
+        complete = self._toolbox.complete
+        found = await self._make(exchange, exchange.method, shown, complete, uri, name, value, given)
         return {"completion": {"values": list(found.values), "hasMore": found.more}}
 
+    async def _make(
+        self, exchange: Exchange, tool: str, shown: Json, call: Callable[..., Awaitable[T]], *given: object
+    ) -> T:
+        entry = self._entry(exchange.caller, exchange.peer, tool, shown)
+        return await self._calls.make(exchange.caller, entry, partial(call, exchange.caller, *given))
 
-def _call(exchange: Exchange, tool: str, arguments: Json) -> IncomingCall:
-    return IncomingCall(
-        caller=exchange.caller,
-        tool=tool,
-        arguments=arguments,
-        protocol=exchange.peer.revision.version,
-        client=exchange.peer.client,
-        id=exchange.request_id,
-    )
+    def _entry(self, caller: Caller, peer: Peer | None, tool: str, arguments: Json) -> AuditEntry:
+        version, client = (peer.revision.version, peer.client) if peer else (None, None)
+        return self._calls.entry(caller, tool, arguments, version, client)
 
 
-def _completed(params: Json) -> tuple[str, str, str, Mapping[str, str]]:
-    """Return the template, the variable, how its value begins, and the variables before it."""
-    ref, argument, context = params["ref"], params["argument"], params.get("context") or {}
-    assert isinstance(ref, dict)
-    assert isinstance(argument, dict)
-    assert isinstance(context, dict)
-    given = context.get("arguments") or {}
-    if ref["type"] != "ref/resource" or not isinstance(ref.get("uri"), str):
-        raise ProtocolError(INVALID_PARAMS, "params.ref must be a resource template; dbtools has no prompts.")
-    return ref["uri"], argument["name"], argument["value"], given
+def _capabilities(*, changes: bool, updates: bool) -> Json:
+    """Return the capabilities: notifications of *changes* to lists and of *updates* to resources."""
+    return {
+        "completions": {},
+        "resources": {"subscribe": updates, "listChanged": changes},
+        "tools": {"listChanged": changes},
+    }
 
 
 def _page(exchange: Exchange, name: str, contents: Sequence[bytes]) -> Json:
-    """Return the page of *contents*, JSON already, that the request asks for."""
-    start = _start(exchange.params.get("cursor"), len(contents))
+    cursor = exchange.params.get("cursor")
+    if cursor is not None and str(cursor) not in map(str, range(PAGE, len(contents), PAGE)):
+        raise ProtocolError(Code.INVALID_PARAMS, FOREIGN)
+    start = int(str(cursor or 0))
     page = {name: [orjson.Fragment(each) for each in contents[start : start + PAGE]]}
     return {**page, "nextCursor": str(start + PAGE)} if start + PAGE < len(contents) else page
 
 
-def _start(cursor: object, count: int) -> int:
-    """Return where the page at *cursor* begins: a multiple of PAGE."""
-    if cursor is None:
-        return 0
-    if str(cursor) not in map(str, range(PAGE, count, PAGE)):
-        raise ProtocolError(INVALID_PARAMS, FOREIGN)
-    return int(str(cursor))
-
-
 def answer_content(answer: Answer, contents: frozenset[str]) -> Json:
-    """Return *answer* as the result of a call, of the kinds of *contents* that the client knows."""
+    """Return *answer* as the result of a call, with the kinds of *contents* that the revision has."""
     content: list[Json] = [{"type": "text", "text": answer.text}]
     content.extend(_attachment(each, contents) for each in answer.media)
     if "resource_link" in contents:
@@ -288,7 +252,7 @@ def answer_content(answer: Answer, contents: frozenset[str]) -> Json:
 
 
 def error_content(message: str) -> Json:
-    """Return the result of a call that failed: text only."""
+    """Return the result of a failed call."""
     return {"content": [{"type": "text", "text": visible(message)}], "isError": True}
 
 
@@ -308,25 +272,19 @@ def _attachment(media: Media, contents: frozenset[str]) -> Json:
 
 
 def _error(method: str, exc: Exception) -> ProtocolError:
-    """Return the error that answers a request where *exc* was raised; nothing internal is quoted."""
-    match exc:
-        case ProtocolError():
-            return exc
-        case errors.UnknownArgument():
-            return ProtocolError(INVALID_PARAMS, str(exc))
-        case errors.CallError():
-            return ProtocolError(INTERNAL_ERROR, _said(exc))
-        case _:
-            return ProtocolError(INTERNAL_ERROR, _logged(method))
+    """Return the error for a request that raised *exc*, without internal details."""
+    if isinstance(exc, ProtocolError):
+        return exc
+    code = Code.INVALID_PARAMS if isinstance(exc, errors.UnknownArgument) else Code.INTERNAL_ERROR
+    return ProtocolError(code, _said(exc, method))
 
 
-def _said(error: errors.CallError) -> str:
-    """Return the message of *error* for a client; why the database is unavailable is for the operator."""
-    return UNAVAILABLE if isinstance(error, errors.DatabaseUnavailable) else str(error)
-
-
-def _logged(what: str) -> str:
-    """Log the current exception; return a message with a mark to find it, which quotes nothing of it."""
+def _said(exc: Exception, what: str) -> str:
+    """Return the message of *exc* for a client; log an internal error under a reference."""
+    if isinstance(exc, errors.DatabaseUnavailable):
+        return UNAVAILABLE
+    if isinstance(exc, errors.CallError):
+        return str(exc)
     mark = secrets.token_hex(4)
     logger.exception("internal error %s in %s", mark, what)
     return f"Internal error {mark}. The operator can find it in the server's log."

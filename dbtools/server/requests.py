@@ -1,52 +1,84 @@
-"""What every request over HTTP passes: an ID, the count of rejections, the checks of Host and Origin.
+"""Checks for every HTTP request: request ID, Host, Origin, body; and the log of rejections.
 
-Rejections are counted: an operator sees attempts to guess tokens, and a client cannot fill the log. Any web
-page can have a browser call a server on the user's machine under the page's host name (DNS rebinding).
+The log counts rejections: an operator sees attempts to guess tokens, and a client cannot fill the log. The
+checks of Host and Origin stop web pages that call a server on the user's machine (DNS rebinding).
 """
 
+import asyncio
 import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import accumulate
 from time import monotonic
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dbtools.server.messages import (
+    Code,
+    Malformed,
+    Notification,
+    ProtocolError,
+    Request,
+    Response as Answered,
+    encode_error,
+    parse,
+)
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
-ID = "dbtools.request"  #: the key of a request's ID in its scope
-REASON = "dbtools.reason"  #: of why it is rejected, in words for the operator
-FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of an ID that a proxy may give
+REASON = "dbtools.reason"  #: the key in the scope of why a request is rejected, for the operator
+FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of a request ID from a proxy
 MINUTE = 60.0  #: seconds
-STATUSES = {401, 403, 408, 413, 421, 503}  #: of rejections that are logged; others belong to the protocol
+STATUSES = {401, 403, 408, 413, 421, 503}  #: rejections to log; other errors are part of the protocol
 RETRY = (b"retry-after", b"1")  #: seconds; sent with each 503
-MOST_KINDS = 20  #: of rejections that are distinguished within a minute
+MOST_KINDS = 20  #: of rejections that the log distinguishes within a minute
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"
-NOTHING = r"(?!)"  #: a pattern that matches nothing
 PORT = re.compile(r":\d+$")
-WRONG_HOST = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
-WRONG_ORIGIN = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
+WRONG_HOST = PlainTextResponse("Unknown host: see [server] allowed_hosts.\n", 421)
+WRONG_ORIGIN = PlainTextResponse("Origin not allowed: see [server] allowed_origins.\n", 403)
+BODY_IN = 20.0  #: seconds to receive a body
+DEEPEST = 64  #: levels of JSON
+MOST_PARTS = 10_000  #: JSON values, approximately: each takes far more memory than its bytes
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
+TOO_LARGE = "The body is too large."
+TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
 logger = logging.getLogger("dbtools")
 
 
-class Requests:
-    """Middleware that gives each request an ID, returns it to the client, and counts rejections."""
+class RequestMiddleware:
+    """Middleware that assigns request IDs, checks Host and Origin, and logs rejections.
 
-    def __init__(self, app: ASGIApp) -> None:
+    It allows the hosts and origins of *section*, and those of the loopback address if the server is *local*;
+    it allows any host for *exempt* paths.
+    """
+
+    def __init__(
+        self, app: ASGIApp, section: ServerSection, *, local: bool, exempt: Collection[str] = ()
+    ) -> None:
         self._app = app
+        self._hosts = {each.lower() for each in (*section.allowed_hosts, *(LOOPBACK_HOSTS if local else ()))}
+        self._exempt = exempt
+        self._shared = CORSMiddleware(
+            app,
+            allow_origins=[each.lower().rstrip("/") for each in section.allowed_origins],
+            allow_origin_regex=LOOPBACK_ORIGIN if local else None,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
+        )
         self._counts: Counter[tuple[int, str]] = Counter()  #: status and reason of those not logged yet
         self._logged: set[tuple[int, str]] = set()  #: within the current minute
-        self._minute = monotonic()  #: when it began
+        self._minute = monotonic()  #: when the current minute began
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and look at the head of the answer."""
+        """Forward the request, or answer 421 or 403; add headers to the answer and note rejections."""
         given = fields(scope, b"x-request-id")
         id = given[0] if given and FORM.fullmatch(given[0]) else new_request_id()
-        scope[ID] = id
         REQUEST.set(id)
 
         async def send_and_look(message: Message) -> None:
@@ -58,10 +90,21 @@ class Requests:
                     self._count(status, scope.get(REASON, ""))
             await send(message)
 
-        await self._app(scope, receive, send_and_look)
+        app = self._app if scope["path"] in self._exempt else self._app_for(scope)
+        await app(scope, receive, send_and_look)
+
+    def _app_for(self, scope: Scope) -> ASGIApp:
+        hosts = [each.lower() for each in fields(scope, b"host")]
+        if len(hosts) != 1 or not self._hosts & {hosts[0], PORT.sub("", hosts[0])}:
+            return WRONG_HOST
+        origins = fields(scope, b"origin")
+        if not origins:
+            return self._app
+        may_call = len(origins) == 1 and self._shared.is_allowed_origin(origins[0])
+        return self._shared if may_call else WRONG_ORIGIN
 
     def _count(self, status: int, reason: str) -> None:
-        """Log the first rejection of a kind in a minute, with those that were only counted before it."""
+        """Log the first rejection of a kind in a minute, with those counted since the last line."""
         REFUSED.add(1, {"http.response.status_code": status})
         if monotonic() - self._minute >= MINUTE:
             self._minute = monotonic()
@@ -75,7 +118,7 @@ class Requests:
             self.report()
 
     def report(self) -> None:
-        """Log the rejections that have not been logged yet."""
+        """Log the rejections that were only counted so far."""
         counted = ", ".join(
             f"{number} with {status}{f' ({reason})' if reason else ''}"
             for (status, reason), number in sorted(self._counts.items())
@@ -85,45 +128,69 @@ class Requests:
             logger.warning(f"Requests have been refused: {counted}.")
 
 
-class Hosts:
-    """Middleware that rejects hosts and origins that *section* does not name, and CORS for the others.
-
-    A *local* server has the names of the loopback address as well; *exempt* paths have any.
-    """
-
-    def __init__(
-        self, app: ASGIApp, section: ServerSection, *, local: bool, exempt: Collection[str] = ()
-    ) -> None:
-        self._app = app
-        self._hosts = {each.lower() for each in (*section.allowed_hosts, *(LOOPBACK_HOSTS if local else ()))}
-        self._origins = {each.lower().rstrip("/") for each in section.allowed_origins}
-        self._local_origin = re.compile(LOOPBACK_ORIGIN if local else NOTHING)
-        self._exempt = exempt
-        self._shared = CORSMiddleware(
-            app,
-            allow_origins=sorted(self._origins),
-            allow_origin_regex=self._local_origin.pattern,
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["*"],
-            expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 421 or 403, or pass the request on."""
-        app: ASGIApp = self._app
-        if scope["type"] == "http" and scope["path"] not in self._exempt:
-            hosts = [each.lower() for each in fields(scope, b"host")]
-            origins = [each.lower() for each in fields(scope, b"origin")]
-            if len(hosts) != 1 or not self._hosts & {hosts[0], PORT.sub("", hosts[0])}:
-                app = WRONG_HOST
-            elif origins:
-                app = self._shared if len(origins) == 1 and self._may_call(origins[0]) else WRONG_ORIGIN
-        await app(scope, receive, send)
-
-    def _may_call(self, origin: str) -> bool:
-        return origin in self._origins or self._local_origin.fullmatch(origin) is not None
-
-
 def fields(scope: Scope, name: bytes) -> Sequence[str]:
-    """Return the values of the header *name*, which is in lower case (ASGI 3, HTTP connection scope)."""
+    """Return the values of the header *name*, given in lower case (ASGI 3, HTTP connection scope)."""
     return [value.decode("latin-1") for each, value in scope["headers"] if each == name]
+
+
+class HttpError(Exception):
+    """An HTTP error response. Its body is a JSON-RPC error, since clients show its message to the user."""
+
+    def __init__(self, status: int, message: str | bytes, headers: dict[str, str] | None = None) -> None:
+        if isinstance(message, str):
+            message = encode_error(None, ProtocolError(Code.INVALID_REQUEST, message))
+        self.response = Response(message, status, headers, media_type="application/json")
+
+
+async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | Answered:
+    """Return the message in a body of at most *most* bytes, or raise HttpError."""
+    announced = next(iter(fields(scope, b"content-length")), "0")
+    if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
+        raise HttpError(413, TOO_LARGE)
+    try:
+        async with asyncio.timeout(BODY_IN):
+            body = await _read_body(receive, most)
+    except TimeoutError:
+        raise HttpError(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
+    if is_too_much(body):
+        raise HttpError(400, TOO_MUCH)
+    type = next(iter(fields(scope, b"content-type")), "")
+    if type.split(";")[0].strip().lower() != "application/json":
+        raise HttpError(415, "Content-Type must be application/json.")
+    check_accept(scope, "application/json", "text/event-stream")
+    message = parse(body)
+    if isinstance(message, Malformed):
+        raise HttpError(400, message.reply)
+    return message
+
+
+async def _read_body(receive: Receive, most: int) -> bytes:
+    body, more = bytearray(), True
+    while more:
+        event = await receive()
+        if event["type"] != "http.request":
+            raise HttpError(400, "The client has left.")
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+        if len(body) > most:
+            raise HttpError(413, TOO_LARGE)
+    return bytes(body)
+
+
+def is_too_much(body: bytes) -> bool:
+    """Return whether the JSON in *body* has too many values or levels, in linear time."""
+    opening = body.count(b"[") + body.count(b"{")
+    if opening <= DEEPEST and opening + body.count(b",") <= MOST_PARTS:
+        return False
+    bare = STRING.sub(b"", body)
+    parts, ends = sum(map(bare.count, (b"[", b"{", b","))), sum(map(bare.count, (b"]", b"}")))
+    levels = accumulate(1 if each in b"[{" else -1 for each in bare.translate(None, NO_BRACKETS))
+    return max(parts, ends) > MOST_PARTS or max(levels, default=0) > DEEPEST
+
+
+def check_accept(scope: Scope, *wanted: str) -> None:
+    """Raise HttpError unless the client accepts all types in *wanted* (RFC 9110, 12.5.1)."""
+    accepted = {each.split(";")[0].strip().lower() for each in ",".join(fields(scope, b"accept")).split(",")}
+    for type in wanted:
+        if not accepted & {type, f"{type.partition('/')[0]}/*", "*/*"}:
+            raise HttpError(406, f"Accept must name {' and '.join(wanted)}.")

@@ -1,20 +1,23 @@
-"""MCP over stdin and stdout: one JSON message a line, and one asyncio protocol for both directions."""
+"""MCP over stdin and stdout: one JSON message per line, one asyncio protocol for both directions."""
 
 import asyncio
 import os
+import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import anyio
+
 from dbtools.policy import Caller
-from dbtools.server.exchange import Exchange, Questions
-from dbtools.server.kernel import Session
+from dbtools.server.exchange import Exchange, Questions, take_answer
+from dbtools.server.kernel import Session, is_modern_request
 from dbtools.server.messages import (
-    INVALID_REQUEST,
+    Code,
     Id,
     Malformed,
     Notification,
@@ -23,85 +26,113 @@ from dbtools.server.messages import (
     Response,
     encode_error,
     id_of,
+    malformed,
     parse,
 )
 from dbtools.server.protocol import Server
-from dbtools.telemetry import new_request_id
+from dbtools.server.running import Operator, exporting, open_server
+from dbtools.settings import Settings
+from dbtools.telemetry import REQUEST, new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
-TOO_LONG = Malformed(None, INVALID_REQUEST, f"The line has over {LONGEST_LINE:,} bytes.")
+TOO_LONG = malformed(f"The line has over {LONGEST_LINE:,} bytes.")
+MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
+CLOSING = 10.0  #: seconds to read the catalog after the client has left
 GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
-@contextmanager
-def private_descriptors() -> Iterator[tuple[int, int]]:
-    """Give copies of stdin and stdout, which nothing else in the process, or a child process, can use."""
+def _private_descriptors() -> tuple[int, int]:
+    """Return copies of stdin and stdout that no other code and no child process can use."""
     reading, writing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
     sys.stdout.flush()
-    try:
-        yield reading, writing
-    finally:
-        os.close(reading)
-        os.close(writing)
+    return reading, writing
 
 
-async def serve(server: Server, caller: Caller, descriptors: tuple[int, int]) -> None:
-    """Let *server* answer *caller*, read and written at *descriptors*, until the client leaves."""
-    reader, writer = descriptors
+async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
+    """Serve the database of *settings* to *caller* over stdin and stdout, until the client leaves.
+
+    The catalog is read during the handshake; if that fails, the server ends with the reason.
+    """
+    signals: list[int] = []
+    reader, writer = _private_descriptors()
+    with exporting():
+        async with open_server(settings, operator, stateless=False, only=caller.role) as run:
+            run.group.start_soon(run.limiter.check)
+            run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
+            announced = anyio.Event()
+
+            async def announce() -> None:
+                operator.announce(await run.served.toolbox.view(caller.role))
+                announced.set()
+
+            run.group.start_soon(announce)
+            await _serve(run.server, caller, reader, writer)
+            # Report problems even if the client closes stdin at once.
+            with anyio.move_on_after(CLOSING):
+                await announced.wait()
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+
+
+async def _serve(server: Server, caller: Caller, reader: int, writer: int) -> None:
     connection = LineConnection(server, caller)
     loop = asyncio.get_running_loop()
     if _is_pipe(writer, reader):
-        writing = os.fdopen(os.dup(writer), "wb", buffering=0)
+        writing = os.fdopen(writer, "wb", buffering=0)
         await loop.connect_write_pipe(lambda: connection, writing)
     else:
-        connection.write_to(partial(_write_all, connection, writer))
+        connection.write = partial(_write_all, connection, writer)
     if _is_pipe(reader, writer):
-        reading = os.fdopen(os.dup(reader), "rb", buffering=0)
+        reading = os.fdopen(reader, "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
-        # A copy that is never closed: nothing interrupts the thread while it waits for a terminal.
-        feed = threading.Thread(target=_feed, args=(os.dup(reader), connection, loop), daemon=True)
-        feed.start()
+        threading.Thread(target=_feed, args=(reader, connection, loop), daemon=True).start()
     await connection.ended.wait()
     await connection.finish()
+
+
+async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
+    """Cancel *scope* when a signal arrives; unlike a task, a scope stays cancelled until its end."""
+    if sys.platform == "win32":
+        return
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            seen.append(number)
+            scope.cancel()
 
 
 class LineConnection(asyncio.Protocol):
     """A client at the other end of two pipes or of a socket."""
 
     def __init__(self, server: Server, caller: Caller) -> None:
-        self.ended = asyncio.Event()  #: set when the client has closed either direction
+        self.ended = asyncio.Event()  #: set when the client closes either direction
         self._server = server
         self._caller = caller
-        self._session = Session()
-        self._questions = Questions()
-        self._running: dict[Id, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: Session | None = Session()  #: None in the modern era
+        self._is_new = True  #: until the first request
+        self._questions: Questions = {}
+        self._running: dict[asyncio.Task[None], Id] = {}
         self._buffer = bytearray()
-        self._skipping = False  #: the rest of a line that was too long
-        self._write: Callable[[bytes], object] = lambda line: None
+        self._skipping = False  #: whether the rest of a line that is too long is skipped
+        self.write: Callable[[bytes], object] = lambda line: None
         self._reading: Any = None  #: the transport
         self._writing: Any = None  #: the transport
-        self._written = asyncio.Event()  #: set when the transport has written everything, or failed
-
-    def write_to(self, write: Callable[[bytes], object]) -> None:
-        """Write answers with *write* from now on."""
-        self._write = write
+        self._written = asyncio.Event()  #: set when everything has been written or cannot be
 
     def connection_made(self, transport: Any) -> None:
-        """Take the transport of one direction, or of both."""
+        """Keep the transport of one or both directions."""
         if isinstance(transport, asyncio.WriteTransport):
-            self._writing, self._write = transport, transport.write
+            self._writing, self.write = transport, transport.write
         if isinstance(transport, asyncio.ReadTransport):
             self._reading = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take some bytes, which may hold any number of lines."""
+        """Process the lines in *data*."""
         if self.ended.is_set():
             return
         *lines, rest = data.split(b"\n")
@@ -114,12 +145,12 @@ class LineConnection(asyncio.Protocol):
         self._buffer += rest
         if len(self._buffer) > LONGEST_LINE:
             if not self._skipping:
-                self.send(TOO_LONG.reply())
+                self.send(TOO_LONG.reply)
             self._skipping = True
             self._buffer.clear()
 
     def eof_received(self) -> bool:
-        """Take the last line, which needs no end; leave the other direction open."""
+        """Process the last line, which needs no line end; keep the other direction open."""
         if self._buffer and not self.ended.is_set():
             self._take(bytes(self._buffer))
             self._buffer.clear()
@@ -127,14 +158,14 @@ class LineConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; at once if the client no longer reads."""
+        """End, at once if the client no longer reads."""
         self.eof_received()
         if self._writing is not None and self._writing.is_closing():
             self._written.set()
             self.leave()
 
     def pause_writing(self) -> None:
-        """Stop reading until the client has read its answers."""
+        """Stop reading until the client reads its answers."""
         if self._reading is not None:
             self._reading.pause_reading()
 
@@ -144,7 +175,6 @@ class LineConnection(asyncio.Protocol):
             self._reading.resume_reading()
 
     def _take(self, line: bytes) -> None:
-        """Act on one line."""
         if self._skipping:
             self._skipping = False
             return
@@ -157,91 +187,85 @@ class LineConnection(asyncio.Protocol):
             case Notification() as notification:
                 self._note(notification)
             case Response() as response:
-                self._questions.answer(response)
-            case Malformed() as malformed:
-                self.send(malformed.reply())
+                take_answer(self._questions, response)
+            case Malformed(reply):
+                self.send(reply)
 
     def _open(self, request: Request) -> None:
-        request_id = new_request_id()
+        REQUEST.set(new_request_id())
+        is_alone, is_new, self._is_new = is_modern_request(request), self._is_new, False
+        if is_alone and is_new:
+            self._session = None
         try:
-            peer = self._server.admit(self._session, request, self._caller, request_id)
+            if is_alone and self._session is not None:
+                raise ProtocolError(Code.INVALID_REQUEST, MIXED)
+            exchange = self._server.admit(self._session, request, self._caller, self.send, self._questions)
         except ProtocolError as exc:
             self.send(encode_error(request.id, exc))
             return
-        exchange = Exchange(
-            id=request.id,
-            method=request.method,
-            params=request.params,
-            peer=peer,
-            caller=self._caller,
-            send=self.send,
-            questions=self._questions,
-            request_id=request_id,
-        )
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
-        self._running[request.id] = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._running[task] = request.id
+        task.add_done_callback(self._running.pop)
 
     async def _answer(self, exchange: Exchange) -> None:
-        """Answer one request; a request that was cancelled gets no answer."""
+        """Answer a request, unless it is cancelled."""
         task = asyncio.current_task()
         assert task is not None
-        try:
-            reply = await self._server.answer(exchange)
-            if not task.cancelling():
-                self.send(reply.message)
-        finally:
-            if self._running.get(exchange.id) is task:
-                del self._running[exchange.id]
+        reply = await self._server.answer(exchange)
+        if not task.cancelling():
+            self.send(reply.message)
 
     def _note(self, notification: Notification) -> None:
-        if notification.method == "notifications/initialized" and self._session.peer is not None:
+        if notification.method == "notifications/initialized" and self._session and self._session.peer:
             self._server.notifications.follow(self._caller.role, self.send)
         if notification.method == "notifications/cancelled":
             id = id_of(notification.params.get("requestId"))
-            if id in self._running:
-                # Let a call begin before it is cancelled: the audit log has an entry for each.
-                asyncio.get_running_loop().call_soon(self._running.pop(id).cancel)
+            for task in [each for each, running in self._running.items() if running == id]:
+                # Let the call start before it is cancelled, so that the audit log records it.
+                asyncio.get_running_loop().call_soon(_cancel, task)
 
     def send(self, message: bytes) -> None:
         """Write one message."""
-        self._write(message + b"\n")
+        self.write(message + b"\n")
 
     def leave(self) -> None:
         """End at once: the client no longer reads."""
-        self._write = lambda line: None
-        self._cancel()
+        self.write = lambda line: None
+        self._cancel_all()
         self.ended.set()
 
     async def finish(self) -> None:
-        """Give running requests some time to be answered, and the client some to read the answers."""
+        """Give running requests time to finish, and the client time to read the answers."""
         self._server.notifications.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=GRACE)
-        self._cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=GRACE)
+        if self._running:
+            await asyncio.wait(self._running, timeout=GRACE)
+        self._cancel_all()
+        if self._running:
+            await asyncio.wait(self._running, timeout=GRACE)
         if self._writing is not None:
             self._writing.close()
             await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=GRACE)
 
-    def _cancel(self) -> None:
-        for task in self._tasks:
-            # A second cancellation could interrupt what the first one cleans up.
-            if not task.cancelling():
-                task.cancel()
+    def _cancel_all(self) -> None:
+        for task in self._running:
+            _cancel(task)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    # A second cancellation could interrupt the cleanup after the first.
+    if not task.cancelling():
+        task.cancel()
 
 
 def _is_pipe(descriptor: int, other: int) -> bool:
-    """Return whether an event loop can wait for *descriptor*: not for a socket that is *other* as well."""
+    """Return whether an event loop can wait for *descriptor*; it cannot if a socket is also *other*."""
     mode = os.fstat(descriptor).st_mode
     is_pipe = sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
     return is_pipe and not os.path.sameopenfile(descriptor, other)
 
 
 def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None:
-    """Write *line* to a file or a terminal, which an event loop cannot wait for."""
+    """Write *line* to a file or terminal, for which an event loop cannot wait."""
     left = memoryview(line)
     try:
         while left:
@@ -251,9 +275,9 @@ def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None
 
 
 def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
-    """Read a file or a terminal, which an event loop cannot wait for."""
-    with suppress(RuntimeError):  # the loop has been closed meanwhile
-        with suppress(OSError):  # a terminal that is gone, or a client that did not read its answers
+    """Read a file or terminal, for which an event loop cannot wait."""
+    with suppress(RuntimeError):  # the loop has been closed
+        with suppress(OSError):  # the terminal is gone, or the client does not read
             while chunk := os.read(descriptor, CHUNK):
                 loop.call_soon_threadsafe(connection.data_received, chunk)
         loop.call_soon_threadsafe(connection.eof_received)

@@ -1,14 +1,9 @@
-"""The revisions of MCP, and everything in which they differ: one table. A new revision is one more entry."""
+"""The revisions of MCP and all their differences, as a table. A new revision is a new entry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dbtools.server.messages import INVALID_PARAMS, Json, ProtocolError
-
-HEADER_MISMATCH = -32020
-MISSING_CAPABILITY = -32021
-UNSUPPORTED_VERSION = -32022
-RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25
+from dbtools.server.messages import Code, Json, ProtocolError
 
 PREFIX = "io.modelcontextprotocol/"
 VERSION_KEY = f"{PREFIX}protocolVersion"
@@ -17,23 +12,13 @@ CLIENT_KEY = f"{PREFIX}clientInfo"
 SERVER_KEY = f"{PREFIX}serverInfo"
 SUBSCRIPTION_KEY = f"{PREFIX}subscriptionId"
 
-SHARED = {
-    *("tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read"),
-    *("prompts/list", "prompts/get", "completion/complete"),
-}
-HANDSHAKE_ONLY = {
-    *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
-}
-MODERN_ONLY = {"server/discover", "subscriptions/listen"}
-CACHEABLE = {  #: the methods whose results say how long they are fresh
+HANDSHAKE_ONLY = frozenset(
+    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
+MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
+CACHEABLE = {  #: methods whose results say how long they may be cached
     *("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list"),
     "resources/read",
-}
-CONTENT = {"text", "image", "resource"}
-ASKED: Mapping[str, str] = {  #: what a client has to be able to do to be asked
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
 }
 
 
@@ -42,42 +27,46 @@ class Revision:
     """One revision of the protocol."""
 
     version: str
-    has_handshake: bool = True  #: otherwise each request carries its version and what its client can do
-    methods: frozenset[str] = frozenset(SHARED | HANDSHAKE_ONLY)
-    contents: frozenset[str] = frozenset(CONTENT)  #: the kinds of content that a tool may answer
-    not_found: int = RESOURCE_NOT_FOUND  #: the code of an unknown resource
-    asks: frozenset[str] = frozenset({"ping", "roots/list", "sampling/createMessage"})  #: of the client
-    quiet: float = 0.5  #: seconds until an answer over HTTP becomes a stream
+    has_handshake: bool = True  #: otherwise each request has the version and the capabilities of its client
+    absent: frozenset[str] = MODERN_ONLY  #: methods of other revisions
+    contents: frozenset[str] = frozenset({"text", "image", "resource"})  #: kinds of tool results
+    not_found: int = Code.RESOURCE_NOT_FOUND  #: the error code for an unknown resource
+    #: The requests that a server may send, and the capability that each requires.
+    asks: Mapping[str, str]
+    stream_after: float = 0.5  #: seconds until an answer over HTTP becomes a stream
 
 
-FIRST = Revision(version="2024-11-05")
-MARCH = replace(FIRST, version="2025-03-26", contents=FIRST.contents | {"audio"})
-JUNE = replace(
-    MARCH,
-    version="2025-06-18",
-    contents=MARCH.contents | {"resource_link"},
-    asks=MARCH.asks | {"elicitation/create"},
+V2024_11_05 = Revision(
+    version="2024-11-05", asks={"sampling/createMessage": "sampling", "roots/list": "roots"}
 )
-NOVEMBER = replace(JUNE, version="2025-11-25")
-ALONE = replace(
-    NOVEMBER,
+V2025_03_26 = replace(V2024_11_05, version="2025-03-26", contents=V2024_11_05.contents | {"audio"})
+V2025_06_18 = replace(
+    V2025_03_26,
+    version="2025-06-18",
+    contents=V2025_03_26.contents | {"resource_link"},
+    asks={**V2025_03_26.asks, "elicitation/create": "elicitation"},
+)
+V2025_11_25 = replace(V2025_06_18, version="2025-11-25")
+V2026_07_28 = replace(
+    V2025_11_25,
     version="2026-07-28",
     has_handshake=False,
-    methods=frozenset(SHARED | MODERN_ONLY),
-    not_found=INVALID_PARAMS,
-    asks=frozenset(),
-    # The status depends on the answer, so a stream would begin too early.
-    quiet=15.0,
+    absent=HANDSHAKE_ONLY,
+    not_found=Code.INVALID_PARAMS,
+    asks={},
+    # The HTTP status depends on the answer, and a stream would fix it too early.
+    stream_after=15.0,
 )
-REVISIONS = (FIRST, MARCH, JUNE, NOVEMBER, ALONE)
+REVISIONS = (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28)
 HANDSHAKES: Mapping[str, Revision] = {each.version: each for each in REVISIONS if each.has_handshake}
 MODERN: Mapping[str, Revision] = {each.version: each for each in REVISIONS if not each.has_handshake}
-LATEST_HANDSHAKE = NOVEMBER
-UNNAMED = MARCH  #: over HTTP, of a request that names none (2025-06-18, transports)
+LATEST_HANDSHAKE = V2025_11_25
+DEFAULT_HANDSHAKE = V2025_03_26  #: of an HTTP request that names none (2025-06-18, transports)
 
-#: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name, a list for
-#: any number of what is in it.
+#: The parameters of each method: a name with `?` is optional or null, `*` is any name, and a list has any
+#: number of items.
 Shape = Mapping[str, object]
+META: Shape = {"_meta?": {"progressToken?": str | int}}
 PAGE: Shape = {"cursor?": str}
 RETRIED: Shape = {"inputResponses?": {"*": dict}, "requestState?": str}
 PARAMS: Mapping[str, Shape] = {
@@ -106,27 +95,38 @@ PARAMS: Mapping[str, Shape] = {
             "resourcesListChanged?": bool,
             "promptsListChanged?": bool,
             "resourceSubscriptions?": [str],
-        }
+        },
     },
 }
-TYPES: Mapping[object, str] = {str: "a string", dict: "an object", bool: "true or false", list: "an array"}
+TYPES: Mapping[object, str] = {
+    str: "a string",
+    dict: "an object",
+    bool: "true or false",
+    list: "an array",
+    str | int: "a string or an integer",
+}
 
 
-def check(params: Json, shape: Shape, at: str = "params") -> None:
-    """Raise ProtocolError where *params* do not have the *shape*."""
+def check_params(method: str, params: Json) -> None:
+    """Raise ProtocolError if *params* do not have the shape that *method* requires."""
+    _check_members(params, PARAMS.get(method, {}), "params")
+    _check_members(params, META, "params")
+
+
+def _check_members(value: Json, shape: Shape, at: str) -> None:
     for name, wanted in shape.items():
         key = name.removesuffix("?")
-        for value in params.values() if key == "*" else [params.get(key)]:
-            if value is not None or key == name:
-                _check(value, wanted, f"{at}.{key}")
+        for member in value.values() if key == "*" else [value.get(key)]:
+            if member is not None or key == name:
+                _check(member, wanted, f"{at}.{key}")
 
 
 def _check(value: object, wanted: object, at: str) -> None:
     kind = type(wanted) if isinstance(wanted, dict | list) else wanted
-    if type(value) is not kind:
-        raise ProtocolError(INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
+    if type(value) is not kind and not (kind == str | int and type(value) in (str, int)):
+        raise ProtocolError(Code.INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
     if isinstance(wanted, dict) and isinstance(value, dict):
-        check(value, wanted, at)
+        _check_members(value, wanted, at)
     if isinstance(wanted, list) and isinstance(value, list):
         for each in value:
             _check(each, wanted[0], f"{at}[]")

@@ -1,8 +1,7 @@
-"""What `dbtools check --connect` finds, from the login to an answered call. Settings in, findings out."""
+"""`dbtools check --connect`: try each step from the login to a call. Settings in, findings out."""
 
 import platform
 import time
-from collections.abc import Iterator
 
 import dbtools
 from dbtools import errors
@@ -14,24 +13,29 @@ from dbtools.service.snapshot import Snapshot, View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
 
-OK, WARNING = "ok", "warning"
-NOT_REFUSED = "A write was not refused: use a login that can only read; `dbtools grants` prints one."
-MANY_TOKENS = 20_000  #: of the definitions that a model reads before it asks anything
+OK, WARNING, ERROR = "ok", "warning", "error"
+NOT_REFUSED = (
+    "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
+)
+MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
 
 
 async def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Return what each step finds, in their order; or raise DatabaseUnavailable where nothing answers."""
+    """Return the finding of each step, or raise DatabaseUnavailable."""
     toolbox, backend = open_toolbox(settings)
     try:
-        found = [
-            _finding(OK, "versions", f"dbtools {dbtools.__version__}, Python {platform.python_version()}.")
-        ]
-        found += await findings_of_connection(backend)
+        versions = f"dbtools {dbtools.__version__}, Python {platform.python_version()}."
+        connection = await findings_of_connection(backend)
         snapshot = await toolbox.snapshot()
-        found += _schema(snapshot)
-        found += [_cost(name, view) for name, view in snapshot.views.items()]
-        found.append(await _call(toolbox, snapshot))
-        return tuple(found)
+        login = [] if snapshot.catalog.posture else [_finding(OK, "posture", "The login can only read.")]
+        return (
+            _finding(OK, "versions", versions),
+            *connection,
+            *login,
+            _finding(OK, "schema", f"The database has {_size(snapshot.catalog)}."),
+            *(_cost(name, view) for name, view in snapshot.views.items()),
+            await _call(toolbox, snapshot),
+        )
     finally:
         await backend.close()
 
@@ -41,22 +45,18 @@ def _finding(level: str, code: str, message: str) -> Finding:
 
 
 async def findings_of_connection(backend: Backend) -> list[Finding]:
-    """Return where the database is, and whether it refuses to be written to."""
+    """Return where the database is, and whether it refuses writes."""
     began = time.monotonic()
     probe = await (await backend.runner()).probe()
-    taken = (time.monotonic() - began) * 1000
-    where = f"{probe.version} at {backend.place} answers in {taken:.0f} ms."
-    proof = _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
+    where = f"{probe.version} at {backend.place} answers in {_milliseconds_since(began)}."
+    proof = _finding(OK, "read_only", "The database refused a test write.")
     if not probe.refuses_writes:
-        proof = _finding("error", "not_read_only", NOT_REFUSED)
+        proof = _finding(ERROR, "not_read_only", NOT_REFUSED)
     return [_finding(OK, "connection", where), proof]
 
 
-def _schema(snapshot: Snapshot) -> Iterator[Finding]:
-    catalog = snapshot.catalog
-    if not catalog.posture:
-        yield _finding(OK, "posture", "The login can only read.")
-    yield _finding(OK, "schema", f"The database has {_size(catalog)}.")
+def _milliseconds_since(began: float) -> str:
+    return f"{(time.monotonic() - began) * 1000:.0f} ms"
 
 
 def _size(catalog: Catalog) -> str:
@@ -66,15 +66,16 @@ def _size(catalog: Catalog) -> str:
 
 def _cost(name: str, view: View) -> Finding:
     tokens = sum(view.costs)
-    listed = f"{len(view.definitions)} tools are listed, which cost {tokens:,} tokens."
-    message = f"role {name}: it sees {_size(view.catalog)}; {listed}"
+    message = (
+        f"role {name}: sees {_size(view.catalog)}; its {len(view.definitions)} tools cost {tokens:,} tokens."
+    )
     if tokens <= MANY_TOKENS:
         return _finding(OK, "cost", message)
     return _finding(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
-    """Call `list_rows` once, for a table without claims if there is one."""
+    """Call list_rows once, on a table without a row filter if possible."""
     seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
     if not seen:
         return _finding(WARNING, "call", "No role sees a table, so no call was tried.")
@@ -84,11 +85,10 @@ async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
         arguments = {"table": view.catalog.unique_name(table), "limit": 1}
         await toolbox.call(Caller(role=name), "list_rows", arguments)
     except errors.Denied:
-        hint = f"`dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}` tries one."
-        return _finding(
-            WARNING, "call", f"The role {name} sees rows by claims only, so no call was tried. {hint}"
-        )
+        command = f"dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}"
+        message = f"role {name}: its row filters need claims, so no call was tried. Try one: `{command}`."
+        return _finding(WARNING, "call", message)
     except errors.CallError as exc:
-        return _finding("error", "call", f"role {name}: list_rows of {table.name} fails: {exc}")
-    taken = (time.monotonic() - began) * 1000
-    return _finding(OK, "call", f"role {name}: list_rows of {table.name} answers in {taken:.0f} ms.")
+        return _finding(ERROR, "call", f"role {name}: list_rows on {table.name} fails: {exc}")
+    took = _milliseconds_since(began)
+    return _finding(OK, "call", f"role {name}: list_rows on {table.name} answers in {took}.")

@@ -8,8 +8,7 @@ from dbtools import errors
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner, is_current
 from dbtools.errors import listing
-from dbtools.masks import masked_rows
-from dbtools.policy import Caller, Role
+from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
 from dbtools.statement import QueryShape, Shape, Statement, argument

@@ -10,7 +10,7 @@ from dbtools.backends.port import NO_SESSION, Backend, Declared, Describe, Facts
 from dbtools.catalog import Catalog, Column
 from dbtools.policy import Finding
 from dbtools.queries import Permitted, Query, texts_of
-from dbtools.queries.declarations import values_in
+from dbtools.queries.headers import values_in
 from dbtools.service.queries import LoadedQueries, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings

@@ -12,7 +12,6 @@ import anyio
 from dbtools import errors
 from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, RowFilter, Table
-from dbtools.conditions import Names, is_total
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
@@ -22,7 +21,7 @@ from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_find
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family, quoted
-from dbtools.vetting import UNKNOWN_TABLE, vetted, withheld_findings
+from dbtools.vetting import UNKNOWN_TABLE, Names, is_total, vetted, withheld_findings
 
 BAD_FILTER = "bad_filter"
 HINT = "`dbtools grants` prints a login that can only read."

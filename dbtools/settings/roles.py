@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from dbtools.catalog import RowFilter
-from dbtools.conditions import uncertain_claims
 from dbtools.errors import listing, nearest
 from dbtools.policy import SET_ROLE, Finding, Grant, Limits, QueryGrant, Role, Rule, SessionSetting, Source
 from dbtools.settings.positions import file_error
 from dbtools.settings.sections import GrantSection, QueryGrantSection, Settings
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
+from dbtools.vetting import uncertain_claims
 
 DEEPEST = 50  #: roles that inherit from each other
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dbtools import errors
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import nearest
-from dbtools.policy import words_of
 from dbtools.results import Listing, Surface
 from dbtools.tools import permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
@@ -15,6 +14,7 @@ from dbtools.tools.get_row import GetRow
 from dbtools.tools.list_rows import ListRows
 from dbtools.tools.list_tables import ListTables
 from dbtools.types import quoted
+from dbtools.vetting import words_of
 
 #: In the order in which they are listed.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
@@ -31,13 +31,13 @@ SQL_WORDS = {"sql", "query", "queries", "select", "exec", "execute"}
 INSTEAD = {
     "list_rows": "list_… for rows",
     "aggregate_rows": "aggregate_rows for counts, sums and groups",
-    "find_queries": "a prepared query",
+    "find_queries": "a saved query",
 }
 
 
 def define(setting: Setting) -> Toolset:
     """Return all tools of *setting* by name, listed or not."""
-    # Whoever has queries and no table would pay for tools that find nothing.
+    # A role with queries and no tables needs no tools for tables.
     kinds = KINDS if setting.catalog.tables or not setting.queries else (permitted_queries.define,)
     return {tool.name: tool for kind in kinds for tool in kind(setting)}
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.aggregates import Computed, Having, find_group, find_measure
+from dbtools.aggregates import Results, find_group, find_measure
 from dbtools.binding import bind_having, bind_order, bind_where
 from dbtools.errors import BadArgument, Denied
 from dbtools.expressions import Expressions
@@ -15,13 +16,20 @@ from dbtools.statement import Match, Order, Output, Select, Statement
 from dbtools.terms import Function, Measure, Operand
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
 from dbtools.tools.clauses import Comparisons, Conditions, clauses, comparisons
-from dbtools.tools.definition import Setting, Tool
-from dbtools.tools.nearest_values import Doubts, doubts
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
+from dbtools.tools.nearest_values import ValueChecks, value_checks
 
 ROWS = Measure(function=Function.COUNT)
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
+DESCRIPTION = (
+    "Count, sum, average or group rows of one table or view by columns, foreign-key paths "
+    "(describe_tables lists them) and date buckets: year quarter month week "
+    'day weekday hour. Revenue by country and month: group_by ["customer.country", '
+    '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
+    "count without a column counts rows."
+)
 
 
 class MeasureArguments(Arguments):
@@ -43,8 +51,8 @@ class AggregateArguments(Arguments):
     measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array] = ()
     where: Conditions = ()
     match: Match = Match.ALL
-    having: Comparisons = Field(default=(), description="like where, on names of measures")
-    order_by: Steps = Field(default=(), description='names of groups and measures: "revenue desc"')
+    having: Comparisons = Field(default=(), description="like where, with names of measures")
+    order_by: Steps = Field(default=(), description='groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     offset: Count = Field(default=0, ge=0, le=MOST_SKIPPED)
 
@@ -53,14 +61,11 @@ class AggregateRows(Tool):
     """`aggregate_rows` for any table."""
 
     name = "aggregate_rows"
-    arguments = AggregateArguments
-    description = (
-        "Count, sum, average or group rows of one table or view in the database, by columns, paths "
-        "along foreign keys (describe_tables names them), expressions and date buckets: year quarter month "
-        'week day weekday hour. Revenue by country and month: group_by ["customer.country", '
-        '"ordered_on:month"], measures [{"function": "sum", "column": "amount * rate", "name": "revenue"}]. '
-        "count without a column counts rows; without measures, the answer is the groups."
-    )
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return self.defined(DESCRIPTION, AggregateArguments, ROWS_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""
@@ -73,8 +78,9 @@ class AggregateRows(Tool):
         measures = _measures(names, asked.measures, taken=groups)
         where = clauses(asked.where, "where")
         conditions, values = bind_where(names, where)
-        having, bounds = bind_having(Having(measures=measures), comparisons(asked.having, "having"))
-        order = bind_order(Computed(names=names, groups=groups, measures=measures), asked.order_by)
+        results = Results(known=measures, kind="measure", hint="Conditions on columns belong in where.")
+        having, bounds = bind_having(results, comparisons(asked.having, "having"))
+        order = bind_order(Results(known={**groups, **measures}, names=names), asked.order_by)
         named = {step.term for step in order}
         # With the groups behind it the same call always has the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
@@ -98,7 +104,7 @@ class AggregateRows(Tool):
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
-            doubts=doubts(table, where, conditions, asked.match),
+            checks=value_checks(table, where, conditions, asked.match),
         )
 
 
@@ -126,7 +132,7 @@ def _measures(
         measure = find_measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is there already.", hint="Give each measure its own name.")
+            raise BadArgument(f"{argument}: {name} is used already.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
 
@@ -139,7 +145,7 @@ class AggregateCall:
     statement: Statement
     columns: tuple[str, ...]
     limited: bool  #: whether the caller has asked for no more groups
-    doubts: Doubts
+    checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
@@ -148,9 +154,9 @@ class AggregateCall:
         if found.more:
             count = replace(shape, outputs=(Output(term=ROWS),), order=(), skip=False, counting=True)
             return (Statement(shape=count, values=self.statement.values, limit=1),)
-        # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
-        empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
-        return self.doubts.statements if empty and not shape.having else ()
+        # Without groups there is always one row; over no rows its measures are null, and its counts 0.
+        empty = not found.rows or not (shape.groups or any(map(_has_value, shape.outputs, found.rows[0])))
+        return self.checks.statements if empty and not shape.having else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
@@ -158,7 +164,7 @@ class AggregateCall:
         page = budget.page(found, self.columns)
         counted = any(output.term == ROWS for output in found.outputs)
         groups = int(str(further[0].rows[0][0])) if found.more and further else None
-        note = self.doubts.note(further, instead=self._note(page, groups), proved=counted or not found.rows)
+        note = self.checks.note(further, instead=self._note(page, groups), proved=counted or not found.rows)
         return budget.rows_answer(page, group_count=groups, note=note)
 
     def _note(self, page: Page, groups: int | None) -> str:
@@ -173,7 +179,7 @@ class AggregateCall:
         return "More groups: group more coarsely, or narrow where or having."
 
 
-def _tells(output: Output, cell: object) -> bool:
+def _has_value(output: Output, cell: object) -> bool:
     """Return whether *cell* is that of a measure that has met a value."""
     counts = isinstance(output.term, Measure) and not output.term.nullable
     return cell != 0 if counts else cell is not None

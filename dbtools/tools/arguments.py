@@ -1,7 +1,6 @@
 """Arguments of calls: one pydantic model for what is advertised and for what is read."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, TypeVar, get_args
@@ -22,59 +21,40 @@ MOST_SKIPPED = 100_000  #: rows before the first one
 MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
-LARGEST_INTEGER = 10**400
+LARGEST_NUMBER = 10**400
+NO_NUMBER = "must have at most 400 digits. Write NaN and Infinity as strings"
+NO_TEXT = "must be valid Unicode text without NUL"
 LONGEST_PLACE = 120  #: characters that say where in the arguments something is
+Location = tuple[int | str, ...]  #: where in the arguments something is
 
 
 def check(arguments: object) -> None:
     """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
-    _check(arguments, (), [MOST_CHARACTERS, MOST_PARTS])
-
-
-def _check(value: object, place: tuple[int | str, ...], left: list[int]) -> None:
-    left[1] -= 1
-    if len(place) > DEEPEST:
-        raise _refusal(place, f"nested deeper than {DEEPEST} levels")
-    if left[1] < 0:
-        raise _refusal(place, f"more than {MOST_PARTS:,} values in one call")
-    match value:
-        case str():
-            _check_text(value, place, left)
-        case int() | float():
-            _check_number(value, place)
-        case list() | tuple():
-            for index, each in enumerate(value):
-                _check(each, (*place, index), left)
-        case Mapping():
-            for name, each in value.items():
-                _check_text(str(name), place, left, is_name=True)
-                _check(each, (*place, str(name)), left)
-        case _:
-            pass
-
-
-def _check_number(number: object, place: tuple[int | str, ...]) -> None:
-    if isinstance(number, float) and not math.isfinite(number):
-        raise _refusal(place, "not a number in JSON. Write NaN and Infinity as strings")
-    if isinstance(number, int) and abs(number) > LARGEST_INTEGER:
-        raise _refusal(place, "an integer of more than 400 digits")
-
-
-def _check_text(text: str, place: tuple[int | str, ...], left: list[int], *, is_name: bool = False) -> None:
-    left[0] -= len(text)
-    found = UNSENDABLE.search(text)
-    if left[0] >= 0 and not found:
-        return
-    name = f": the name {quoted(text)}" if is_name else ""
-    if left[0] < 0:
-        raise _refusal(place, f"more than {MOST_CHARACTERS:,} characters in one call", name)
-    what = "a NUL character" if found and found[0] == "\0" else "half of a surrogate pair"
-    raise _refusal(place, f"contains {what}. Text must be valid Unicode without NUL", name)
-
-
-def _refusal(place: Sequence[int | str], problem: str, name: str = "") -> errors.BadArgument:
-    written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
-    return errors.BadArgument(f"{quoted(written + name, LONGEST_PLACE)[1:-1]}: {problem}.")
+    left: list[tuple[Location, object]] = [((), arguments)]
+    characters = parts = 0
+    while left:
+        place, value = left.pop()
+        problem = ""
+        if isinstance(value, str):
+            characters += len(value)
+            problem = NO_TEXT if UNSENDABLE.search(value) else ""
+        elif isinstance(value, list | tuple):
+            left += [((*place, at), each) for at, each in enumerate(value)]
+        elif isinstance(value, int | float):
+            problem = "" if abs(value) <= LARGEST_NUMBER else NO_NUMBER
+        elif isinstance(value, Mapping):
+            left += [(place, str(name)) for name in value]
+            left += [((*place, str(name)), each) for name, each in value.items()]
+        parts += 1
+        if len(place) > DEEPEST:
+            problem = f"nested deeper than {DEEPEST} levels"
+        elif parts + len(left) > MOST_PARTS:
+            problem = f"more than {MOST_PARTS:,} values and names in one call"
+        elif characters > MOST_CHARACTERS:
+            problem = f"more than {MOST_CHARACTERS:,} characters in one call"
+        if problem:
+            written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
+            raise errors.BadArgument(f"{quoted(written, LONGEST_PLACE)[1:-1]}: {problem}.")
 
 
 def as_text(value: object) -> object:
@@ -86,12 +66,12 @@ def as_text(value: object) -> object:
 
 def _as_integer(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("a boolean")
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+        raise ValueError
+    return value
 
 
 def _as_json(value: object) -> object:
-    """Return the array or the object that a string is the JSON of: some clients send them as texts."""
+    """Return the array or object that a string encodes: some clients send JSON as text."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
@@ -103,17 +83,15 @@ def _as_json(value: object) -> object:
 
 
 def _as_array(value: object) -> object:
-    """Return the array that *value* is, or that it is the one item of."""
+    """Return *value* as an array: itself, or an array with *value* as its only item."""
     read = _as_json(value)
     return [read] if isinstance(read, str | Mapping) else read
 
 
 def _as_meant(value: object) -> object:
-    """Return the name that a sign or other letters of an operator or a function stand for."""
-    if not isinstance(value, str):
-        return value
-    low = value.strip().lower()
-    return MEANT_BY_SIGN.get(low, low)
+    """Return the operator or function that a sign, or other letters, mean."""
+    low = value.strip().lower() if isinstance(value, str) else value
+    return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
 
 
 #: Signs that can mean nothing else.
@@ -181,10 +159,10 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     )
 
 
-#: What callers write who want conditions joined, and what they should write.
+#: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-#: What callers write who think of SQL.
+#: What callers write from habit in SQL, and what to write instead.
 MEANT: Mapping[str, str] = {
     "equals": "eq",
     "neq": "ne",
@@ -225,20 +203,20 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
         *within, name = first["loc"]
         return unknown_argument(str(name), list(_model_at(model, within).model_fields), _place(within))
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
-    told = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
+    words = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
     hint = ORDER_FORM if place.startswith("order_by[") else ""
     if kind == "enum":
         meant = MEANT.get(str(given).strip().lower(), "")
         hint = f"{f'Use {meant}. ' if meant else ''}It is one of {context['expected']}."
     elif place.endswith("].value") and isinstance(given, list | tuple):
-        hint = "Several values stand in values."
+        hint = "Put several values in values."
     return errors.BadArgument(
-        f"{place}: {WANTED.get(kind, 'cannot be read').format(**told, **context)}.", hint=hint
+        f"{place}: {WANTED.get(kind, 'cannot be read').format(**words, **context)}.", hint=hint
     )
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
-    """Return the model of what stands at *within* in *model*: itself, or that of an array's items."""
+    """Return the model at *within* in *model*: itself, or that of an array's items."""
     items = get_args(model.model_fields[str(within[0])].annotation) if within else ()
     return next((item for item in items if isinstance(item, type) and issubclass(item, Arguments)), model)
 
@@ -283,21 +261,20 @@ def narrowed_schema(schema: Mapping[str, object], path: Sequence[str], part: obj
 
 
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
+    """Return *schema* without references, and without what only readers of this code need."""
     if isinstance(schema, list):
         return [_inlined(each, definitions) for each in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         target = definitions[schema["$ref"].rpartition("/")[2]]
-        rest = {name: each for name, each in schema.items() if name != "$ref"}
-        return _inlined({**target, **rest} if isinstance(target, dict) else target, definitions)
-    # An object's and an enumeration's description is its docstring: it is for readers of this code.
+        assert isinstance(target, dict)
+        schema = target | {name: each for name, each in schema.items() if name != "$ref"}
+    # The description of an object or an enumeration is its docstring.
     documented = "properties" in schema or "enum" in schema
-    dropped = ("title", "description") if documented else ("title", "maxItems", "maxLength")
+    dropped = ("title", "maxItems", "maxLength", *(["description"] if documented else []))
     return {
-        name: {key: _inlined(value, definitions) for key, value in each.items()}
-        if name == "properties"
-        else _inlined(each, definitions)
+        name: _inlined(each, definitions)
         for name, each in schema.items()
         if name not in dropped and not (name == "default" and each in (None, "", []))
     }

@@ -1,4 +1,4 @@
-"""What a tool is: its definition, what every tool of a role is made from, and the two steps of a call."""
+"""What a tool is: its definition, the setting that a role's tools share, and the steps of a call."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from dbtools.policy import Limits
 from dbtools.queries import Permitted
 from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
 from dbtools.statement import Output, Statement
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, narrowed_schema, read, schema_of
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, read, schema_of
 from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
 
@@ -54,7 +54,7 @@ def tool_content(definition: ToolDefinition) -> dict[str, object]:
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        # What only reads is neither destructive nor has it to say whether it is idempotent.
+        # Tools that only read need no other hints.
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
     }
 
@@ -71,13 +71,13 @@ def tokens_in(length: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How the tools of a role differ from before: names, in the order in which they are listed."""
+    """What changed in the tools of a role: names, in the order in which they are listed."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     resources: bool = False  #: whether the list of resources differs as well
-    updated: tuple[str, ...] = ()  #: the addresses of resources that say something else
+    updated: tuple[str, ...] = ()  #: the addresses of resources whose content changed
 
     @property
     def tools(self) -> bool:
@@ -103,7 +103,7 @@ def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition])
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What every tool of one role is made from."""
+    """What the tools of one role are made from."""
 
     catalog: Catalog = field(repr=False)  #: asyncio writes the results of its tasks out
     limits: Limits = field(default_factory=Limits)
@@ -151,24 +151,23 @@ class Setting:
 
     def schema(self, model: type[Arguments]) -> Mapping[str, object]:
         """Return the JSON Schema of *model*, with `table`, `tables` and `limit` narrowed to this setting."""
-        schema, fields, most = schema_of(model), model.model_fields, self.limits.max_rows
-        if "table" in fields:
-            schema = narrowed_schema(schema, ("properties", "table"), self.table_schema)
-        if "tables" in fields:
-            schema = narrowed_schema(schema, ("properties", "tables", "items"), self.table_schema)
-        if "limit" in fields:
-            limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
-            schema = narrowed_schema(schema, ("properties", "limit"), limit)
-        return schema
+        schema, most, table = schema_of(model), self.limits.max_rows, self._table_schema()
+        limit = {"maximum": most, "default": min(DEFAULT_LIMIT, most)}
+        narrowed = {"table": table, "tables": {"items": table}, "limit": limit}
+        properties = schema["properties"]
+        assert isinstance(properties, Mapping)
+        return {
+            **schema,
+            "properties": {name: {**each, **narrowed.get(name, {})} for name, each in properties.items()},
+        }
 
-    @property
-    def table_schema(self) -> Mapping[str, object]:
-        """The schema of a table's name: which there are, or how many and a digest of what they are."""
+    def _table_schema(self) -> Mapping[str, object]:
+        """Return the schema of a table's name: which there are, or how many and a digest of them."""
         labels = self.labels
         if len(labels) <= MOST_NAMES:
-            return {"type": "string", "enum": list(labels)} if labels else {"type": "string"}
-        told = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
-        return {"type": "string", "description": told}
+            return {"type": "string"} | ({"enum": list(labels)} if labels else {})
+        description = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
+        return {"type": "string", "description": description}
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -177,7 +176,7 @@ class Setting:
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:
-        """A digest of what descriptions say of each table, by its label; rows are not counted in it."""
+        """A digest of each table's description, without its row estimate, by the table's label."""
         catalog = self.catalog
         referring = (catalog.references(table) for table in catalog.tables)
         return {
@@ -234,10 +233,10 @@ class Call(Protocol):
         """What to ask the database; None where the catalog has the answer."""
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what else to ask, where *found* wants an explanation."""
+        """Return further statements whose results explain *found*."""
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the answer that the rows *found* make; *further* is what the inquiries brought."""
+        """Return the answer made of the rows *found*; *further* are the results of the inquiries."""
 
 
 AnswerT = TypeVar("AnswerT")
@@ -259,7 +258,7 @@ class SingleCall(NamedTuple, Generic[AnswerT]):
 
 
 class ToolGroup(StrEnum):
-    """Tools that are listed together or not at all, and are replaced by generic ones where they are not."""
+    """Tools that are listed all together or replaced by generic ones."""
 
     QUERIES = "queries"
     TABLES = "tables"
@@ -272,11 +271,10 @@ class Tool:
     setting: Setting
     table: Table | None = None  #: that it is for; None: any table, or a query
     group: ClassVar[ToolGroup] = ToolGroup.TABLES
-    arguments: ClassVar[type[Arguments]]
 
     @property
     def surface(self) -> Surface | None:
-        """Whether it is listed with the typed tools of its group or instead of them; None: always."""
+        """Whether it is listed with its group's typed tools or in their place; None: always."""
         return None
 
     @property
@@ -285,39 +283,29 @@ class Tool:
         raise NotImplementedError
 
     @property
-    def title(self) -> str:
-        """The name that people read."""
-        return self.name.replace("_", " ").capitalize()
-
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        raise NotImplementedError
-
-    @property
-    def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments."""
-        return self.setting.schema(self.arguments)
-
-    @property
-    def output_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its answers."""
-        return ROWS_SCHEMA
-
-    @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title=self.title,
-            description=self.description,
-            input_schema=self.input_schema,
-            output_schema=self.output_schema,
-        )
+        raise NotImplementedError
 
     def bind(self, arguments: Mapping[str, object]) -> Call:
         """Return the call that *arguments* mean, or raise a CallError."""
         raise NotImplementedError
+
+    def defined(
+        self,
+        description: str,
+        arguments: type[Arguments] | Mapping[str, object],
+        answers: Mapping[str, object],
+        title: str = "",
+    ) -> ToolDefinition:
+        """Return its definition; *arguments* and *answers* are schemas."""
+        return ToolDefinition(
+            name=self.name,
+            title=title or self.name.replace("_", " ").capitalize(),
+            description=description,
+            input_schema=arguments if isinstance(arguments, Mapping) else self.setting.schema(arguments),
+            output_schema=answers,
+        )
 
     @classmethod
     def define(cls, setting: Setting) -> Iterator["Tool"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -18,9 +19,10 @@ from dbtools.tools.definition import (
     Setting,
     SingleCall,
     Tool,
+    ToolDefinition,
     content_schema,
 )
-from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
+from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, without_empty
 
 LONGEST_COMMENT = 500
 MOST_TABLES = 200  #: that are named in one call
@@ -50,25 +52,24 @@ class DescribeTables(Tool):
     """`describe_tables` for one catalog."""
 
     name = "describe_tables"
-    arguments = DescribeArguments
-    output_schema = DESCRIPTION_SCHEMA
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        return (
-            "Describe tables and views: columns, types, keys, comments, relations, whose names are the steps "
-            "of paths such as customer.country, and referenced_by, the relations of count(orders) and of "
-            "some and none. detail: names, summary, or full with defaults and bounds. Reads no rows. "
-            f"(Schema {self.setting.digest}.)"
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = (
+            "Describe tables and views: columns, types, keys, comments, relations, which are the steps of "
+            "paths such as customer.country, and referenced_by, the relations of count(orders), some and "
+            f"none. detail: names, summary, or full with defaults and bounds. Reads no rows. (Schema "
+            f"{self.setting.digest}.)"
         )
+        return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
-        # Of very many tables names are enough, unless somebody asks for all of their columns.
+        # Of very many tables names are enough, unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
             return SingleCall(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
         named = tuple(dict.fromkeys(tables)) or every
@@ -104,10 +105,10 @@ def _shortened(description: dict[str, object], budget: Budget) -> dict[str, obje
 
 def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
     catalog = setting.catalog
-    head = {"name": catalog.label(table)} | told(schema=catalog.spans_schemas and table.schema)
+    head = {"name": catalog.label(table)} | without_empty(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
         return head
-    head |= {"kind": str(table.kind)} | told(
+    head |= {"kind": str(table.kind)} | without_empty(
         comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
     )
     relations = {
@@ -120,11 +121,11 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
     }
     if detail is Detail.SUMMARY:
         columns = column_parts(catalog, table)
-        return head | {"columns": columns} | told(relations=relations, referenced_by=list(referrers))
+        return head | {"columns": columns} | without_empty(relations=relations, referenced_by=list(referrers))
     return (
         head
         | {"columns": [_full(column) for column in table.columns]}
-        | told(
+        | without_empty(
             key=[name for key in table.keys[:1] if key.primary for name in key.columns],
             unique=[list(key.columns) for key in table.keys if not key.primary],
             references=relation_targets(catalog, table),
@@ -135,7 +136,7 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
 
 
 def _full(column: Column) -> dict[str, object]:
-    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | told(
+    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | without_empty(
         values=list(column.choices or column.type.labels),
         minimum=column.minimum,
         maximum=column.maximum,

@@ -1,7 +1,7 @@
 """The tools `get_T` and `get_row`: one row by its key, with whole cells, and pictures and sound as such."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated
 
@@ -10,11 +10,11 @@ from pydantic import Field
 from dbtools import errors
 from dbtools.binding import decode, either
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shown_cut
+from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
 from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
-from dbtools.paths import Names, folded
+from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Condition, Output, Select, Statement
 from dbtools.terms import Operand
@@ -27,14 +27,18 @@ from dbtools.tools.arguments import (
     check,
     unknown_argument,
 )
-from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool
+from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
 
 LONGEST_CHARACTER = 4  #: bytes
 MOST_NAMED = 3  #: of the columns that are cut
-PARTED = {Cut, bytes}  #: classes of cells that have an address of their own
+DESCRIPTION = (
+    "Get one row of a table by key, with all columns and long text in full; "
+    "images and audio are attached. Columns may be foreign-key paths."
+)
+PARTED = {Cut, bytes}  #: classes of cells that are also served as separate resources
 
 
 class RowArguments(Arguments):
@@ -42,7 +46,7 @@ class RowArguments(Arguments):
 
     table: str
     key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
-    columns: Columns = Field(default=(), description="default all; also paths")
+    columns: Columns = Field(default=(), description="default all; paths allowed")
 
 
 class GetRow(TableTool):
@@ -50,43 +54,31 @@ class GetRow(TableTool):
 
     prefix = "get"
     general_name = "get_row"
-    arguments = RowArguments
-    output_schema = ROW_SCHEMA
 
     @cached_property
     def lookup(self) -> "Lookup | None":
         """What reads the table's rows."""
-        return lookup(self.setting, self.table) if self.table else None
-
-    @property
-    def title(self) -> str:
-        """The name that people read."""
-        return f"Get one of {self.setting.shown(self.table)}" if self.table else "Get a row"
-
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
         if self.table is None:
-            return (
-                "Get one row of a table by its key, all columns, long texts whole; "
-                "pictures and sound come as such. Columns may be paths along foreign keys."
-            )
-        bytes = any(column.type.family is Family.BYTES for column in self.table.columns)
-        label = table_name(self.setting.catalog, self.table)
-        pictures = " Pictures and sound come as such." if bytes else ""
-        return f"Get one row of {label} by its key, long texts whole.{pictures}"
+            return None
+        return Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
 
-    @property
-    def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments: of one table's tool the columns of the key."""
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
         if self.lookup is None:
-            return super().input_schema
-        return {
+            return self.defined(DESCRIPTION, RowArguments, ROW_SCHEMA, "Get a row")
+        keys, table = self.lookup.keys, self.lookup.table
+        bytes = any(column.type.family is Family.BYTES for column in table.columns)
+        pictures = " Images and audio are attached." if bytes else ""
+        label = table_name(self.setting.catalog, table)
+        schema = {
             "type": "object",
-            "properties": {name: _argument(name, column) for name, column in self.lookup.keys.items()},
-            "required": list(self.lookup.keys),
+            "properties": {name: _argument(name, column) for name, column in keys.items()},
+            "required": list(keys),
             "additionalProperties": False,
         }
+        description = f"Get one row of {label} by key, long text in full.{pictures}"
+        return self.defined(description, schema, ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that gets the row whose key *arguments* are, or name."""
@@ -95,11 +87,11 @@ class GetRow(TableTool):
             return self.lookup.bind(self.lookup.texts(arguments))
         asked = self.setting.read(RowArguments, arguments)
         table = self.setting.table(asked.table)
-        if not key_arguments(table):
+        keys = {column.name: column for column in key_arguments(table).values()}
+        if not keys:
             raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
-        keys = {column.name: column for column in table.key_columns()}
-        found = replace(lookup(self.setting, table), keys=keys, columns=asked.columns)
-        return found.bind(found.texts(asked.key, "key"))
+        found = Lookup(setting=self.setting, table=table, keys=keys, columns=asked.columns)
+        return found.bind(found.texts(asked.key, "key."))
 
     @classmethod
     def suits(cls, table: Table) -> bool:
@@ -112,37 +104,31 @@ class Lookup:
     """What reads rows of one table by their key."""
 
     setting: Setting
-    names: Names
+    table: Table
     keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
     columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
 
-    @property
-    def table(self) -> Table:
-        """The table that is read."""
-        return self.names.table
-
     def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
-        """Return the values of the key in *arguments* at *place*, or raise a CallError."""
+        """Return the values of the key in *arguments*, which are at *place*, or raise a CallError."""
         known = {name: name for name in self.keys}
         given: dict[str, object] = {}
         for name, value in arguments.items():
             key = folded(name, known)
             if key is None:
-                raise unknown_argument(name, list(known), place)
+                raise unknown_argument(name, list(known), place.removesuffix("."))
             if key in given:
-                raise errors.BadArgument(f"{place or 'arguments'}: {key} is named twice.")
-            given[key] = value
-        prefix = f"{place}." if place else ""
-        return [self._text(name, given.get(name), prefix) for name in known]
-
-    def _text(self, name: str, value: object, prefix: str) -> str:
-        text = as_text(value)
-        if text is None:
-            raise errors.BadArgument(f"{prefix}{name} is missing.", hint=f"The key is: {listing(self.keys)}.")
-        if not isinstance(text, str):
-            wants = self.keys[name].type.wants
-            raise errors.BadArgument(f"{prefix}{name}: must be {wants}, not an array or an object.")
-        return text
+                raise errors.BadArgument(f"{place}{key} is named twice.")
+            given[key] = as_text(value)
+        texts: list[str] = []
+        for name, column in self.keys.items():
+            text = given.get(name)
+            if text is None:
+                raise errors.BadArgument(f"{place}{name} is missing.", hint=f"The key is: {listing(known)}.")
+            if not isinstance(text, str):
+                problem = f"must be {column.type.wants}, not an array or an object"
+                raise errors.BadArgument(f"{place}{name}: {problem}.")
+            texts.append(text)
+        return texts
 
     def bind(self, texts: Sequence[str]) -> SingleCall[Answer]:
         """Return the call that gets the row whose key is written as *texts*."""
@@ -160,7 +146,7 @@ class Lookup:
     @cached_property
     def terms(self) -> Expressions:
         """What may be named, with the values of literals."""
-        return Expressions(names=self.names)
+        return Expressions(names=self.setting.names(self.table))
 
     @cached_property
     def places(self) -> Mapping[str, Operand]:
@@ -205,17 +191,27 @@ class Lookup:
     def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
         """Return a row in which something may have to be cut, or is shown as what it is."""
         links = {name: self._link(found, name) for name, cell in cells.items() if class_of(cell) in PARTED}
-        row = {
-            name: _shown(cells[name], links[name], encode) if name in links else encode(cells[name])
-            for name, encode in self.encoders
-        }
-        shown, cut = budget.cut_longest(row, cells)
-        media, left = budget.attached(shown, cells, links)
-        cut += left
-        more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
-        note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
-        whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
-        return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
+
+        def cut(longest: int) -> Mapping[str, object]:
+            shorter = {name: shortened(cells[name], encode, longest) for name, encode in self.encoders}
+            # Of a picture nothing is cut: the row holds only its address.
+            return {name: cells[name] if _is_picture(cells[name]) else cell for name, cell in shorter.items()}
+
+        def row(longest: int) -> Mapping[str, object]:
+            cells = cut(longest)
+            return {name: _shown(cells[name], links.get(name), encode) for name, encode in self.encoders}
+
+        def fits(longest: int) -> bool:
+            return size({"row": row(longest)}) <= budget.room
+
+        longest = LARGEST_MEDIA if fits(LARGEST_MEDIA) else budget.longest(fits)
+        media, left = budget.attached(row(longest), cells, links)
+        short = [*(name for name, cell in cut(longest).items() if isinstance(cell, Cut)), *left]
+        more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+        named = ", ".join(short[:MOST_NAMED])
+        note = f"Cut: {named}{more}. Read {CELL_TEMPLATE} for the whole." if short else ""
+        whole = tuple(filter(None, (self._link(found, name) for name in short[:MOST_LINKS])))
+        return budget.answer({"row": row(longest)}, rows=1, media=media, links=whole, note=note)
 
     def _link(self, found: ResultSet, name: str) -> Link | None:
         """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
@@ -234,11 +230,6 @@ def _argument(name: str, column: Column) -> dict[str, object]:
     return schema | ({"description": description} if description else {})
 
 
-def lookup(setting: Setting, table: Table) -> Lookup:
-    """Return what reads the rows of *table*, which has a key."""
-    return Lookup(setting=setting, names=setting.names(table), keys=key_arguments(table))
-
-
 def key_arguments(table: Table) -> Mapping[str, Column]:
     """Return the columns that name a row of *table* by their arguments; none where no row can be named."""
     keys = argument_names(table.key_columns())
@@ -246,10 +237,15 @@ def key_arguments(table: Table) -> Mapping[str, Column]:
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:
-    """Return what stands for the bytes or the cut *cell* that is whole at *link*."""
+    """Return what is shown of *cell*, bytes or cut, which is whole at *link*."""
     if isinstance(cell, Cut):
         return shown_cut(cell) + (f" {link.uri}" if link else "")
-    if isinstance(cell, bytes) and link is not None and is_media(type := media_type(cell)):
+    if isinstance(cell, bytes) and link is not None and _is_picture(cell):
         # The picture itself goes along; in base64 it would only cost tokens.
-        return f"[{len(cell):,} bytes, {type}] {link.uri}"
+        return f"[{len(cell):,} bytes, {media_type(cell)}] {link.uri}"
     return encode(cell)
+
+
+def _is_picture(cell: object) -> bool:
+    """Return whether *cell* is a picture or a sound, which clients show by itself."""
+    return isinstance(cell, bytes) and is_media(media_type(cell))

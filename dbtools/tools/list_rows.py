@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dbtools.binding import bind_order, bind_where
 from dbtools.catalog import Column, Table
@@ -25,13 +26,18 @@ from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
 from dbtools.tools.clauses import ListArguments, RowsArguments, clauses
-from dbtools.tools.definition import Setting, TableTool
-from dbtools.tools.nearest_values import Doubts, doubts
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
+from dbtools.tools.nearest_values import ValueChecks, value_checks
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
 from dbtools.types import Family
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10
+DESCRIPTION = (
+    "List rows of one table or view, filtered, sorted and a page at a time. "
+    "Columns may be foreign-key paths, such as customer.country; describe_tables "
+    "lists columns and paths. For totals use aggregate_rows."
+)
 
 
 class ListRows(TableTool):
@@ -39,33 +45,19 @@ class ListRows(TableTool):
 
     prefix = "list"
     general_name = "list_rows"
-    arguments = RowsArguments
 
-    @property
-    def title(self) -> str:
-        """The name that people read."""
-        return f"List {self.setting.shown(self.table)}" if self.table else super().title
-
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
         catalog, table = self.setting.catalog, self.table
         if table is None:
-            return (
-                "List rows of one table or view that meet conditions, in an order, a page at a time. "
-                "Columns may be paths along foreign keys, such as customer.country; describe_tables "
-                "names columns and paths. For totals use aggregate_rows."
-            )
+            return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
         related = listing(self.setting.paths.referrers(table))
         referring = f" Referred to by: {related}." if related else ""
-        return f"{listed} Columns: {columns_line(catalog, table)}.{referring}"
-
-    @property
-    def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments."""
-        return self.setting.schema(RowsArguments if self.table is None else ListArguments)
+        description = f"{listed} Columns: {columns_line(catalog, table)}.{referring}"
+        return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
@@ -92,7 +84,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     if asked.cursor and asked.offset:
         raise BadArgument("offset: a cursor says itself where to go on.", hint="Pass one of them.")
     position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
-    steps, keys = after(total.order, position)
+    steps, keys = after(position)
     shape = Select(
         table=names.table,
         outputs=_outputs(setting, names.table, columns, total, named=bool(asked.columns)),
@@ -111,7 +103,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         position=position,
         mark=mark,
         limited="limit" in asked.model_fields_set,
-        doubts=doubts(names.table, where, conditions, asked.match),
+        checks=value_checks(names.table, where, conditions, asked.match),
     )
 
 
@@ -157,17 +149,17 @@ class ListCall:
     position: Position
     mark: str
     limited: bool  #: whether the caller has asked for no more rows
-    doubts: Doubts
+    checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where none was found."""
-        return self.doubts.statements if self.position == Position() and not found.rows else ()
+        return self.checks.statements if self.position == Position() and not found.rows else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
-        # The row at the end of a path has an address that these columns may not tell.
+        # The address of a row at the end of a path is not known from these columns.
         cuts = [
             (row, place)
             for row in (page.found.rows if page.found.is_cut else ())
@@ -180,7 +172,7 @@ class ListCall:
         return budget.rows_answer(
             page,
             next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
-            note=self.doubts.note(further, instead=self._note(page, cuts=bool(cuts))),
+            note=self.checks.note(further, instead=self._note(page, cuts=bool(cuts))),
             links=tuple(filter(None, links)),
         )
 

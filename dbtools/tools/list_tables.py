@@ -1,8 +1,8 @@
-"""The tool `list_tables`: which tables there are, those that match a search first."""
+"""The tool `list_tables`: all tables, or those that match a search, the best first."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Annotated, TypeVar
 
@@ -13,8 +13,8 @@ from dbtools.errors import nearest
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
 from dbtools.results import Answer, Reserve, Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
-from dbtools.tools.definition import STRING, TABLES, SingleCall, Tool, content_schema
-from dbtools.tools.wording import cleaned, told
+from dbtools.tools.definition import STRING, TABLES, SingleCall, Tool, ToolDefinition, content_schema
+from dbtools.tools.wording import cleaned, without_empty
 
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
@@ -32,7 +32,7 @@ class TablesArguments(Arguments):
         default="", description="words of names and comments"
     )
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
-    cursor: str = Field(default="", description="next_cursor of the page before")
+    cursor: str = Field(default="", description="previous page's next_cursor")
 
 
 TABLES_SCHEMA = content_schema(TABLES, next_cursor=STRING, note=STRING)
@@ -43,16 +43,15 @@ class ListTables(Tool):
 
     surface = Surface.GENERIC
     name = "list_tables"
-    arguments = TablesArguments
-    output_schema = TABLES_SCHEMA
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        return (
-            f"List the {len(self.setting.labels):,} tables and views with comments and estimates of "
-            "rows, those that match search first. Then describe_tables for columns and paths."
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = (
+            f"List the {len(self.setting.labels):,} tables and views with comments and row estimates, or "
+            "search them, best match first. For columns and paths use describe_tables."
         )
+        return self.defined(description, TablesArguments, TABLES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that lists the tables that *arguments* search for."""
@@ -83,7 +82,7 @@ class ListTables(Tool):
 
     def _entry(self, table: Table) -> dict[str, object]:
         catalog = self.setting.catalog
-        return {"name": catalog.label(table)} | told(
+        return {"name": catalog.label(table)} | without_empty(
             schema=catalog.spans_schemas and table.schema,
             kind="" if table.kind is TableKind.TABLE else str(table.kind),
             comment=cleaned(table.comment, LONGEST_COMMENT),

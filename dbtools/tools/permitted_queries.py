@@ -1,9 +1,14 @@
-"""The tools of permitted queries: one each, and `find_queries` and `run_query` for all of them."""
+"""The tools of permitted queries: one each, and `find_queries` and `run_query` for all of them.
 
+The header of a query makes both: the schema that is advertised, and how arguments are read.
+"""
+
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field
@@ -11,31 +16,30 @@ from pydantic import Field
 from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
-from dbtools.queries import Permitted, Returns
+from dbtools.queries import Permitted, QueryParameter, Returns
+from dbtools.queries.headers import check_value, defaults_of
 from dbtools.results import Answer, Reserve, ResultSet, Rows, Surface
 from dbtools.statement import Output, QueryShape, Statement, argument
-from dbtools.tools.arguments import Arguments, Object, narrowed_schema, read
+from dbtools.tools.arguments import Arguments, Object, as_text, check, named, read, unknown_argument
 from dbtools.tools.definition import (
     BOOLEAN,
     ENTRIES,
     INTEGER,
     OBJECT,
-    ROW_SCHEMA,
-    ROWS,
     STRING,
     Setting,
     SingleCall,
     Tool,
+    ToolDefinition,
     ToolGroup,
     content_schema,
 )
 from dbtools.tools.list_tables import best_first
-from dbtools.tools.query_arguments import arguments_schema, properties_of, read_arguments, required_of
-from dbtools.tools.wording import cleaned, sentences, told
-from dbtools.types import SAFE_INTEGER, Family, quoted
+from dbtools.tools.wording import cleaned, sentences, without_empty
+from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
 
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
-#: Characters that are read of a cell for each byte that its row may take: the blanks in JSON are not shown.
+#: Characters read of a cell for each byte that its row may take: blanks in JSON are not shown.
 READ_FOR_ONE = 4
 LONGEST_TEXT = 200  #: characters of a description in a list
 #: How cells are shown; those that are not here are texts.
@@ -45,6 +49,14 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.BOOLEAN: ("boolean",),
     Family.ARRAY: ("array", "string"),  # cut where it is too long
     Family.OBJECT: ("object", "string"),
+}
+NUMBERS = (Family.INTEGER, Family.NUMBER)  #: that are numbers in JSON
+#: How values of a family are written, where the schema does not say it.
+FORMS: Mapping[Family, str] = {
+    Family.DECIMAL: "decimal number",
+    Family.TIME: "time such as 14:30",
+    Family.TIMESTAMPTZ: "date and time such as 2024-03-05T14:30:00",
+    Family.JSON: "any JSON; a text is read as JSON",
 }
 
 
@@ -70,35 +82,34 @@ class QueryTool(Tool):
         """The name of the query."""
         return self.permitted.name
 
-    @property
-    def title(self) -> str:
-        """The name that people read."""
-        return self.permitted.query.title or super().title
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        query, columns = self.permitted.query, listing(each.name for each in self.permitted.columns)
+        shown = f"{'One row' if query.returns is Returns.ONE else 'Rows'} of: {columns}."
+        schema = {"type": "object", **_arguments_schema(self.permitted), "additionalProperties": False}
+        description = sentences(query.description.rstrip(), shown)
+        return self.defined(description, schema, self._answers(), query.title)
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        rows = "One row" if self.permitted.query.returns is Returns.ONE else "Rows"
-        columns = listing(column.name for column in self.permitted.columns)
-        return sentences(self.permitted.query.description.rstrip(), f"{rows} of: {columns}.")
-
-    @property
-    def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments."""
-        return arguments_schema(self.permitted)
-
-    @property
-    def output_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its answers."""
+    def _answers(self) -> Mapping[str, object]:
+        """Return the schema of its answers, which types each column."""
         columns = self.permitted.columns
+        row: dict[str, object] = {
+            "type": "object",
+            "properties": {column.name: _cell_schema(column) for column in columns},
+        }
         if self.permitted.query.returns is Returns.ONE:
-            return narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object_schema(columns))
-        return _rows_schema(columns, self.setting.style.rows)
+            return content_schema({"row": row}, note=STRING)
+        if self.setting.style.rows is Rows.ARRAYS:
+            row = {"type": "array", "prefixItems": [_cell_schema(each) for each in columns]}
+        # A query has no pages: where rows are cut off, a note says what helps.
+        arrays = {"columns": {"type": "array", "items": STRING}, "rows": {"type": "array", "items": row}}
+        return content_schema({"row_count": INTEGER, "truncated": BOOLEAN, **arrays}, note=STRING)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that runs the query with *arguments*."""
         query, limits = self.permitted.query, self.setting.limits
-        given = read_arguments(self.permitted, arguments)
+        given = dict(_values(self.permitted, arguments))
         most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
         statement = Statement(
             shape=self._shape(frozenset(given)),
@@ -143,19 +154,6 @@ class QueryTool(Tool):
         return budget.answer({"row": row}, rows=1, truncated=found.more, note=note)
 
 
-def _rows_schema(columns: Sequence[Column], rows: Rows) -> Mapping[str, object]:
-    # A query has no pages: where rows are cut off, a note says what helps.
-    row: dict[str, object] = {"type": "array", "prefixItems": [_cell_schema(each) for each in columns]}
-    if rows is Rows.OBJECTS:
-        row = _object_schema(columns)
-    schema = narrowed_schema(content_schema(ROWS, note=STRING), ("properties", "rows", "items"), row)
-    return narrowed_schema(schema, ("properties", "columns", "items"), STRING)
-
-
-def _object_schema(columns: Sequence[Column]) -> dict[str, object]:
-    return {"type": "object", "properties": {each.name: _cell_schema(each) for each in columns}}
-
-
 def _cell_schema(column: Column) -> dict[str, object]:
     """Return the schema of the cells of *column*: exact where its database keeps its types."""
     if column.type.lenient or column.type.family in (Family.ANY, Family.JSON):
@@ -166,6 +164,120 @@ def _cell_schema(column: Column) -> dict[str, object]:
         types = ("integer", "string")  # not all readers of JSON read greater integers
     types = (*types, "null") if column.nullable else types
     return {"type": types[0] if len(types) == 1 else list(types)}
+
+
+def _arguments_schema(permitted: Permitted) -> dict[str, object]:
+    """Return what callers must know of the arguments of *permitted*."""
+    properties = {each.name: _schema(each, permitted.types[each.name]) for each in permitted.parameters}
+    required = [each.name for each in permitted.parameters if each.required]
+    return {"properties": properties} | ({"required": required} if required else {})
+
+
+def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
+    declared = parameter.type
+    item = declared.schema()
+    element = type.element if parameter.array and type.element is not None else type
+    choices = parameter.choices or element.labels
+    if choices:
+        item["enum"] = [_shown(each, declared) for each in choices]
+    notes = [FORMS[declared.family]] if declared.family in FORMS else []
+    for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
+        if bound is not None and declared.family in NUMBERS:
+            item[key] = _shown(bound, declared)
+        elif bound is not None:
+            notes.append(f"{key} {bound}")
+    if parameter.pattern is not None:
+        item["pattern"] = parameter.pattern
+    schema: dict[str, object] = {"type": "array", "items": item} if parameter.array else item
+    if parameter.default is not None:
+        shown = [_shown(each, declared) for each in defaults_of(parameter)]
+        schema["default"] = shown if parameter.array else shown[0]
+    description = sentences(parameter.description, "; ".join(notes))
+    return schema | ({"description": description} if description else {})
+
+
+def _shown(text: str, type: ColumnType) -> object:
+    """Return the JSON value that *text* is of *type*."""
+    value = json.loads(text) if type.family is Family.JSON else type.read(text)
+    # A text is read as JSON, so the JSON of a text is shown with its quotes.
+    return text if isinstance(value, str) else value
+
+
+def _values(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield the values of the parameters that are given or have a default, by name, or raise a CallError."""
+    check(arguments)
+    known = [each.name for each in permitted.parameters]
+    for name in arguments:
+        if name not in known:
+            raise unknown_argument(name, known)
+    for parameter in permitted.parameters:
+        name, type = parameter.name, permitted.types[parameter.name]
+        texts = _texts(parameter, arguments.get(name))
+        if texts is not None and parameter.array:
+            element = type.element or type
+            yield name, [_value(each, parameter, element, f"{name}[{at}]") for at, each in enumerate(texts)]
+        elif texts is not None:
+            yield name, _value(texts[0], parameter, type, name)
+
+
+def _texts(parameter: QueryParameter, given: object) -> Sequence[str] | None:
+    """Return the value or the items of *parameter* as texts: those *given*, or its default if any."""
+    if given is None or (given == "" and not parameter.required):
+        if parameter.required:
+            raise errors.BadArgument(f"{parameter.name} is missing.", hint=_wants(parameter))
+        return None if parameter.default is None else list(defaults_of(parameter))
+    if not parameter.array:
+        return [_text(given, parameter.type, parameter.name)]
+    items = _items(given, parameter)
+    return [_text(each, parameter.type, f"{parameter.name}[{at}]") for at, each in enumerate(items)]
+
+
+def _wants(parameter: QueryParameter) -> str:
+    """Return what *parameter* is, and what its values may be."""
+    bounds = {"at least": parameter.minimum, "at most": parameter.maximum, "matching": parameter.pattern}
+    bounds["one of"] = listing(parameter.choices)
+    type = f"It is {parameter.type.name}{'[]' if parameter.array else ''}"
+    parts = ", ".join([type, *(f"{words} {bound}" for words, bound in bounds.items() if bound)])
+    return f"{parts}: {parameter.description}".rstrip(": .") + "."
+
+
+def _items(given: object, parameter: QueryParameter) -> Sequence[object]:
+    """Return *given* as an array: one that it is, the JSON of one, or its only item."""
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        # As they are written: a double would lose digits of a decimal number.
+        is_decimal = parameter.type.family is Family.DECIMAL
+        with suppress(ValueError, RecursionError):
+            given = json.loads(given, parse_float=str if is_decimal else float)
+            check({parameter.name: given})
+    return given if isinstance(given, list | tuple) else [given]
+
+
+def _text(given: object, type: ColumnType, place: str) -> str:
+    if type.family is Family.JSON and not isinstance(given, str):
+        return json.dumps(given)
+    if isinstance(given, float) and given.is_integer() and type.family is Family.INTEGER:
+        return str(int(given))
+    text = as_text(given)
+    if not isinstance(text, str):
+        raise errors.BadArgument(f"{place}: must be one {type.name}, not {named(text)}.")
+    if not type.trims:
+        return text
+    return text.strip().lower() if type.family is Family.BOOLEAN else text.strip().removeprefix("+")
+
+
+def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -> object:
+    """Return the value that *text* is of *type*, which the database has for the *parameter*."""
+    declared = parameter.type.decode(text, f"{place}: ")
+    try:
+        check_value(place, text, parameter)
+    except ValueError as exc:
+        hint = f"{nearest(text, parameter.choices)}{_wants(parameter)}"
+        raise errors.BadValue(f"{place}: {quoted(text)} is not allowed.", hint=hint) from exc
+    if type.family is Family.ANY:
+        return text if isinstance(declared, str) else declared
+    value = type.decode(text, f"{place}: ")
+    # Where moments are texts the query compares them as texts, in the form in which its tables keep them.
+    return text if type.lenient and type.family is Family.TIMESTAMP else value
 
 
 class FindArguments(Arguments):
@@ -189,16 +301,15 @@ class FindQueries(GenericQueryTool):
     """`find_queries`: the permitted queries, by words."""
 
     name = "find_queries"
-    arguments = FindArguments
-    output_schema = QUERIES_SCHEMA
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        return (
-            f"Find among the {len(self.setting.queries):,} prepared queries, with their arguments. "
-            "run_query runs one: prefer it where one answers the question."
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = (
+            f"Search the {len(self.setting.queries):,} saved queries, with their arguments; run_query "
+            "runs one. Prefer a saved query that answers the question."
         )
+        return self.defined(description, FindArguments, QUERIES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that finds what *arguments* search for."""
@@ -208,32 +319,30 @@ class FindQueries(GenericQueryTool):
     def _answer(self, search: str) -> Answer:
         """Return the queries that match, as many as fit."""
         budget = self.setting.budgets[Reserve.QUERY]
-        matching = best_first(search, self.setting.queries, _texts) if search else self.setting.queries
+        matching = best_first(search, self.setting.queries, _searched) if search else self.setting.queries
         shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
-        note = "More queries: search for words of what you want." if truncated else ""
+        note = "There are more queries: search for words to find them." if truncated else ""
         if not matching:
             names = [each.name for each in self.setting.queries]
             note = f"No query matches. {nearest(search, names)}Without search all are shown."
         return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
 
 
-def _texts(permitted: Permitted) -> tuple[Sequence[str], str]:
+def _searched(permitted: Permitted) -> tuple[Sequence[str], str]:
     return (permitted.name,), f"{permitted.query.title} {permitted.query.description}"
 
 
 def _entry(permitted: Permitted) -> dict[str, object]:
-    query, properties = permitted.query, properties_of(permitted)
-    for schema in properties.values():
-        if "description" in schema:
-            schema["description"] = cleaned(str(schema["description"]), LONGEST_TEXT)
-    return told(
-        query=query.name,
-        description=cleaned(query.description, LONGEST_TEXT),
-        arguments=properties,
-        required=required_of(permitted),
-    ) | {"columns": [column.name for column in permitted.columns]}
+    schema = _arguments_schema(permitted)
+    return without_empty(
+        query=permitted.name,
+        description=cleaned(permitted.query.description, LONGEST_TEXT),
+        arguments=schema["properties"],
+        required=schema.get("required"),
+        columns=[column.name for column in permitted.columns],
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -241,10 +350,14 @@ class RunQuery(GenericQueryTool):
     """`run_query`: a permitted query by its name."""
 
     name = "run_query"
-    arguments = RunArguments
-    output_schema = OBJECT  #: of many rows or of one, as the query has it
-    description = "Run a prepared query by its name; find_queries tells names and arguments."
     tools: Mapping[str, QueryTool]
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = "Run a saved query by name; find_queries lists names and arguments."
+        # The query decides whether an answer has one row or many.
+        return self.defined(description, RunArguments, OBJECT)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that runs the query that *arguments* name."""

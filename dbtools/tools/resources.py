@@ -4,23 +4,22 @@ The schema is there for hosts that let people attach what a model should know: o
 They say what `describe_tables` does, of what the role sees, and are read under the same lens.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from dbtools import errors
-from dbtools.catalog import Column, Table
+from dbtools.catalog import Column
 from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
 from dbtools.errors import listing
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, address_of, key_text, schema_of_uri, schema_uri
-from dbtools.policy import Limits
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, schema_uri
 from dbtools.results import Answer, Budget, Media, ResultSet
-from dbtools.statement import Condition, Order, Output, Select, Statement
+from dbtools.statement import Output
 from dbtools.tools.definition import Setting, SingleCall
 from dbtools.tools.describe_tables import DescribeTables, Detail
-from dbtools.tools.get_row import key_arguments, lookup
-from dbtools.tools.wording import quotation, told
-from dbtools.types import Family, Operator, quoted
+from dbtools.tools.get_row import Lookup, key_arguments
+from dbtools.tools.wording import quotation, without_empty
+from dbtools.types import Family, quoted
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
 LARGE_JSON = 100_000  #: characters of JSON that is passed on as it is stored, and not parsed
@@ -31,8 +30,6 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     ROW_TEMPLATE: ("table", "key"),
     CELL_TEMPLATE: ("table", "key", "column"),
 }
-UNCOMPLETED = (Family.BYTES, Family.ARRAY)  #: of which no value begins as a caller may have
-LONGEST_KEY = 400  #: characters that are read of a key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,7 @@ class Resource:
     def content(self) -> dict[str, object]:
         """Return the resource as `resources/list` shows it (MCP 2026-07-28, server/resources)."""
         head = {"uri": self.uri, "name": self.name, "title": self.title}
-        return head | told(description=self.description, mimeType=JSON)
+        return head | without_empty(description=self.description, mimeType=JSON)
 
 
 def define_resources(setting: Setting) -> Iterator[Resource]:
@@ -81,26 +78,28 @@ def unknown(uri: str) -> errors.UnknownResource:
 
 def bind_resource(setting: Setting, uri: str) -> SingleCall[Media]:
     """Return the call that reads *uri*, or raise UnknownResource."""
-    schema = schema_of_uri(uri)
+    address = address_of(uri)
+    if address is None or not setting.catalog.tables:
+        raise unknown(uri)
     try:
-        if schema is None or not setting.catalog.tables:
-            return _bind_row(setting, uri)
-        one = {} if schema == (None,) else {"tables": schema, "detail": Detail.FULL}
+        if address.key:
+            return _bind_row(setting, uri, address)
+        one = {} if address.table is None else {"tables": [address.table], "detail": Detail.FULL}
         return _as_json(uri, DescribeTables(setting=setting).bind(one))
     except errors.CallError as exc:
         raise unknown(uri) from exc
 
 
-def _bind_row(setting: Setting, uri: str) -> SingleCall[Media]:
-    address = address_of(uri)
-    tables = setting.catalog.named(address.table) if address else ()
-    if address is None or len(tables) != 1 or not key_arguments(tables[0]):
+def _bind_row(setting: Setting, uri: str, address: Address) -> SingleCall[Media]:
+    tables = setting.catalog.named(str(address.table))
+    keys = key_arguments(tables[0]) if len(tables) == 1 else {}
+    if not keys:
         raise unknown(uri)
-    found = lookup(setting, tables[0])
+    found = Lookup(setting=setting, table=tables[0], keys=keys)
     # A client that fills in the template by RFC 6570 encodes the commas of a composite key.
-    key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(found.keys) else address.key
+    key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
     column = found.table.column_by_name.get(address.column or "")
-    if len(key) != len(found.keys) or (address.column is not None and column is None):
+    if len(key) != len(keys) or (address.column is not None and column is None):
         raise unknown(uri)
     if column is None:
         return _as_json(uri, found.bind(key))
@@ -147,59 +146,27 @@ class Completed:
     more: bool = False
 
 
-def bind_completion(
-    setting: Setting, template: str, name: str, value: str, given: Mapping[str, str]
-) -> SingleCall[Completed]:
-    """Return what completes *value* of the variable *name* of *template*; *given* are those before it."""
+def complete(setting: Setting, template: str, name: str, value: str, given: Mapping[str, str]) -> Completed:
+    """Return what completes *value* of the variable *name* of *template*; *given* are those before it.
+
+    Names of tables and columns are completed, and keys are not.
+    """
     variables = VARIABLES.get(template, ())
     if name not in variables:
         raise errors.UnknownArgument(
             f"{template} has no variable {quoted(name)}.", hint=f"Variables: {listing(variables) or 'none'}."
         )
-    tables = setting.catalog.named(given.get("table", ""))
-    table = tables[0] if len(tables) == 1 and key_arguments(tables[0]) else None
-    known: Iterable[str] = ()
+    keyed = [table for table in setting.catalog.tables if key_arguments(table)]
+    tables = [table for table in setting.catalog.named(given.get("table", "")) if table in keyed]
+    names: Iterable[str] = ()
     if name == "table":
-        known = map(setting.catalog.label, filter(key_arguments, setting.catalog.tables))
-    elif name == "column" and table:
-        known = table.column_by_name
-    elif table and (statement := _keys(setting, table, value)):
-        return SingleCall(statement=statement, answer=partial(_completed_keys, setting.limits))
-    return SingleCall(answer=lambda _: _completed(setting.limits, _matching(known, value)))
-
-
-def _matching(names: Iterable[str], value: str) -> list[str]:
-    """Return those of *names* that begin with *value*, then those that contain it."""
-    low = value.lower()
-    found = [name for name in names if low in name.lower()]
-    return sorted(found, key=lambda name: not name.lower().startswith(low))
-
-
-def _keys(setting: Setting, table: Table, value: str) -> Statement | None:
-    """Return what reads the keys of *table* that begin with *value*, where it has one column."""
-    column, *others = table.key_columns()
-    if others or not column.type.ordered or column.type.family in UNCOMPLETED:
-        return None
-    starts = Condition(term=column, operator=Operator.STARTS_WITH, parameters=("start",))
-    shape = Select(
-        table=table,
-        outputs=(Output(term=column, cut=LONGEST_KEY),),
-        conditions=(starts,) if value else (),
-        order=(Order(term=column),),
+        names = map(setting.catalog.label, keyed)
+    elif name == "column" and len(tables) == 1:
+        names = tables[0].column_by_name
+    low, limits = value.lower(), setting.limits
+    found = sorted(
+        (each for each in names if low in each.lower()), key=lambda each: not each.lower().startswith(low)
     )
-    return Statement(shape=shape, values={"start": value} if value else {}, limit=_most(setting.limits))
-
-
-def _completed_keys(limits: Limits, found: ResultSet) -> Completed:
-    return _completed(limits, [text for (cell,) in found.rows if (text := key_text(cell))], more=found.more)
-
-
-def _completed(limits: Limits, values: Sequence[str], *, more: bool = False) -> Completed:
-    """Return as many of *values* as fit."""
-    shown = tuple(values[: _most(limits)])
+    shown = tuple(found[: min(MOST_COMPLETED, limits.max_rows)])
     shown = shown[: Budget(limits=limits, reserved=0).fitting(map(size, shown))]
-    return Completed(values=shown, more=more or len(shown) < len(values))
-
-
-def _most(limits: Limits) -> int:
-    return min(MOST_COMPLETED, limits.max_rows)
+    return Completed(values=shown, more=len(shown) < len(found))

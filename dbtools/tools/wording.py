@@ -1,4 +1,4 @@
-"""How tables and columns are named and described to a model: short, cleaned of controls, never trusted."""
+"""Names and descriptions of tables and columns for a model: short, without controls, never trusted."""
 
 import re
 from bisect import bisect_right
@@ -8,7 +8,6 @@ from itertools import accumulate
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.cells import INVISIBLE
 from dbtools.naming import normalised
-from dbtools.sql import words
 
 ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 LONGEST_TABLE_COMMENT = 200
@@ -18,15 +17,11 @@ LONGEST_LABEL = 140
 LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
 MOST_CHOICES = 12
 CONTROLS = re.compile(r"[\x00-\x1f]")
-STRING = re.compile(r"'(?:[^']|'')*'")
-WORD = re.compile(r"(?<![\d.])[^\W\d]\w*")
-CAST_CONSTANT = re.compile(rf"(?P<value>{STRING.pattern})::(?P<type>[\w. ]+(?:\[\])*)")
-#: Words of defaults that name no object of a user's.
-COMMON_WORDS = words(
-    "null true false now current_date current_time current_timestamp localtime localtimestamp at zone date "
-    "time timestamp timestamptz datetime julianday strftime unixepoch interval with without gen_random_uuid "
-    "uuidv4 uuidv7 random randomblob lower upper hex array cast as text character varying bpchar name "
-    "integer int bigint smallint real double precision numeric decimal boolean uuid json jsonb bytea x"
+#: A default that names no object of a user's. The text of a type such as regclass is the name of one.
+PLAIN_DEFAULT = re.compile(
+    r"(?P<value>[-+\d.]+|'(?:[^']|'')*'|true|false|null|now\(\)|current_(?:date|time|timestamp)"
+    r"|gen_random_uuid\(\)|uuidv[47]\(\)|(?:date|time|datetime)\('now'\))(?:::(?!.*reg)[\w. \"\[\](),]+)?",
+    re.IGNORECASE,
 )
 SHORT_TYPES = (
     ("timestamp with time zone", "timestamptz"),
@@ -37,7 +32,7 @@ SHORT_TYPES = (
 
 
 def argument_names(columns: Iterable[Column]) -> Mapping[str, Column]:
-    """Return *columns* by the argument names that stand for them: their own wherever clients accept it."""
+    """Return *columns* by the names of their arguments: the column's own wherever clients accept it."""
     columns = tuple(columns)
     taken = {column.name for column in columns if ARGUMENT.fullmatch(column.name)}
     arguments: dict[str, Column] = {}
@@ -61,13 +56,13 @@ def cleaned(comment: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def told(**parts: object) -> dict[str, object]:
-    """Return *parts* without those that are null, false or empty. The number 0 stays."""
+def without_empty(**parts: object) -> dict[str, object]:
+    """Return *parts* without those that are null, false or empty; the number 0 is kept."""
     return {name: part for name, part in parts.items() if part or (part == 0 and part is not False)}
 
 
 def quotation(comment: str, most: int) -> str:
-    """Return *comment*, which anybody may have written, in quotes that it cannot end, or nothing."""
+    """Return *comment*, which is not trusted, in quotes that it cannot close, or nothing."""
     text = cleaned(comment, most).rstrip(".;").replace("'", "’")
     return f"'{text}'" if text else ""
 
@@ -79,17 +74,9 @@ def table_name(catalog: Catalog, table: Table) -> str:
 
 
 def shown_default(default: str | None) -> str:
-    """Return *default* if it names nothing but what is the database's own: the rest may be hidden."""
-    text = default or ""
-    if constant := CAST_CONSTANT.fullmatch(text):
-        # The text of such a type is the name of an object.
-        own = "" if constant["type"].startswith("reg") else constant["value"]
-        text = text if _is_common(constant["type"]) else own
-    return cleaned(text, LONGEST_DEFAULT) if _is_common(STRING.sub("", text)) else ""
-
-
-def _is_common(sql: str) -> bool:
-    return '"' not in sql and all(word.lower() in COMMON_WORDS for word in WORD.findall(sql))
+    """Return *default* without its cast if it names nothing of a user's, which may be hidden."""
+    found = PLAIN_DEFAULT.fullmatch(default or "")
+    return cleaned(found["value"], LONGEST_DEFAULT) if found else ""
 
 
 def column_parts(catalog: Catalog, table: Table) -> list[str]:
@@ -101,8 +88,8 @@ def column_parts(catalog: Catalog, table: Table) -> list[str]:
         key = "key" if column.name in keys else ""
         target = f"→ {relations[column.name]}" if column.name in relations else ""
         comment = quotation(column.comment, LONGEST_COLUMN_COMMENT)
-        told = (cleaned(column.name, 63), type_name(column), key, target, comment)
-        parts.append(" ".join(filter(None, told)))
+        words = (cleaned(column.name, 63), type_name(column), key, target, comment)
+        parts.append(" ".join(filter(None, words)))
     return parts
 
 
@@ -139,7 +126,7 @@ def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
 
 
 def sentences(description: str, more: str) -> str:
-    """Return the *description* of an operator, and *more* in a sentence of its own."""
+    """Return *description*, which an operator wrote, followed by *more* as a separate sentence."""
     if not description or not more:
         return description or more
     stop = "" if description.endswith((".", "!", "?", ":", "…")) else "."

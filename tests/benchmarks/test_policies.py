@@ -8,8 +8,7 @@ import pytest
 
 from dbtools.policy import Caller
 from dbtools.records import AuditLog, FileSink
-from dbtools.server.calls import Calls, IncomingCall
-from dbtools.server.limiter import Limiter
+from dbtools.server.calls import Calls, Limiter
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings
@@ -95,10 +94,10 @@ async def test_log_and_quotas_cost_a_call_little(shop: Target, report: Report, t
     log = AuditLog([FileSink(tmp_path / "calls.jsonl")], arguments=False)
     async with _opened(shop) as toolbox:
         calls = Calls(toolbox, Limiter(), log)
-        request = IncomingCall(caller=BOSS, tool="get_customers", arguments={"id": KEYS["get_customers"]})
+        arguments = {"id": KEYS["get_customers"]}
 
         async def work() -> object:
-            return await calls.call(request)
+            return await calls.call(BOSS, "get_customers", arguments)
 
         try:
             found = await medians(

@@ -17,9 +17,10 @@ from typing import Any
 import anyio
 
 from dbtools.server.exchange import Exchange
-from dbtools.server.messages import INVALID_PARAMS, Json, ProtocolError
+from dbtools.server.kernel import meta_of
+from dbtools.server.messages import Code, Json, ProtocolError
 from dbtools.server.protocol import Handler, Server, error_content
-from dbtools.server.versions import ASKED, MISSING_CAPABILITY, PREFIX
+from dbtools.server.versions import LATEST_HANDSHAKE, PREFIX
 from dbtools.service.toolbox import Toolbox
 from tests.clients.conformance_catalog import (
     ANSWERS,
@@ -38,7 +39,7 @@ from tests.clients.conformance_catalog import (
 )
 from tests.protocol.client import PATIENCE
 
-PROMPTS_CHANGED = ("notifications/prompts/list_changed", "")
+PROMPTS_CHANGED = "notifications/prompts/list_changed"
 KEY = secrets.token_bytes()  #: that seals what clients keep
 
 
@@ -124,7 +125,7 @@ class Fixtures:
         name, arguments = _name(exchange), exchange.params.get("arguments") or {}
         assert isinstance(arguments, dict)
         if name not in PROMPTS:
-            raise ProtocolError(INVALID_PARAMS, "There is no such prompt.")
+            raise ProtocolError(Code.INVALID_PARAMS, "There is no such prompt.")
         said = json.dumps(PROMPTS[name])
         for argument, value in arguments.items():
             said = said.replace(f"{{{argument}}}", json.dumps(value)[1:-1])
@@ -173,7 +174,7 @@ class Fixtures:
         return {"content": [text("There is one more table.")]}
 
     async def _change_prompts(self, exchange: Exchange) -> Json:
-        self._notices.tell(exchange.caller.role, PROMPTS_CHANGED)
+        self._notices.notify(exchange.caller.role, PROMPTS_CHANGED)
         return {"content": [text("The prompts are said to be other ones.")]}
 
 
@@ -206,13 +207,13 @@ async def _fail(exchange: Exchange) -> Json:
 
 async def _report(exchange: Exchange) -> Json:
     for progress in (0, 50, 100):
-        exchange.report(progress, 100)
+        exchange.report(progress, 100, "")
     return {"content": [text("All is done.")]}
 
 
 async def _log(exchange: Exchange) -> Json:
     """Log; to a client of 2026-07-28 only if the request wants that."""
-    if exchange.peer.revision.has_handshake or f"{PREFIX}logLevel" in exchange.meta:
+    if exchange.peer.revision.has_handshake or f"{PREFIX}logLevel" in meta_of(exchange.params):
         for event in ("started", "goes on", "completed"):
             exchange.notify("notifications/message", {"level": "info", "data": event})
     return {"content": [text("All is logged.")]}
@@ -253,7 +254,7 @@ def _round(exchange: Exchange) -> int:
         return 0
     at = str(state).partition(".")[0]
     if not (at.isdecimal() and hmac.compare_digest(str(state).encode(), _sealed(int(at), exchange).encode())):
-        raise ProtocolError(INVALID_PARAMS, "The requestState is not one of this server's.")
+        raise ProtocolError(Code.INVALID_PARAMS, "The requestState is not one of this server's.")
     return int(at)
 
 
@@ -264,10 +265,10 @@ def _sealed(at: int, exchange: Exchange) -> str:
 
 def _possible(questions: Mapping[str, Content], exchange: Exchange) -> Mapping[str, Content]:
     """Return those of *questions* that the client has said it can answer, or say what it has to."""
-    needed = {key: ASKED[question["method"]] for key, question in questions.items()}
+    needed = {key: LATEST_HANDSHAKE.asks[question["method"]] for key, question in questions.items()}
     possible = {key: each for key, each in questions.items() if needed[key] in exchange.peer.capabilities}
     if not possible:
         required: Content = {each: {} for each in needed.values()}
         missing = {"requiredCapabilities": required}
-        raise ProtocolError(MISSING_CAPABILITY, "The client cannot be asked.", missing)
+        raise ProtocolError(Code.MISSING_CAPABILITY, "The client cannot be asked.", missing)
     return possible

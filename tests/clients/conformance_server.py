@@ -16,8 +16,7 @@ from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.http import Address, HttpApp, Plan, config_of
-from dbtools.server.limiter import Limiter
-from dbtools.server.running import Running
+from dbtools.server.running import RunningServer
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
 from dbtools.tools.definition import Change
@@ -53,10 +52,10 @@ class ConformanceApp(HttpApp):
         super().__init__(plan)
         self._path = path
 
-    def open(self, run: Running, limiter: Limiter) -> Endpoint:
+    def open(self, run: RunningServer) -> Endpoint:
         """Add the fixtures before the first request is answered."""
         add_fixtures(run.server, run.served.toolbox, self._path)
-        return super().open(run, limiter)
+        return super().open(run)
 
 
 def serve(path: Path, descriptor: int) -> None:
@@ -66,7 +65,7 @@ def serve(path: Path, descriptor: int) -> None:
             database=DatabaseSection(url=url_of_file(path)),
             log=LogSection(file=str(path.with_suffix(".log"))),
         ),
-        anybody=Caller(),
+        anonymous=Caller(),
         operator=Operator(),
         address=Address(host="127.0.0.1", port=0),
         stateless=False,

@@ -245,7 +245,7 @@ def test_check_finds_nothing_wrong_with_the_login(shop: Shop) -> None:
     strict = f"[server]\nstrict = true\n{ROLES}"
     result = run("check", shop.configured(strict, shop.own_url))
 
-    assert (result.exit_code, result.stdout) == (0, "All is well.\n")
+    assert (result.exit_code, result.stdout) == (0, "No problems found.\n")
 
 
 def test_role_has_the_same_tools_with_either_login(shop: Shop) -> None:

@@ -299,7 +299,7 @@ def test_operator_without_roles_is_told_what_the_login_may_not_select(
     assert result.stdout.endswith(
         "/shop.toml:1: warning: The login may not select from app.customers, public.totals.\n"
     )
-    assert wild.stdout == "All is well.\n"
+    assert wild.stdout == "No problems found.\n"
     told = "/shop.toml:4: warning: role a, tables.customers: the login may not select from customers.\n"
     assert told in named.stdout.splitlines(keepends=True)[0]
     assert "totals" not in named.stdout

@@ -109,7 +109,10 @@ def test_watch_install_prints_a_script_and_runs_it(
     as_json = [run("watch", "install", url, *words, "--json") for words in ((), ("--apply",))]
 
     assert (printed.exit_code, printed.stdout) == (0, open_backend(url).facts.watch_script)
-    assert (applied.exit_code, applied.stdout) == (0, "The database tells of changes from now on.\n")
+    assert (applied.exit_code, applied.stdout) == (
+        0,
+        "The database now notifies dbtools of schema changes.\n",
+    )
     assert (lite.exit_code, lite.stdout) == (2, "")
     assert [json.loads(each.stdout) for each in as_json] == [
         {"applied": False, "sql": printed.stdout},

@@ -9,13 +9,12 @@ from typing import cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.calls import Calls
+from dbtools.records import AuditLog
+from dbtools.server.calls import Calls, Limiter
 from dbtools.server.endpoint import Endpoint
+from dbtools.server.exchange import Notifications
 from dbtools.server.identity import Identity
-from dbtools.server.limiter import Limiter
-from dbtools.server.notifications import Notifications
 from dbtools.server.protocol import Server
-from dbtools.server.requests import ID
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
 from tests.oracle.exchanges import Side
@@ -32,7 +31,7 @@ class Anybody:
 
 
 def _server(toolbox: Toolbox, instructions: str, *, stateless: bool = False) -> Server:
-    calls = Calls(toolbox, Limiter(), None)
+    calls = Calls(toolbox, Limiter(), AuditLog([], arguments=False))
     return Server(
         toolbox, calls, instructions=instructions, notifications=Notifications(), stateless=stateless
     )
@@ -47,7 +46,7 @@ async def serve_lines(
 
 async def _serve_lines(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     connection = LineConnection(server, Caller())
-    connection.write_to(writer.write)
+    connection.write = writer.write
     while data := await reader.read(2**16):
         connection.data_received(data)
     connection.eof_received()
@@ -66,7 +65,7 @@ async def open_our_side(toolbox: Toolbox, instructions: str) -> AsyncIterator[Si
     """Serve *toolbox*, over lines and over HTTP, and tell clients of its changes."""
     server = _server(toolbox, instructions)
     endpoint = _endpoint(server, stateless=False)
-    unsubscribe = toolbox.subscribe(server.notifications.note)
+    unsubscribe = toolbox.subscribe(server.notifications.publish)
     yield Side(serve_lines=partial(_serve_lines, server), app=_app(endpoint), end=endpoint.end)
     unsubscribe()
     endpoint.end()
@@ -78,6 +77,6 @@ def _endpoint(server: Server, *, stateless: bool) -> Endpoint:
 
 def _app(endpoint: Endpoint) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await endpoint({**scope, ID: "differential"}, receive, send)
+        await endpoint(scope, receive, send)
 
     return app

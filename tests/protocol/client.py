@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 import anyio
 
 from dbtools.policy import Caller
-from dbtools.server.calls import Calls
-from dbtools.server.limiter import Limiter
-from dbtools.server.notifications import Notifications
+from dbtools.records import AuditLog
+from dbtools.server.calls import Calls, Limiter
+from dbtools.server.exchange import Notifications
 from dbtools.server.protocol import Server
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
@@ -306,7 +306,7 @@ def build_server(
     notifications: Notifications | None = None,
 ) -> Serving:
     """Return a server of *toolbox* for *caller*; with *notifications* it tells of changes."""
-    calls = calls or Calls(toolbox, Limiter(), None)
+    calls = calls or Calls(toolbox, Limiter(), AuditLog([], arguments=False))
     server = Server(toolbox, calls, instructions=instructions, notifications=notifications)
     return Serving(server=server, caller=caller)
 

@@ -5,18 +5,15 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import uvicorn
 
 from dbtools.policy import Caller
-from dbtools.server.calls import Calls
-from dbtools.server.connections import BoundedProtocol
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import application
-from dbtools.server.identity import Identity
-from dbtools.server.limiter import Limiter
-from dbtools.server.protocol import Handler, Server
-from dbtools.service.serving import open_served
+from dbtools.server.http import Address, HttpApp, Plan, config_of
+from dbtools.server.protocol import Handler
+from dbtools.server.running import Operator, RunningServer
 from dbtools.settings.sections import ServerSection
 from tests.protocol.conftest import settings_for
 
@@ -26,19 +23,50 @@ async def http_application(
     path: Path, handlers: Mapping[str, Handler], *, stateless: bool = False
 ) -> AsyncIterator[str]:
     """Serve the database file at *path* and *handlers*, by their methods; give the URL without a path."""
-    served, limiter, section = open_served(settings_for(path)), Limiter(), ServerSection()
-    server = Server(served.toolbox, Calls(served.toolbox, limiter, None))
-    server.handlers |= handlers
-    identity = Identity(served, Caller())
-    endpoint = Endpoint(server, identity, limiter, most=section.max_body, stateless=stateless)
-    app = application(endpoint, identity, served, section, local=True)
-    config = uvicorn.Config(app, http=BoundedProtocol, lifespan="off", log_config=None, log_level="critical")
-    at_socket = uvicorn.Server(config)
+    async with http_endpoint(path, handlers, stateless=stateless) as (url, _):
+        yield url
+
+
+class App(HttpApp):
+    """The package's application, which answers further methods."""
+
+    def __init__(self, plan: Plan, handlers: Mapping[str, Handler]) -> None:
+        super().__init__(plan)
+        self._handlers = handlers
+        self.opened = asyncio.Event()
+        self.endpoint: Endpoint
+
+    def open(self, run: RunningServer) -> Endpoint:
+        """Add the methods before the first request is answered."""
+        run.server.handlers |= self._handlers
+        self.endpoint = super().open(run)
+        self.opened.set()
+        return self.endpoint
+
+
+@asynccontextmanager
+async def http_endpoint(
+    path: Path,
+    handlers: Mapping[str, Handler],
+    *,
+    stateless: bool = False,
+    section: ServerSection | None = None,
+) -> AsyncIterator[tuple[str, Endpoint]]:
+    """The same, limited by *section*; give the endpoint as well."""
+    settings = settings_for(path).model_copy(update={"server": section or ServerSection()})
+    plan = Plan(
+        settings=settings,
+        anonymous=Caller(),
+        operator=create_autospec(Operator),
+        address=Address(host="127.0.0.1", port=0),
+        stateless=stateless,
+        workers=1,
+    )
+    app = App(plan, handlers)
+    server = uvicorn.Server(config_of(lambda: app))
     with socket.create_server(("127.0.0.1", 0)) as bound:
         async with asyncio.TaskGroup() as group:
-            group.create_task(at_socket.serve([bound]))
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-            endpoint.end()
-            endpoint.stop()
-            at_socket.should_exit = True
-    await served.backend.close()
+            group.create_task(server.serve([bound]))
+            await app.opened.wait()
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}", app.endpoint
+            server.should_exit = True

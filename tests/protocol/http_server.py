@@ -20,7 +20,7 @@ from tests.protocol.client import CLIENT, MODERN, PATIENCE, ROOT
 
 HANDSHAKE = "2025-11-25"
 SESSION = "Mcp-Session-Id"
-ADDRESS = re.compile(r"served at (http://\S+?)/mcp ")
+ADDRESS = re.compile(r"Serving .* at (http://\S+?)/mcp ")
 
 Message = dict[str, Any]
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from dbtools.server.exchange import Exchange
-from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError
+from dbtools.server.messages import Code, Json, ProtocolError
 from tests.protocol.client import CLIENT, MODERN, PATIENCE, Client, Message, Serving, connect
 from tests.protocol.http_application import http_application
 from tests.protocol.http_server import HANDSHAKE, SESSION, modern, posted
@@ -214,7 +214,7 @@ async def test_question_without_an_answer_is_taken_back(talk_to: Callable[..., T
     assert isinstance(outcome, TimeoutError)
     params = {"requestId": question["id"], "reason": "timeout"}
     assert cancelled == {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-    assert (told["id"], told["error"]["code"]) == (GET["id"], INTERNAL_ERROR)
+    assert (told["id"], told["error"]["code"]) == (GET["id"], Code.INTERNAL_ERROR)
 
 
 @pytest.mark.parametrize("id", ["dbtools-99", 1])
@@ -251,7 +251,7 @@ async def test_client_is_asked_for_nothing_that_it_cannot_do(
 
 
 def _refused(method: str = ELICIT) -> Message:
-    problem = {"code": INTERNAL_ERROR, "message": f"The client cannot be asked for {method}."}
+    problem = {"code": Code.INTERNAL_ERROR, "message": f"The client cannot be asked for {method}."}
     return {"jsonrpc": "2.0", "id": GET["id"], "error": problem}
 
 

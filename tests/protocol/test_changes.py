@@ -11,7 +11,7 @@ import pytest
 
 from dbtools.backends import open_backend
 from dbtools.policy import Caller
-from dbtools.server.notifications import Notifications
+from dbtools.server.exchange import Notifications
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings, load
 from tests.postgresql_server import PostgresqlServer
@@ -463,7 +463,7 @@ async def test_no_call_fails_and_none_mixes_two_schemas_while_migrations_run(
     await changing.change(VERSIONED)
     await served.toolbox.refresh()
     notifications = Notifications()
-    served.toolbox.subscribe(notifications.note)
+    served.toolbox.subscribe(notifications.publish)
     done, answered = anyio.Event(), anyio.Condition()
     answers: list[Message] = []
 

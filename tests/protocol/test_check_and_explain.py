@@ -71,7 +71,7 @@ def configured(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
 def test_check_of_a_configuration_that_is_right(configured: Callable[[str], Path]) -> None:
     result = run("check", str(configured(ROLES.replace("[roles.nobody]", ""))))
 
-    assert (result.exit_code, result.stdout) == (0, "All is well.\n")
+    assert (result.exit_code, result.stdout) == (0, "No problems found.\n")
 
 
 def test_check_tells_what_is_wrong_with_file_and_line(configured: Callable[[str], Path]) -> None:
@@ -87,7 +87,7 @@ def test_check_tells_what_is_wrong_with_file_and_line(configured: Callable[[str]
         ("bad_filter", "policy.toml", 8, "error"),
         ("sees_nothing", "policy.toml", 4, "warning"),
     ]
-    assert result.stdout.startswith("policy.toml:5: error: role a, tables.custmer: there is no such table.")
+    assert result.stdout.startswith("policy.toml:5: error: role a, tables.custmer: unknown table.")
 
 
 def test_warnings_alone_are_no_failure(configured: Callable[[str], Path]) -> None:

@@ -1,4 +1,4 @@
-"""Shell completion: what is offered for commands, options, files and tools."""
+"""Shell completion: what is offered for commands, options and files."""
 
 import subprocess
 import sys
@@ -45,25 +45,10 @@ FILE = ("file", "sh")
         pytest.param(("query", "add", "shop.db", "sh"), [FILE], id="file of queries"),
         pytest.param(("registry", "upgrade", "sh"), [FILE], id="database of a registry"),
         pytest.param(("call", "sh"), [FILE], id="target of a call"),
-        pytest.param(("call", "shop.db", "get_p"), [("plain", "get_person")], id="tool"),
-        pytest.param(
-            ("call", "shop.db", "--json", "get_p"), [("plain", "get_person")], id="tool, options before"
-        ),
-        pytest.param(("explain", "shop.db", "get_p"), [("plain", "get_person")], id="tool to be explained"),
-        pytest.param(("call", "shop.db", "get_person", "i"), [], id="argument"),
-        pytest.param(("call", "shop.db", "--role", "boss", "get_p"), [], id="unknown role"),
-        pytest.param(("call", "missing.toml", "get_p"), [], id="no such configuration"),
-        pytest.param(("call", "sqlite:///missing.db", "get_p"), [], id="no such database"),
     ],
 )
 def test_word_is_completed(folder: Path, words: tuple[str, ...], offered: list[tuple[str, str]]) -> None:
     assert completed(*words) == offered
-
-
-def test_tools_of_the_configuration_in_the_current_folder_are_offered_beside_files(folder: Path) -> None:
-    (folder / "dbtools.toml").write_text('[database]\nurl = "shop.db"\n')
-
-    assert completed("call", "get_p") == [("file", "get_p"), ("plain", "get_person")]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -85,7 +70,7 @@ def test_unknown_shell_ends_with_2() -> None:
 BASH = """
 eval "$(dbtools completion bash)"
 complete -p dbtools dbtools-mcp
-COMP_WORDS=(dbtools call shop.db get_p) COMP_CWORD=3
+COMP_WORDS=(dbtools query en) COMP_CWORD=2
 _dbtools_completion dbtools
 echo "${COMPREPLY[@]}"
 """
@@ -111,5 +96,5 @@ def test_bash_completes_with_the_script(folder: Path) -> None:
     assert ended.stdout.splitlines() == [
         "complete -o nosort -F _dbtools_completion dbtools",
         "complete -o nosort -F _dbtools_mcp_completion dbtools-mcp",
-        "get_person",
+        "enable",
     ]

@@ -4,28 +4,23 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from unittest.mock import AsyncMock, create_autospec
+from time import monotonic
 
 import anyio
 import httpx2
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.server.exchange import Exchange
-from dbtools.server.kernel import Peer, Session
-from dbtools.server.limiter import Limiter, Slots
+from dbtools.server.endpoint import IDLE
+from dbtools.server.exchange import TOOLS, Exchange, Notifications
 from dbtools.server.messages import Json
-from dbtools.server.notifications import MOST_STREAMS, TOOLS, Notifications
-from dbtools.server.running import Operator, running
-from dbtools.server.sessions import IDLE, Sessions
-from dbtools.server.streams import EventStream
-from dbtools.server.versions import MODERN, SUBSCRIPTION_KEY
+from dbtools.server.versions import SUBSCRIPTION_KEY
 from dbtools.service.serving import open_toolbox
 from dbtools.settings.sections import ServerSection
-from tests.protocol.client import MODERN as LATEST, PATIENCE, Message, build_server, connect
+from tests.protocol.client import PATIENCE, Message, build_server, connect
 from tests.protocol.conftest import settings_for
-from tests.protocol.http_application import http_application
-from tests.protocol.http_server import SESSION, modern, open_session, posted
+from tests.protocol.http_application import http_application, http_endpoint
+from tests.protocol.http_server import SESSION, initialize, modern, open_session, posted
 
 GET: Message = {"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "long"}}
 CANCELLED: Message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
@@ -113,6 +108,24 @@ async def test_client_that_leaves_is_not_counted_as_refused(
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.parametrize("size", [200_000, SIZE], ids=["in buffers", "larger"])
+async def test_answers_that_nobody_reads_leave_no_errors_when_the_server_ends(
+    size: int, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(exchange: Exchange) -> Json:
+        return {"description": "x" * size, "messages": []}
+
+    async with http_application(path, {"prompts/get": answer}) as url:
+        asked = modern("prompts/get", GET["params"])
+        request = _request("POST", url, asked["headers"], len(asked["content"])) + asked["content"]
+        reader, writer = await _connected(url)
+        writer.write(request * 100)
+        await _head(reader)
+    writer.close()
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
 async def test_message_that_arrives_after_the_end_of_its_session_has_none(path: Path) -> None:
     message = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
     async with (
@@ -157,7 +170,7 @@ async def test_client_that_is_ready_twice_is_told_of_a_change_once(path: Path) -
         await client.open()
         await client.notify("notifications/initialized")
         await client.request("ping")
-        notifications.tell(caller.role, (TOOLS, ""))
+        notifications.notify(caller.role, TOOLS)
         await client.request("ping")
     await database.close()
 
@@ -175,43 +188,22 @@ async def test_resources_that_a_stream_is_to_tell_of_must_be_strings(path: Path)
     assert error == {"code": -32602, "message": message}
 
 
-async def test_streams_over_http_are_as_many_as_the_limiter_allows(path: Path) -> None:
-    """The bound of a connection over stdio does not count them."""
-    acknowledged: list[bytes] = []
-    exchange = Exchange(
-        id=1,
-        method="subscriptions/listen",
-        params={"notifications": {}},
-        peer=Peer(MODERN[LATEST]),
-        caller=Caller(),
-        send=acknowledged.append,
-    )
-    operator, section = create_autospec(Operator), ServerSection(max_streams=MOST_STREAMS + 1)
+async def test_session_expires_when_neither_a_request_nor_a_stream_has_used_it(path: Path) -> None:
     async with (
-        running(settings_for(path), operator, Limiter(section=section)) as run,
-        anyio.create_task_group() as group,
+        http_endpoint(path, {}, section=ServerSection(max_sessions=1)) as (url, endpoint),
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
     ):
-        for _ in range(MOST_STREAMS + 1):
-            group.start_soon(run.server.notifications.listen, exchange)
-        await anyio.wait_all_tasks_blocked()
-        run.server.notifications.close()
+        session = await open_session(client)
+        began = monotonic()
+        async with client.stream("GET", "/mcp", headers={**session, "Accept": "text/event-stream"}):
+            endpoint.sweep(began + 2 * IDLE)
+        endpoint.sweep(began + 3 * IDLE - 1)
+        full = await client.post(**initialize())
+        ping = posted({"jsonrpc": "2.0", "id": 1, "method": "ping"}, session)
+        with anyio.fail_after(PATIENCE):
+            # The server may learn a little later that the stream is closed.
+            while (gone := await client.post(**ping)).status_code != 404:
+                endpoint.sweep(began + 3 * IDLE + 1)
+        again = await client.post(**initialize())
 
-    assert len(acknowledged) == MOST_STREAMS + 1
-
-
-def test_session_expires_when_neither_a_request_nor_a_stream_has_used_it() -> None:
-    slots, caller = Slots(1), Caller()
-    sessions = Sessions(slots)
-    opened = sessions.open(caller, Session())
-    assert opened is not None
-    began = opened.used
-    opened.stream = EventStream(AsyncMock())
-    sessions.sweep(began + 2 * IDLE)
-    opened.stream = None
-    sessions.sweep(began + 3 * IDLE - 1)
-    full = sessions.open(caller, Session()) is None
-    sessions.sweep(began + 3 * IDLE + 1)
-
-    assert full
-    assert sessions.find(opened.id, caller) is None
-    assert sessions.open(caller, Session()) is not None
+    assert (full.status_code, gone.status_code, again.status_code) == (503, 404, 200)

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from dbtools.server.exporting import exporting
+from dbtools.server.running import exporting
 from tests.protocol.client import ProcessClient, spawn
 from tests.protocol.http_server import call, http_server
 

@@ -49,13 +49,6 @@ async def test_only_what_is_there_is_offered(server: Serving, version: str) -> N
     assert set(result["capabilities"]) == {"completions", "resources", "tools"}
 
 
-async def test_list_changed_is_not_promised(client: Client) -> None:
-    """Nothing watches the schema yet."""
-    opened = client.received[0]["result"]
-
-    assert opened["capabilities"]["tools"].get("listChanged", False) is False
-
-
 @pytest.mark.parametrize("version", HANDSHAKES)
 async def test_request_before_the_handshake_is_refused(server: Serving, version: str) -> None:
     async with connect(server, version=version) as client:

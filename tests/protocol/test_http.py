@@ -16,10 +16,8 @@ import pytest
 from mcp import Client
 
 from dbtools.policy import Caller
-from dbtools.server.asked import is_too_much
-from dbtools.server.endpoint import BODY_IN
 from dbtools.server.http import Address, HttpApp, Plan
-from dbtools.server.requests import Hosts
+from dbtools.server.requests import BODY_IN, RequestMiddleware, is_too_much
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import ServerSection
 from tests.postgresql_server import PostgresqlServer
@@ -154,7 +152,7 @@ async def test_two_hosts_or_origins_are_none() -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    guard = Hosts(app, ServerSection(), local=True)
+    guard = RequestMiddleware(app, ServerSection(), local=True)
     for headers in (
         [(b"host", b"localhost"), (b"host", b"localhost")],
         [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],
@@ -191,7 +189,7 @@ async def test_health_is_told_to_anybody(shared: HttpServer) -> None:
     assert (alive.status_code, alive.text) == (200, "ok\n")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
     assert ready.json()["snapshot_age"] >= 0
-    assert (nothing.status_code, nothing.text) == (404, "Nothing is here. MCP is at /mcp.\n")
+    assert (nothing.status_code, nothing.text) == (404, "Not found. MCP is at /mcp.\n")
 
 
 def _nested(levels: int) -> bytes:
@@ -570,7 +568,7 @@ def test_server_that_cannot_count_calls_does_not_start(workers: str, path: Path,
         (*command, "--workers", workers), cwd=ROOT, capture_output=True, timeout=PATIENCE, check=False
     )
 
-    assert ended.returncode == 3
+    assert ended.returncode == 2
     assert b"[limits] storage: calls cannot be counted there" in ended.stderr
 
 
@@ -592,7 +590,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
     plan = Plan(
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
-        anybody=Caller(),
+        anonymous=Caller(),
         operator=Operator(),  # type: ignore[arg-type]
         address=Address(host="127.0.0.1", port=0),
         stateless=False,

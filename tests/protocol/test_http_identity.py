@@ -344,7 +344,7 @@ def test_nobody_says_who_calls_where_tokens_do(
     result = run("serve", str(path), "--http", "127.0.0.1:0", *options)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Tokens say who calls" in result.stderr
+    assert "each token decides role and claims" in result.stderr
 
 
 async def test_start_tells_of_tokens_of_roles_that_are_not_there(server: HttpServer) -> None:

@@ -154,7 +154,7 @@ async def test_challenge_without_anything_to_say_is_a_word(configured: Configure
     found = await identity.admit(())
 
     assert isinstance(found, Refusal)
-    assert identity.challenge(found) == "Bearer"
+    assert identity.challenge(found) == {"WWW-Authenticate": "Bearer"}
 
 
 async def test_configuration_without_a_role_is_not_in_force(configured: Configured) -> None:

@@ -102,7 +102,7 @@ def test_what_is_there_is_not_overwritten(name: str, tmp_path: Path) -> None:
 
     said = _run(tmp_path, "init", "shop.db", status=2)
 
-    assert f"{name} exists already" in said
+    assert f"{name} already exists" in said
     assert (tmp_path / name).read_text() == "mine"
 
 
@@ -139,8 +139,8 @@ def test_sample_is_the_shop_of_the_repository(tmp_path: Path) -> None:
     _run(tmp_path, "sample", "new.db")
 
     assert (tmp_path / "new.db").read_bytes() == (ROOT / "sample.db").read_bytes()
-    assert "exists already" in _run(tmp_path, "sample", "new.db", status=2)
-    assert "cannot be written" in _run(tmp_path, "sample", "none/new.db", status=2)
+    assert "already exists" in _run(tmp_path, "sample", "new.db", status=2)
+    assert "none/new.db: No such file" in _run(tmp_path, "sample", "none/new.db", status=2)
 
 
 def test_sample_is_in_the_package(tmp_path: Path) -> None:
@@ -167,10 +167,12 @@ def test_server_without_a_configuration_names_secrets_in_one_line(tmp_path: Path
 def test_server_at_a_terminal_prints_how_to_connect_a_client(path: Path, tmp_path: Path) -> None:
     (tmp_path / "my shop.toml").write_text(f'[database]\nurl = "{path}"\n[roles.clerk]\ntables."*" = true\n')
     with on_terminal("serve", "my shop.toml", "--role", "clerk", "--claim", "x=1", folder=tmp_path) as screen:
-        screen.wait_for("Ctrl-C ends it")
+        screen.wait_for("Press Ctrl-C to stop")
         screen.interrupt()
         screen.end()
 
     (line,) = [line for line in screen.shown.decode().splitlines() if "connect claude-code" in line]
     place = tmp_path / "my shop.toml"
-    assert line == f"To connect one: dbtools connect claude-code '{place}' --role clerk --claim x=1 --write"
+    assert (
+        line == f"To connect a client: dbtools connect claude-code '{place}' --role clerk --claim x=1 --write"
+    )

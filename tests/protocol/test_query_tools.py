@@ -118,7 +118,7 @@ async def test_queries_are_listed_and_called(url: str, version: str, tmp_path: P
         (True, "ids[0]: 'one' is not an integer such as 42."),
         (True, "author is missing. It is text: Who wrote them."),
         (True, "There is no argument 'auhtor'. Did you mean author? Arguments: author, ids."),
-        (True, "limit_to: '10' may not be given. It is integer, at most 9."),
+        (True, "limit_to: '10' is not allowed. It is integer, at most 9."),
     ]
     assert gone["error"]["code"] == never["error"]["code"] == broken["error"]["code"] == -32602
     assert gone["error"]["message"].replace("hidden", "…") == never["error"]["message"].replace("hiding", "…")

@@ -15,9 +15,9 @@ import pytest
 from dbtools import errors
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Limits
-from dbtools.server import limiter as counting
-from dbtools.server.calls import Calls
-from dbtools.server.limiter import Limiter
+from dbtools.records import AuditLog
+from dbtools.server import calls as counting
+from dbtools.server.calls import Calls, Limiter
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.protocol.client import HANDSHAKES, MODERN, build_server, connect, spawn
@@ -45,11 +45,12 @@ async def _quotas(storage: str = "memory") -> AsyncIterator[Limiter]:
 
 @asynccontextmanager
 async def _admitted(quotas: Limiter, caller: Caller, limits: Limits) -> AsyncIterator[None]:
-    await quotas.admit(caller, limits)
+    quotas.begin(caller, limits)
     try:
+        await quotas.count(caller, limits)
         yield
     finally:
-        quotas.leave(caller)
+        quotas.end(caller)
 
 
 async def _admit(quotas: Limiter, caller: Caller, limits: Limits) -> None:
@@ -95,7 +96,7 @@ async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.M
 
 
 async def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, now = counting.Windows(), time.monotonic()
+    counted, now = counting.MovingWindows(), time.monotonic()
     for each in range(100):
         assert await counted.hit(("", str(each)), 1) is None
     monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
@@ -123,7 +124,7 @@ async def test_storage_that_is_gone_refuses_and_never_admits() -> None:
 
 
 async def test_storage_that_does_not_answer_refuses_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbtools.server.limiter.STORAGE_TIMEOUT", 0.05)
+    monkeypatch.setattr("dbtools.server.calls.STORAGE_TIMEOUT", 0.05)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -188,7 +189,7 @@ async def test_tools_resources_and_completion_count_as_calls(path: Path, version
         database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(calls_per_minute=3)
     )
     toolbox, database = open_toolbox(settings)
-    calls = Calls(toolbox, Limiter(), None)
+    calls = Calls(toolbox, Limiter(), AuditLog([], arguments=False))
     server = build_server(toolbox, Caller(), "", calls=calls)
     try:
         async with connect(server, version=version) as client:
@@ -251,7 +252,7 @@ async def test_operator_is_told_once_that_calls_cannot_be_counted(caplog: pytest
                     await _admit(quotas, ANN, Limits(calls_per_minute=100))
 
     assert [record.getMessage() for record in caplog.records] == [
-        "calls cannot be counted: ConnectionError; those with a rate limit are refused"
+        "calls cannot be counted: ConnectionError; rate-limited calls are rejected"
     ]
     assert "sekret" not in caplog.text
 

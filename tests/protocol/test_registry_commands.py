@@ -46,7 +46,7 @@ def test_upgrade_says_what_there_is(url: str) -> None:
     result = run("registry", "upgrade", url)
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "The registry is at registry_0001, with 0 queries.\n"
+    assert result.stdout == "The registry has version registry_0001 and 0 queries.\n"
 
 
 def test_queries_of_a_file_are_saved_one_by_one_and_served_at_once(registry: str) -> None:
@@ -76,8 +76,8 @@ def test_list_shows_name_version_state_and_description(registry: str) -> None:
     *_, first, second, count = run("query", "list", registry).stdout.splitlines()
     listed = json.loads(run("query", "list", registry, "--json").stdout)
 
-    assert first.split(maxsplit=3) == ["thing_count", "1", "yes", "How many there are."]
-    assert second.split(maxsplit=3) == ["things", "1", "no", "Things by their ids."]
+    assert first.split(maxsplit=3) == ["thing_count", "1", "true", "How many there are."]
+    assert second.split(maxsplit=3) == ["things", "1", "false", "Things by their ids."]
     assert count == "2 queries"
     assert [each.pop("changed_at")[-1] for each in listed] == ["Z", "Z"]
     assert listed == [
@@ -134,7 +134,7 @@ def test_file_with_a_mistake_is_refused_whole(registry: str, text: str, said: st
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert said in result.stderr
-    assert result.stderr.endswith("dbtools: Nothing is saved.\n")
+    assert result.stderr.endswith("dbtools: No query was saved.\n")
 
 
 def test_file_that_is_no_text_is_refused_whole(registry: str) -> None:
@@ -143,7 +143,9 @@ def test_file_that_is_no_text_is_refused_whole(registry: str) -> None:
     result = run("query", "add", registry, "names.sql", "latin.sql")
 
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == ("latin.sql:1: error: the file is not UTF-8 text.\ndbtools: Nothing is saved.\n")
+    assert result.stderr == (
+        "latin.sql:1: error: the file is not UTF-8 text.\ndbtools: No query was saved.\n"
+    )
     assert json.loads(run("query", "list", registry, "--json").stdout) == []
 
 

@@ -13,15 +13,15 @@ from dbtools import errors
 from dbtools.backends.sqlite.connections import Connection
 from dbtools.policy import Caller
 from dbtools.records import AuditLog
-from dbtools.server.calls import Calls, IncomingCall
+from dbtools.server.calls import Calls, Limiter
 from dbtools.server.kernel import Peer, Session
-from dbtools.server.limiter import Limiter
 from dbtools.server.messages import ProtocolError, Request
 from dbtools.server.protocol import Server
 from dbtools.server.versions import LATEST_HANDSHAKE
 from dbtools.service.serving import open_served, open_toolbox
 from dbtools.settings import Settings
 from dbtools.settings.files import load
+from dbtools.telemetry import REQUEST
 from tests.database.poolers import proxy
 from tests.protocol.conftest import settings_for
 from tests.protocol.http_server import http_server, modern
@@ -112,8 +112,9 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
         runner: Any = await served.backend.runner()
         async with runner._pool.connection() as connection:
             await cast(Connection, connection).run(trace)
-        calls = Calls(served.toolbox, Limiter(), None)
-        await calls.call(IncomingCall(caller=Caller(), tool="list_person", arguments={}, id="abc"))
+        calls = Calls(served.toolbox, Limiter(), AuditLog([], arguments=False))
+        REQUEST.set("abc")
+        await calls.call(Caller(), "list_person", {})
     finally:
         await served.backend.close()
 
@@ -124,13 +125,26 @@ async def test_call_that_is_refused_as_malformed_has_the_id_of_its_request(path:
     toolbox, database = open_toolbox(settings_for(path))
     log = create_autospec(AuditLog)
     server = Server(toolbox, Calls(toolbox, Limiter(), log, named=True))
-    request = Request(1, "tools/call", {})
+    request, sent = Request(1, "tools/call", {}), list[bytes]()
 
+    REQUEST.set("abc")
     with pytest.raises(ProtocolError):
-        server.admit(Session(peer=Peer(LATEST_HANDSHAKE), is_modern=False), request, Caller(), "abc")
+        server.admit(Session(Peer(LATEST_HANDSHAKE)), request, Caller(), sent.append)
     await database.close()
 
     assert [each.args[0].request for each in log.record.call_args_list] == ["abc"]
+
+
+async def test_names_that_a_role_sees_are_collected_only_for_the_log(path: Path) -> None:
+    """Where there are many tables it takes long, and other callers would wait."""
+    toolbox, database = open_toolbox(settings_for(path))
+    log = create_autospec(AuditLog)
+    await Calls(toolbox, Limiter(), log).call(Caller(), "list_person", {})
+    view = await toolbox.view("default")
+    await database.close()
+
+    assert "vocabulary" not in vars(view.setting)
+    assert "person" in log.record.call_args.args[0].vocabulary()
 
 
 def test_file_has_no_name_for_a_connection(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ async def in_process(serving: Serving) -> AsyncIterator[TransportStreams]:
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](100)
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage]()
     connection = LineConnection(serving.server, serving.caller)
-    connection.write_to(Written(to_client).write)
+    connection.write = Written(to_client).write
 
     async def pass_on() -> None:
         async for each in from_client:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from dbtools.server.requests import MOST_KINDS, REASON, Requests
+from dbtools.server.requests import MOST_KINDS, REASON, RequestMiddleware
 from dbtools.server.running import JsonFormatter, StderrHandler
+from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 
@@ -44,7 +45,7 @@ async def test_each_line_is_an_object(
         told: list[dict[str, Any]] = [json.loads(line) for line in server.log.read_text().splitlines()]
 
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["time"]) for each in told)
-    assert [each["level"] for each in told if "served at" in each["message"]] == ["info"]
+    assert [each["level"] for each in told if " at http:" in each["message"]] == ["info"]
     assert [each["level"] for each in told if "nothing" in each["message"]][:1] == ["error"]
 
 
@@ -74,12 +75,12 @@ def test_nobody_who_reads_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
             gone.close()
 
 
-async def _answered(requests: Requests, times: int) -> None:
+async def _answered(requests: RequestMiddleware, times: int) -> None:
     async def nothing(*_: object) -> Any:
         return None
 
     for at in range(times):
-        await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
+        await requests({"type": "http", "path": "/mcp", "headers": [], "at": at}, nothing, nothing)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ async def test_first_rejection_of_a_kind_is_logged_with_those_that_were_counted(
     def logged() -> list[str]:
         return [record.getMessage().partition(": ")[2] for record in caplog.records]
 
-    requests = Requests(answer)
+    requests = RequestMiddleware(answer, ServerSection(), local=True, exempt=["/mcp"])
     await _answered(requests, len(answers))
     before = logged()
     requests.report()
@@ -138,7 +139,7 @@ async def test_kinds_of_rejections_are_no_more_than_so_many(caplog: pytest.LogCa
         scope[REASON] = f"reason {scope['at']}"
         await send({"type": "http.response.start", "status": 403, "headers": []})
 
-    requests = Requests(answer)
+    requests = RequestMiddleware(answer, ServerSection(), local=True, exempt=["/mcp"])
     await _answered(requests, 10 * MOST_KINDS)
     before = [each.getMessage() for each in caplog.records]
     requests.report()

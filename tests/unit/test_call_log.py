@@ -36,7 +36,7 @@ ENTRY = AuditEntry(
     role="default",
     tool="list_customers",
     arguments={"where": [{"column": "country", "op": "eq", "value": "Norway"}], "limit": 5},
-    vocabulary=NAMES,
+    vocabulary=lambda: NAMES,
     rows=5,
     bytes=300,
     truncated=True,
@@ -531,7 +531,7 @@ from dataclasses import replace
 from dbtools.records import AuditEntry, AuditLog, FileSink, Outcome
 path = Path(sys.argv[1])
 entry = AuditEntry(time=datetime.now(UTC), identity=None, role="default", tool="list_t", arguments={},
-    vocabulary=(), rows=1, bytes=2, truncated=False, duration=0.1, outcome=Outcome.OK, code=None,
+    vocabulary=tuple, rows=1, bytes=2, truncated=False, duration=0.1, outcome=Outcome.OK, code=None,
     protocol=None, client=None)
 """
 

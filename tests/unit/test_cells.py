@@ -3,7 +3,6 @@
 import datetime
 import json
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from uuid import UUID
 
@@ -12,7 +11,6 @@ from hypothesis import example, given, strategies as st
 
 from dbtools.cells import (
     INVISIBLE,
-    PIECE,
     class_of,
     encode_column,
     encoder,
@@ -281,14 +279,6 @@ def test_what_is_no_text_is_made_visible(text: str, shown: str) -> None:
 def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert json_of(text) == shown
     assert json.loads(shown) == text
-
-
-@pytest.mark.parametrize("make", [visible, valid])
-@given(text=st.text(st.sampled_from("aé🦉\n\a\u200b\u2028\U000e0001\ud800\udcff"), max_size=20))
-def test_long_texts_are_made_visible_as_short_ones_are(make: Callable[[str], str], text: str) -> None:
-    long = text + "é" * (PIECE - len(text) // 2)
-
-    assert make(long + long) == "".join(map(make, long)) * 2
 
 
 def test_controls_are_visible_outside_of_json_too() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.conditions import uncertain_claims
 from dbtools.sql import scan
+from dbtools.vetting import uncertain_claims
 
 SELECT = "select id from t where "
 

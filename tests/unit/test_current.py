@@ -65,9 +65,10 @@ def test_file_that_somebody_writes_to_is_left_until_it_is_whole(current: Current
     assert current.stamp() == current.stamp_of_read
 
 
-def _claims(current: Current) -> list[tuple[str, ...]]:
+def _claims(current: Current) -> list[tuple[str | None, ...]]:
     """Return the claims of each query."""
-    return [query.claims for query in current.loaded_queries.queries]
+    bodies = [query.body for query in current.loaded_queries.queries]
+    return [tuple(each.claim for each in body.parameters) for body in bodies]
 
 
 def test_query_that_somebody_writes_is_left_until_it_is_whole(current: Current, path: Path) -> None:

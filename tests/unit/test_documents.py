@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cli.documents import Json, Toml
+from dbtools.cli.documents import edit, read
 
 ENTRY = {"command": "/bin/dbtools", "args": ["serve", "shop.db"]}
 COMMENTED = """\
@@ -24,15 +24,15 @@ ADDED = """\
 {
     "theme": "dark", // and no other
     "servers": {
-        /* the old one */
-        "old": { "url": "http://localhost/mcp", "on": [1, 2,], },
         "shop": {
             "command": "/bin/dbtools",
             "args": [
                 "serve",
                 "shop.db"
             ]
-        }
+        },
+        /* the old one */
+        "old": { "url": "http://localhost/mcp", "on": [1, 2,], },
     },
 }
 """
@@ -85,31 +85,31 @@ def test_nothing_but_the_entry_changes(data: st.DataObject) -> None:
     text = data.draw(written(content))
     others = {name: value for name, value in servers.items() if name != "shop"}
 
-    added = Json(text).having("servers", "shop", ENTRY)
-    removed = Json(added).without("servers", "shop")
+    added = edit(text, ".json", "servers", "shop", ENTRY)
+    removed = edit(added, ".json", "servers", "shop", None)
 
-    assert Json(text).content == content
-    assert Json(added).content == content | {"servers": others | {"shop": ENTRY}}
-    assert Json(removed).content == content | {"servers": others}
+    assert read(text, ".json") == content
+    assert read(added, ".json") == content | {"servers": others | {"shop": ENTRY}}
+    assert read(removed, ".json") == content | {"servers": others}
     assert "shop" in servers or removed.count("// note") == text.count("// note")
 
 
 def test_comments_stay_and_the_indent_is_that_of_the_file() -> None:
-    assert Json(COMMENTED).having("servers", "shop", ENTRY) == ADDED
-    assert Json(ADDED).without("servers", "shop") == COMMENTED.replace("], },\n", "], }\n")
+    assert edit(COMMENTED, ".json", "servers", "shop", ENTRY) == ADDED
+    assert edit(ADDED, ".json", "servers", "shop", None) == COMMENTED
 
 
 @pytest.mark.parametrize("text", ["", "\n", "{}", "{ }\n"])
 def test_empty_file_gets_the_section(text: str) -> None:
-    assert Json(text).having("servers", "shop", ENTRY).strip() == json.dumps(
+    assert edit(text, ".json", "servers", "shop", ENTRY).strip() == json.dumps(
         {"servers": {"shop": ENTRY}}, indent=2
     )
 
 
 def test_entry_of_the_same_name_is_replaced() -> None:
-    changed = Json(ADDED).having("servers", "shop", {"url": "x"})
+    changed = edit(ADDED, ".json", "servers", "shop", {"url": "x"})
 
-    assert Json(changed).content["servers"]["shop"] == {"url": "x"}
+    assert read(changed, ".json")["servers"]["shop"] == {"url": "x"}
     assert changed.count('"shop"') == 1
 
 
@@ -124,20 +124,28 @@ def test_entry_of_the_same_name_is_replaced() -> None:
 )
 def test_what_is_no_json_is_refused_with_its_line(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        Json(text)
+        read(text, ".json")
 
 
 def test_toml_keeps_its_comments() -> None:
-    added = Toml(TOML).having("servers", "shop", ENTRY)
+    added = edit(TOML, ".toml", "servers", "shop", ENTRY)
 
     assert added == TOML_ADDED
-    assert Toml(added).without("servers", "shop").strip() == TOML.strip()
+    assert edit(added, ".toml", "servers", "shop", None).strip() == TOML.strip()
 
 
 def test_toml_gets_the_section() -> None:
-    assert Toml("").having("servers", "shop", {"url": "x"}) == '[servers.shop]\nurl = "x"\n'
+    assert edit("", ".toml", "servers", "shop", {"url": "x"}) == '[servers.shop]\nurl = "x"\n'
 
 
 def test_what_is_no_toml_is_refused_with_its_line() -> None:
     with pytest.raises(ValueError, match="line 2"):
-        Toml("a = 1\nb =\n")
+        read("a = 1\nb =\n", ".toml")
+
+
+def test_object_of_the_same_name_elsewhere_stays() -> None:
+    content = {"projects": {"a": {"servers": {"shop": {}}}}, "x": '"servers": {', "servers": {"old": {}}}
+    added = edit(json.dumps(content, indent=2), ".json", "servers", "shop", ENTRY)
+
+    assert read(added, ".json") == content | {"servers": {"shop": ENTRY, "old": {}}}
+    assert read(edit(added, ".json", "servers", "shop", None), ".json") == content

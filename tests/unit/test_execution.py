@@ -86,7 +86,7 @@ async def _told(statement: Statement, failing: Failing) -> str:
         pytest.param(SchemaChanged(), PLAIN, {"a": 1}, CHANGED, id="changed"),
         pytest.param(
             *(OutOfRange(), PLAIN, {"a": 1}),
-            "out_of_range: A number that the call computes, such as a sum, is beyond what its type can hold.",
+            "out_of_range: A computed number, such as a sum, exceeds the range of its type.",
             id="out of range",
         ),
         pytest.param(Busy("Later."), PLAIN, {"a": 1}, "busy: Later.", id="busy"),
@@ -107,7 +107,7 @@ async def test_change_that_a_fetch_finds_is_told_in_words_that_fit() -> None:
 
     assert await _told(_of_query(PLAIN, {}), changed) == CHANGED
     assert await _told(of_table, changed) == (
-        "schema_changed: The table or view, or one that it reads, has changed or is gone. "
+        "schema_changed: The table or view, or one that it reads, has changed or no longer exists. "
         "List the tools again."
     )
 

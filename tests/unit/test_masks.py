@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.cells import Cut
-from dbtools.masks import DIGITS, LONGEST, REDACTED, masked, masked_rows
+from dbtools.policy import DIGITS, READ_OF_MASKED, REDACTED, masked, masked_rows
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import TYPES
 
@@ -142,13 +142,13 @@ def test_redacted_null_looks_like_any_other_cell() -> None:
     assert masked(None, Mask.REDACT, KEY) == masked("Ada", Mask.REDACT, KEY) == "***"
 
 
-LONGEST_ADDRESS = f'"{"a" * 64}"@{".".join(["b" * 63] * 3)}.{"c" * 61}'
+READ_OF_MASKED_ADDRESS = f'"{"a" * 64}"@{".".join(["b" * 63] * 3)}.{"c" * 61}'
 
 
 def test_longest_address_is_not_longer_than_what_is_read_of_it() -> None:
-    assert len(LONGEST_ADDRESS) == LONGEST[Mask.PARTIAL]
-    assert masked(LONGEST_ADDRESS, Mask.PARTIAL, KEY) == '"…' + LONGEST_ADDRESS[66:]
-    assert masked(LONGEST_ADDRESS + "c", Mask.PARTIAL, KEY) == '"…'
+    assert len(READ_OF_MASKED_ADDRESS) == READ_OF_MASKED[Mask.PARTIAL]
+    assert masked(READ_OF_MASKED_ADDRESS, Mask.PARTIAL, KEY) == '"…' + READ_OF_MASKED_ADDRESS[66:]
+    assert masked(READ_OF_MASKED_ADDRESS + "c", Mask.PARTIAL, KEY) == '"…'
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Column, Key, Table
+from dbtools.catalog import Key, Table
 from dbtools.errors import BadCursor
 from dbtools.paging import (
     LONGEST_KEY,
@@ -21,9 +21,9 @@ from dbtools.paging import (
     total_order,
     write_cursor,
 )
-from dbtools.statement import After, Direction, Order
+from dbtools.statement import Direction, Order
 from dbtools.types import Family
-from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, TYPES, column, table
+from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, TYPES, column, table
 
 MARK = "0123456789ab"
 LENIENT = replace(TYPES[Family.ANY], lenient=True)
@@ -194,24 +194,15 @@ def test_cursor_takes_dates_that_only_some_databases_have(value: str) -> None:
 @pytest.mark.parametrize(
     ("family", "value"),
     [
-        (Family.INTEGER, "1"),
-        (Family.INTEGER, 1.0),
         (Family.INTEGER, True),
         (Family.INTEGER, 2**63),
-        (Family.NUMBER, "1"),
         (Family.NUMBER, True),
-        (Family.NUMBER, 2**63),
-        (Family.DECIMAL, 1),
         (Family.DECIMAL, "x"),
-        (Family.BOOLEAN, 1),
-        (Family.TEXT, 1),
         (Family.TEXT, "a\0b"),
-        (Family.TEXT, b"x"),
         (Family.ENUM, "medium"),
         (Family.DATE, "2024-02-30"),
         (Family.DATE, "infinity"),
         (Family.UUID, "x"),
-        (Family.BYTES, "aGk="),
         (Family.ANY, 2**63),
         (Family.ANY, "a\0b"),
     ],
@@ -352,15 +343,6 @@ def test_pages_without_a_key_are_counted() -> None:
 
 
 def test_place_after_a_row_binds_its_values() -> None:
-    key: Column = ID
-    order = (Order(term=PRODUCT.column_by_name["price"], direction=Direction.DESC), Order(term=key))
-
-    assert after(order, Position()) == ((), {})
-    assert after(order, Position(values=("9.90", 7))) == (
-        (After(order=order[0], parameter="k0"), After(order=order[1], parameter="k1")),
-        {"k0": "9.90", "k1": 7},
-    )
-    assert after(order, Position(values=(None, 7))) == (
-        (After(order=order[0], parameter=None), After(order=order[1], parameter="k1")),
-        {"k1": 7},
-    )
+    assert after(Position()) == ((), {})
+    assert after(Position(values=("9.90", 7))) == (("k0", "k1"), {"k0": "9.90", "k1": 7})
+    assert after(Position(values=(None, 7), skip=2)) == ((None, "k1"), {"k1": 7, "skip": 2})

@@ -218,22 +218,22 @@ def test_anything_is_read_or_refused_by_the_name_of_the_argument(
         (
             "a: text",
             "\0",
-            "bad_argument: a: contains a NUL character. Text must be valid Unicode without NUL.",
+            "bad_argument: a: must be valid Unicode text without NUL.",
         ),
         (
             "a: integer min 1 max 3  How many.",
             4,
-            "bad_value: a: '4' may not be given. It is integer, at least 1, at most 3: How many.",
+            "bad_value: a: '4' is not allowed. It is integer, at least 1, at most 3: How many.",
         ),
         (
             "a: text in (red, green)",
             "gren",
-            "bad_value: a: 'gren' may not be given. Did you mean green? It is text, one of red, green.",
+            "bad_value: a: 'gren' is not allowed. Did you mean green? It is text, one of red, green.",
         ),
         (
             "a: timestamp min 2024-01-01T00:00:00Z",
             "2024-02-01T00:00:00",
-            "bad_value: a: '2024-02-01T00:00:00' may not be given. "
+            "bad_value: a: '2024-02-01T00:00:00' is not allowed. "
             "It is timestamp, at least 2024-01-01T00:00:00Z.",
         ),
         ("a: integer  How many.", None, "bad_argument: a is missing. It is integer: How many."),
@@ -465,7 +465,7 @@ def test_queries_that_do_not_fit_are_told_of() -> None:
     assert (answer.structured["query_count"], answer.truncated) == (100, True)
     assert 3 < len(shown) < 20
     assert len(answer.text.encode()) <= 1_500
-    assert answer.structured["note"] == "More queries: search for words of what you want."
+    assert answer.structured["note"] == "There are more queries: search for words to find them."
 
 
 def test_queries_are_found_by_words_the_best_first() -> None:

@@ -382,7 +382,7 @@ SHOP = Catalog(
             "tables.'*.orders' = { exclude = ['margn'] }",
             "unknown_column",
             4,
-            ["no table that it means has a column 'margn'", "Did you mean margin?"],
+            ["none of its tables has a column 'margn'", "Did you mean margin?"],
             id="column that no table of a pattern has",
         ),
     ],

@@ -3,8 +3,8 @@
 import pytest
 
 from dbtools.catalog import Catalog, Column, Table
-from dbtools.policy import secret_columns
 from dbtools.types import ColumnType, Family
+from dbtools.vetting import secret_columns
 
 SECRETS = (
     *("password", "passwd", "user_password", "PasswordHash", "passwordHash", "hashedpassword", "pass", "pwd"),

@@ -57,7 +57,7 @@ def test_tool_for_sql_is_answered_with_the_tools_that_there_are() -> None:
 
     assert "No tool runs SQL: use list_… for rows or aggregate_rows for counts" in refusal
     assert refusal.startswith("There is no tool 'run_sql'. ")
-    assert "prepared query" not in refusal
+    assert "saved query" not in refusal
     assert "No tool runs SQL" not in str(unknown_tool("list_sales", SMALL_TOOLS))
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from dbtools.backends.postgresql.syntax import lexis as postgresql
 from dbtools.backends.sqlite.syntax import lexis as sqlite
-from dbtools.conditions import Names, is_total
 from dbtools.sql import Lexis, scan, words
+from dbtools.vetting import Names, is_total
 
 BOTH = (sqlite, postgresql)
 NAMES = Names(

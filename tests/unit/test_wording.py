@@ -58,7 +58,11 @@ def test_comment_is_quoted_and_cannot_end_its_quotes(comment: str, shown: str) -
     [
         (None, ""),
         ("0", "0"),
-        ("'new'::text", "'new'::text"),
+        ("'new'::text", "'new'"),
+        ("(-1)::integer", ""),
+        ("'-1'::integer", "'-1'"),
+        ("datetime('now')", "datetime('now')"),
+        ("'hr.secret'::regclass", ""),
         ("'it''s (hr.secret)'", "'it''s (hr.secret)'"),
         ("'new'::hr.secret_mood", "'new'"),
         ("now()", "now()"),

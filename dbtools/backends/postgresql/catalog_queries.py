@@ -20,7 +20,9 @@ PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
 SETTINGS = "set local jit = off"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
 #: The estimate of the rows of the relation c. Before ANALYZE it is -1, or 0 before version 14.
-ROWS = "nullif(greatest(c.reltuples, '0'), '0')"
+ROWS = """nullif(c.reltuples, case
+        when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 140000 then '0' else '-1'
+    end::pg_catalog.float4)"""
 
 #: A partitioned table has the rows of its partitions.
 RELATIONS = f"""

@@ -242,7 +242,7 @@ class Job:
                     # Only a long row may have a cell to cut, or take long to read.
                     self._check()
                     row = tuple(map(_cut, row, self._outputs))
-                    length = held(row) + held(cell.start for cell in row if isinstance(cell, Cut))
+                    length = held(row)
                 total += length
                 rows.append(row)
         finally:
