@@ -199,7 +199,7 @@ def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:
         raise errors.BadArgument(f"{argument}: value_column stands alone, without value or values.")
     if operator not in SIGNED:
         raise errors.BadOperator(
-            f"{argument}.op: {operator} does not take value_column.", hint=f"It takes: {listing(SIGNED)}."
+            f"{argument}.op: {operator} does not take value_column.", hint=f"Operators: {listing(SIGNED)}."
         )
     other = names.find(str(text), f"{argument}.value_column")
     if isinstance(other, Measure):

@@ -330,7 +330,7 @@ def bucketed(term: Operand, name: str, argument: str) -> Bucketed:
     """Return the part of the date *term* that *name* names, or raise BadArgument."""
     offered = buckets_of(term.type)
     if name.lower() not in offered:
-        why = f"It takes: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
+        why = f"Buckets: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
         raise errors.BadArgument(
             f"{argument}: {term.name} ({term.type.name}) has no bucket {quoted(name)}.",
             hint=f"{nearest(name, offered)}{why}",

@@ -201,7 +201,8 @@ class Setting:
         for query in self.queries:
             names.update((query.name, *(parameter.name for parameter in query.parameters)))
         for table in self.catalog.tables:
-            names.update((table.schema, table.name, *table.column_by_name, *self.paths.relations(table)))
+            related = (*self.paths.relations(table), *self.paths.referrers(table))
+            names.update((table.schema, table.name, *table.column_by_name, *related))
         return frozenset(names)
 
     @cached_property
