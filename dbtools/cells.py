@@ -90,6 +90,8 @@ def is_media(type: str) -> bool:
 
 def encoder(type: ColumnType) -> Encode:
     """Return the function that turns a cell of *type* into a JSON value."""
+    if type.rounded:
+        return _rounded
     match type.family:
         case Family.BOOLEAN:
             return _boolean
@@ -122,6 +124,12 @@ def _are_numbers(cells: Sequence[Any], kinds: Set[type[object]]) -> bool:
         return max(map(abs, filter(None, cells)), default=0) <= SAFE_INTEGER
     # One that is not finite shows in the sum.
     return kinds <= FLOATS and math.isfinite(sum(filter(None, cells)))
+
+
+def _rounded(cell: object) -> object:
+    """Return the JSON value of a sum or an average, of which a double holds 15 significant digits."""
+    finite = isinstance(cell, float) and math.isfinite(cell)
+    return float(f"{cell:.15g}") if finite else plain(cell)
 
 
 def plain(cell: object) -> object:

@@ -5,15 +5,17 @@ no such row, its columns are null.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from typing import TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
+from dbtools.naming import normalised, table_names
 from dbtools.types import ColumnType, quoted
 
 MOST_STEPS = 3
@@ -55,6 +57,19 @@ class Distant:
         return self.column.type
 
 
+@dataclass(frozen=True, kw_only=True)
+class Referrer:
+    """A foreign key backwards: the rows of *table* that refer to a row."""
+
+    name: str
+    foreign_key: ForeignKey
+    table: Table
+
+    def __hash__(self) -> int:
+        """Hash by name and table, so that a statement's shape is found again quickly."""
+        return hash((self.name, self.table))
+
+
 Place = Column | Distant  #: where a cell is: in the row itself, or at the end of a path
 
 
@@ -91,6 +106,7 @@ class Paths:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._relations: dict[Location, Mapping[str, Relation]] = {}
+        self._referrers: dict[Location, Mapping[str, Referrer]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
@@ -103,6 +119,28 @@ class Paths:
         relations = self.relations(table)
         single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
         return {**{each.foreign_key.columns[0]: each for each in reversed(single)}, **relations}
+
+    def referrers(self, table: Table) -> Mapping[str, Referrer]:
+        """Return what refers to *table*, by the name of its table, and its columns if there are more keys."""
+        if table.location not in self._referrers:
+            found = [each for each in self.catalog.references(table) if each[1].joinable]
+            keys = Counter(source.location for source, _ in found)
+            named: dict[str, Referrer] = {}
+            for source, key in found:
+                name = self.table_names[source.location]
+                if keys[source.location] > 1:
+                    name = f"{name}_by_{'_'.join(map(normalised, key.columns))}"
+                name = next(
+                    each for each in chain([name], (f"{name}_{n}" for n in count(2))) if each not in named
+                )
+                named[name] = Referrer(name=name, foreign_key=key, table=source)
+            self._referrers[table.location] = named
+        return self._referrers[table.location]
+
+    @cached_property
+    def table_names(self) -> Mapping[Location, str]:
+        """The part T of the names of each table's tools."""
+        return table_names(self.catalog)
 
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*: named after the column, else after target and columns.

@@ -336,10 +336,17 @@ class Budget:
         return tuple(attached), left
 
     def rows_answer(
-        self, page: Page, *, next_cursor: str = "", note: str = "", links: tuple[Link, ...] = ()
+        self,
+        page: Page,
+        *,
+        next_cursor: str = "",
+        group_count: int | None = None,
+        note: str = "",
+        links: tuple[Link, ...] = (),
     ) -> Answer:
         """Return the answer that shows *page*."""
         count, columns, more = len(page.found.rows), page.table.columns, _more(next_cursor, note)
+        more = more if group_count is None else {"group_count": group_count, **more}
         head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
         rest = json_of(more) if more else ""
         json = f'{head[:-1]},"rows":{page.json}' + (f",{rest[1:]}" if rest else "}")

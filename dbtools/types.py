@@ -114,6 +114,7 @@ class ColumnType:
     large: bool = False  #: whether one cell may be longer than any cap
     mask: Mask | None = None  #: of a column that may not be read: it is shown, and nothing else
     dated: bool = False  #: whether a text may be a date, where the database has no type for dates
+    rounded: bool = False  #: whether it is a sum or an average, which binary fractions make longer
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -10,7 +10,6 @@ import anyio
 import click
 
 from dbtools import errors
-from dbtools.aggregates import Bucket, Function
 from dbtools.backends.postgresql.urls import PARAMETERS
 from dbtools.cli import main
 from dbtools.records.entries import AuditEntry, Outcome
@@ -25,6 +24,7 @@ from dbtools.settings.sections import (
     RoleSection,
     TokenSection,
 )
+from dbtools.terms import Bucket, Function
 from dbtools.tools.definition import ToolDefinition
 from dbtools.types import FAMILIES
 
@@ -52,10 +52,11 @@ QUERY_TOOLS = ("find_queries", "run_query")
 TABLE = "suppliers"
 #: What the arguments mean that the schemas leave to the description of their tool.
 ARGUMENTS = {
-    "where": "conditions, each with `column`, `op` and `value` or `values`",
-    "columns": "columns and paths; default all",
-    "group_by": "columns, paths and buckets",
-    "measures": "each with `function`, `column` and `name`",
+    "where": "[conditions](#conditions)",
+    "columns": "columns, paths and [expressions](expressions.md); default all",
+    "group_by": "columns, paths, buckets and expressions",
+    "measures": "each with `function`, `column` and `name`; without any, the answer is the groups alone",
+    "offset": "rows to skip, up to 100,000",
     "table": "the name of the table or view",
     "id": "the key",
     "query": "the name of the query",
@@ -201,7 +202,7 @@ def _default(schema: Mapping[str, Any]) -> str:
 
 def _told(name: str, schema: Mapping[str, Any]) -> str:
     """Return what the argument *name* means: its *schema* says so, or else ARGUMENTS."""
-    if "maximum" in schema:
+    if "maximum" in schema and name not in ARGUMENTS:
         return f"{schema['minimum']} to `max_rows`"
     if "default" in schema and "enum" in schema:
         return ", ".join(f"`{each}`" for each in schema["enum"])

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dbtools.aggregates import Measure
 from dbtools.sql import Lexis, Parameter, code_of
 from dbtools.statement import Output, QueryShape, Select, Shape
+from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
 ESCAPE = "\\"

@@ -12,16 +12,18 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.aggregates import Bucketed, Function, Measure
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
 from dbtools.backends.sources import SEEN, Element, Grammar, Truth, column_of, compile_pieces, source
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
-from dbtools.paths import Distant, Relation
+from dbtools.paths import Distant, Referrer, Relation
 from dbtools.sql import Lexis
 from dbtools.statement import (
+    AnyOf,
+    Clause,
     Condition,
     Direction,
+    Existence,
     Match,
     Order,
     QueryShape,
@@ -30,8 +32,10 @@ from dbtools.statement import (
     Term,
     argument,
 )
+from dbtools.terms import Bucketed, Calculation, Function, Literal, Measure, Related
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
+MOST_RELATED = 10  #: subqueries on related rows
 MOST_JOINS = 30  #: more take a planner too long, and one database allows at most 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
 
@@ -39,12 +43,20 @@ CLAIM = ColumnType(family=Family.OTHER, name="claim")
 class Terms:
     """The terms of one shape as SQL, and the FROM clause that they need."""
 
-    def __init__(self, table: Table, grammar: Grammar) -> None:
+    def __init__(
+        self, table: Table, grammar: Grammar, *, raises: bool, claims: dict[str, str], alias: str = "t"
+    ) -> None:
         self._grammar = grammar
-        self.claims: dict[str, str] = {}  #: by the parameters of row filters
+        self._claims = claims  #: by the parameters of row filters
         self._own = table
-        self._table = source(table, "t", grammar, self.claims)
+        self._raises = raises
+        self._alias = alias
+        self._table = self._source(table, alias)
+        self._related = 0
+        self._subqueries: dict[Related, Element] = {}
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
+        self.same: Sequence[Truth] = ()  #: in a subquery: what ties its rows to a row of the outer statement
+        self.outer: sa.FromClause | None = None
         self.clause: sa.FromClause = self._table  #: complete once every term has been compiled
 
     def __getitem__(self, term: Term) -> Element:
@@ -56,8 +68,58 @@ class Terms:
                 return column_of(self._along(term.path), term.column.name)
             case Bucketed():
                 return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
+            case Literal():
+                return self._grammar.value(term.parameter, term.type)
+            case Calculation():
+                return self._grammar.calculated(term, [self[each] for each in term.operands])
+            case Related():
+                # Once: PostgreSQL groups by a subquery, and not by another one that reads the same.
+                if term not in self._subqueries:
+                    inner = self._referring(term.referrer)
+                    value = inner[term.measure]
+                    self._subqueries[term] = inner.selected(sa.select(value)).scalar_subquery()
+                return self._subqueries[term]
             case Measure():
                 return self._measure(term)
+
+    def all_of(self, clauses: Sequence[Clause], match: Match) -> Truth:
+        """Return whether all or any of *clauses* hold."""
+        return self.asked([self._clause(each) for each in clauses], match)
+
+    def _clause(self, clause: Clause) -> Truth:
+        match clause:
+            case Condition():
+                return _condition(clause, self, self._grammar)
+            case AnyOf():
+                return sa.or_(sa.false(), *map(self._clause, clause.conditions))
+            case Existence():
+                inner = self._referring(clause.referrer)
+                met = [inner.all_of(clause.conditions, clause.match)] if clause.conditions else []
+                found: Truth = inner.selected(sa.select(sa.literal_column("1")).where(*met)).exists()
+                return found if clause.wanted else sa.not_(found)
+
+    def _referring(self, referrer: Referrer) -> "Terms":
+        """Return the terms of the rows of *referrer*, for a subquery."""
+        self._related += 1
+        if self._related > MOST_RELATED:
+            raise BadArgument(f"More than {MOST_RELATED} related tables in one call.", hint="Name fewer.")
+        inner = Terms(
+            referrer.table,
+            self._grammar,
+            raises=self._raises,
+            claims=self._claims,
+            alias=f"r{self._related}",
+        )
+        key = referrer.foreign_key
+        pairs = zip(key.target_columns, key.columns, strict=True)
+        # The target stands first: its collation tells its rows apart.
+        inner.outer = self._table
+        inner.same = [column_of(self._table, there) == column_of(inner._table, here) for there, here in pairs]
+        return inner
+
+    def selected(self, select: Any) -> Any:
+        """Return *select* from these terms' tables, of the rows that refer to the outer one."""
+        return select.select_from(self.clause).where(*self.same).correlate(self.outer)
 
     def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
         """Return whether all or any of *conditions* hold; with a barrier, hidden rows are not evaluated."""
@@ -82,6 +144,9 @@ class Terms:
             case function:
                 return self._grammar.measure(function, column, measure.place.type)
 
+    def _source(self, table: Table, alias: str) -> sa.FromClause:
+        return source(table, alias, self._grammar, self._claims, guarded=table.guarded or self._raises)
+
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table at the end of *path*, joining it once."""
         if not path:
@@ -92,8 +157,8 @@ class Terms:
                     f"Paths through more than {MOST_JOINS} tables in one call.", hint="Name fewer."
                 )
             before = self._along(path[:-1])
-            alias = f"j{len(self._joined) + 1}"
-            target = source(path[-1].target, alias, self._grammar, self.claims)
+            alias = f"{self._alias.replace('t', '')}j{len(self._joined) + 1}"
+            target = self._source(path[-1].target, alias)
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target comes first, because its collation must apply.
@@ -105,27 +170,35 @@ class Terms:
 
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
-    terms = Terms(shape.table, grammar)
-    select = sa.select(*_cells([grammar.cell(terms[each.term], each) for each in shape.outputs]))
+    claims: dict[str, str] = {}
+    terms = Terms(shape.table, grammar, raises=shape.raises, claims=claims)
+    read = [] if shape.counting else [grammar.cell(terms[each.term], each) for each in shape.outputs]
+    select = sa.select(*_cells(read)) if read else sa.select(sa.literal_column("1"))
     if shape.conditions:
-        conditions = [_condition(each, terms[each.term], grammar) for each in shape.conditions]
-        select = select.where(terms.asked(conditions, shape.match))
+        select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
         select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
     select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
-        select = select.having(*(_condition(each, terms[each.term], grammar) for each in shape.having))
+        select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
+    counted: sa.FromClause | None = None
+    if shape.counting:
+        counted = select.select_from(terms.clause).subquery("g")
+        select = sa.select(sa.func.count().label("c0"))
     # ORDER BY may use the label of a computed output that is read whole.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
         select = select.order_by(_ordered(step, terms, grammar, named))
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
-    types = {name: each.term.type for each in shape.comparisons for name in each.parameters}
+    types = dict(shape.literals)
+    types |= {name: each.term.type for each in shape.comparisons for name in each.parameters}
     types |= {name: step.term.type for step, name in zip(shape.order, shape.after, strict=False) if name}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
-    return _plan(shape, select.select_from(terms.clause), grammar, types, lists, terms.claims)
+    return _plan(
+        shape, select.select_from(terms.clause if counted is None else counted), grammar, types, lists, claims
+    )
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
@@ -172,9 +245,12 @@ def _plan(
     )
 
 
-def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth:
-    type = condition.term.type
+def _condition(condition: Condition, terms: Terms, grammar: Grammar) -> Truth:
+    type, column = condition.term.type, terms[condition.term]
     operator = condition.operator
+    if condition.other is not None:
+        other = terms[condition.other], condition.other.type
+        return SIGNS[operator](*grammar.compared((column, type), other))
     if operator is Operator.IS_NULL:
         return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
     first = condition.parameters[0]
@@ -195,7 +271,7 @@ def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
     term = step.term
-    if isinstance(term, Bucketed | Measure) and term in named:
+    if not isinstance(term, Column | Distant) and term in named:
         column: Element = sa.literal_column(named[term])
     else:
         column = grammar.sortable(terms[term], term.type)

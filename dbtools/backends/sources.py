@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
-from dbtools.aggregates import Bucket, Function
-from dbtools.catalog import RowFilter, Table
+from dbtools.catalog import RowFilter, Table, TableKind
 from dbtools.policy import BLANK
 from dbtools.statement import Output
+from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Operator
 
 LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
@@ -76,6 +76,15 @@ class Grammar(Protocol):
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Return the aggregate *function*, except counts, of *column*."""
 
+    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+        """Return *term*, given the SQL of its operands."""
+
+    def compared(
+        self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
+    ) -> tuple[Element, Element]:
+        """Return two terms, each with its type, in the form in which they are compared with each other."""
+        return left[0], right[0]
+
     @property
     def barrier(self) -> bool:
         """Whether no condition is evaluated on a hidden row, because a cell may be too large to load.
@@ -94,14 +103,18 @@ class Grammar(Protocol):
         """Return the parameter *name*, a claim of the caller, cast to the type *cast*."""
 
 
-def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -> sa.FromClause:
+def source(
+    table: Table, alias: str, grammar: Grammar, claims: dict[str, str], *, guarded: bool
+) -> sa.FromClause:
     """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
-    Add the parameters of the filter to *claims*.
+    Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
-    if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
+    # A view hides rows as a filter does.
+    barrier = guarded and (table.filter is not None or table.kind is TableKind.VIEW)
+    if not (table.filter or barrier or any(column.type.mask in BLANK for column in table.columns)):
         return whole.alias(alias)
     # The cells of a blank column are never shown, so they are not read.
     visible = (
@@ -115,7 +128,7 @@ def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -
         if grammar.barrier:
             select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(SEEN))
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
-    if table.guarded:
+    if barrier:
         # No planner moves a condition below an OFFSET.
         select = select.offset(sa.literal_column("0"))
     return select.subquery(alias)

@@ -11,10 +11,11 @@ from enum import StrEnum
 from itertools import islice
 from urllib.parse import unquote
 
-from dbtools.aggregates import Bucket, Function
 from dbtools.backends.records import rfc3339
 from dbtools.cells import plain
+from dbtools.operations import RULES
 from dbtools.statement import Direction, Match
+from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
 from dbtools.types import Operator
 
@@ -31,12 +32,13 @@ SCALARS = {str, int, float, bool, type(None)}
 NAMING = frozenset(
     {
         *("table", "tables", "columns", "order_by", "group_by", "match", "detail", "query"),
-        *("where", "having", "measures", "column", "op", "function", "name"),
+        *("where", "having", "measures", "column", "value_column", "op", "function", "name"),
+        *("any", "some", "none"),
     }
 )
-ARGUMENTS = NAMING | {"key", "limit", "cursor", "search", "arguments", "value", "values", "uri"}
+ARGUMENTS = NAMING | {"key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"}
 FUNCTIONS = {str(each) for each in Function}
-WORDS = {str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail) for word in words}
+WORDS = {str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail, RULES) for word in words}
 ADDRESS = re.compile(r"dbtools://(?:row|cell)/([^/]{1,200})/")  #: of a row, up to its key
 DIRECTION = re.compile(r"\s+(?:asc|desc)\s*$", re.IGNORECASE)
 TOKEN = re.compile(r'"((?:[^"]|"")+)"|(\w+)')

@@ -95,7 +95,7 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement, statement.shape)
 
-    if isinstance(error, errors.OutOfRange) and not statement.shape.computes:
+    if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
         error = errors.BadValue("A value is out of range, or a view fails on its rows.")
     if not isinstance(error, errors.BadValue):
         return error

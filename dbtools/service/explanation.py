@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
+from dbtools.naming import normalised
 from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Select, Shape, Statement
-from dbtools.tools.wording import normalised
 
 
 @dataclass(frozen=True, kw_only=True)

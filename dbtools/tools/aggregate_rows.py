@@ -7,24 +7,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.aggregates import Function, Group, Measure, Results, find_group, find_measure
+from dbtools.aggregates import Results, find_group, find_measure
+from dbtools.binding import bind_having, bind_order, bind_where
 from dbtools.errors import BadArgument, Denied
-from dbtools.paths import Names
+from dbtools.expressions import Expressions
 from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import Match, Order, Output, Select, Statement, bind_conditions, bind_order
-from dbtools.tools.arguments import (
-    DEFAULT_LIMIT,
-    Arguments,
-    Array,
-    Conditions,
-    Count,
-    Meant,
-    Steps,
-    comparisons,
-)
+from dbtools.statement import Match, Order, Output, Select, Statement
+from dbtools.terms import Function, Measure, Operand
+from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
+from dbtools.tools.clauses import Comparisons, Conditions, clauses, comparisons
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
 from dbtools.tools.nearest_values import ValueChecks, value_checks
 
+ROWS = Measure(function=Function.COUNT)
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
@@ -53,12 +48,13 @@ class AggregateArguments(Arguments):
 
     table: str
     group_by: Annotated[tuple[str, ...], Field(max_length=MOST_GROUPS), Array] = ()
-    measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array]
+    measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array] = ()
     where: Conditions = ()
     match: Match = Match.ALL
-    having: Conditions = Field(default=(), description="like where, with names of measures")
+    having: Comparisons = Field(default=(), description="like where, with names of measures")
     order_by: Steps = Field(default=(), description='groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
+    offset: Count = Field(default=0, ge=0, le=MOST_SKIPPED)
 
 
 class AggregateRows(Tool):
@@ -77,18 +73,20 @@ class AggregateRows(Tool):
         table, most = self.setting.table(asked.table), self.setting.limits.max_cell
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
-        names = replace(self.setting.names(table), aggregating=True)
+        names = Expressions(names=replace(self.setting.names(table), aggregating=True))
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
-        where = comparisons(asked.where, "where")
-        conditions, values = bind_conditions(names, where)
+        where = clauses(asked.where, "where")
+        conditions, values = bind_where(names, where)
         results = Results(known=measures, kind="measure", hint="Conditions on columns belong in where.")
-        having, bounds = bind_conditions(results, comparisons(asked.having, "having"), prefix="h")
-        order = bind_order(Results(known={**groups, **measures}), asked.order_by)
+        having, bounds = bind_having(results, comparisons(asked.having, "having"))
+        order = bind_order(Results(known={**groups, **measures}, names=names), asked.order_by)
         named = {step.term for step in order}
         # With the groups behind it the same call always has the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
         terms = {**groups, **measures}
+        values = {**names.values, **values, **bounds}
+        values |= {"skip": asked.offset} if asked.offset else {}
         shape = Select(
             table=table,
             outputs=tuple(
@@ -99,18 +97,20 @@ class AggregateRows(Tool):
             groups=tuple(groups.values()),
             having=having,
             order=total,
+            skip=asked.offset > 0,
         )
         return AggregateCall(
             setting=self.setting,
-            statement=Statement(shape=shape, values={**values, **bounds}, limit=asked.limit),
+            statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
+            limited="limit" in asked.model_fields_set,
             checks=value_checks(table, where, conditions, asked.match),
         )
 
 
-def _groups(names: Names, texts: Sequence[str]) -> Mapping[str, Group]:
+def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
     """Return the groups that *texts* name, by their names in results."""
-    groups: dict[str, Group] = {}
+    groups: dict[str, Operand] = {}
     for at, text in enumerate(texts):
         label, group = find_group(names, text, f"group_by[{at}]")
         if group in groups.values() or label in groups:
@@ -120,11 +120,12 @@ def _groups(names: Names, texts: Sequence[str]) -> Mapping[str, Group]:
 
 
 def _measures(
-    names: Names, asked: Sequence[MeasureArguments], taken: Mapping[str, Group]
+    names: Expressions, asked: Sequence[MeasureArguments], taken: Mapping[str, Operand]
 ) -> Mapping[str, Measure]:
     """Return the measures *asked* for by their names in results, none of which is *taken*."""
-    if not asked:
-        raise BadArgument("measures: at least one is needed.", hint='To count rows: [{"function": "count"}].')
+    if not (asked or taken):
+        message = "group_by or measures: at least one of them is needed."
+        raise BadArgument(message, hint='To count rows: measures [{"function": "count"}].')
     measures: dict[str, Measure] = {}
     for at, each in enumerate(asked):
         argument = f"measures[{at}]"
@@ -143,12 +144,16 @@ class AggregateCall:
     setting: Setting
     statement: Statement
     columns: tuple[str, ...]
+    limited: bool  #: whether the caller has asked for no more groups
     checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
         shape = self.statement.shape
         assert isinstance(shape, Select)
+        if found.more:
+            count = replace(shape, outputs=(Output(term=ROWS),), order=(), skip=False, counting=True)
+            return (Statement(shape=count, values=self.statement.values, limit=1),)
         # Without groups there is always one row; over no rows its measures are null, and its counts 0.
         empty = not found.rows or not (shape.groups or any(map(_has_value, shape.outputs, found.rows[0])))
         return self.checks.statements if empty and not shape.having else ()
@@ -157,15 +162,18 @@ class AggregateCall:
         """Return the groups that *found* holds, as many as fit."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
-        counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
-        note = self.checks.note(further, instead=self._note(page), proved=counted or not found.rows)
-        return budget.rows_answer(page, note=note)
+        counted = any(output.term == ROWS for output in found.outputs)
+        groups = int(str(further[0].rows[0][0])) if found.more and further else None
+        note = self.checks.note(further, instead=self._note(page, groups), proved=counted or not found.rows)
+        return budget.rows_answer(page, group_count=groups, note=note)
 
-    def _note(self, page: Page) -> str:
+    def _note(self, page: Page, groups: int | None) -> str:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if not page.truncated:
             return ""
+        if self.limited:
+            return "Limit reached as asked" + (f"; {groups:,} groups." if groups is not None else ".")
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, or narrow where or having."
         return "More groups: group more coarsely, or narrow where or having."

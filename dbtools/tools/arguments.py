@@ -6,16 +6,18 @@ from functools import cache
 from typing import Annotated, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
+from dbtools.binding import (
+    ORDER_FORM,
+)
 from dbtools.errors import listing, nearest
-from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, ORDER_FORM, Comparison, Match
-from dbtools.types import UNSENDABLE, Operator, quoted
+from dbtools.types import UNSENDABLE, quoted
 
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
+MOST_SKIPPED = 100_000  #: rows before the first one
 MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
@@ -118,50 +120,8 @@ class Arguments(BaseModel):
     example: ClassVar[str] = "{}"  #: one that can be read
 
 
-class Where(Arguments):
-    """One condition."""
-
-    example = '{"column": "id", "value": "1"}'
-    column: str
-    op: Annotated[Operator, Meant] = Operator.EQ
-    value: Written | SkipJsonSchema[None] = None
-    values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
-
-
-Conditions = Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array]
 Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array]
 Steps = Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array]
-
-
-class ListArguments(Arguments):
-    """Arguments of `list_T`."""
-
-    where: Conditions = ()
-    match: Match = Match.ALL
-    columns: Columns = ()
-    order_by: Steps = Field(default=(), description='"column" or "column desc"')
-    limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
-    cursor: str = Field(default="", description="previous page's next_cursor")
-
-
-class RowsArguments(ListArguments):
-    """Arguments of `list_rows`."""
-
-    table: str
-
-
-def comparisons(conditions: Sequence[Where], argument: str) -> tuple[Comparison, ...]:
-    """Return *conditions*, the value of *argument*, without pydantic."""
-    return tuple(
-        Comparison(
-            column=each.column,
-            operator=each.op,
-            value=each.value,
-            values=each.values,
-            argument=f"{argument}[{index}]",
-        )
-        for index, each in enumerate(conditions)
-    )
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
@@ -184,7 +144,8 @@ def read(
         refused = errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
         refused.limit = "max_rows"
         raise refused
-    return asked.model_copy(update={"limit": max_rows})
+    # The limit stays one that nobody has asked for.
+    return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})
 
 
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:

@@ -18,7 +18,7 @@ from dbtools.queries import Permitted
 from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
 from dbtools.statement import Output, Statement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, read, schema_of
-from dbtools.tools.wording import LONGEST_LABEL, cleaned, table_names
+from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
@@ -201,7 +201,8 @@ class Setting:
         for query in self.queries:
             names.update((query.name, *(parameter.name for parameter in query.parameters)))
         for table in self.catalog.tables:
-            names.update((table.schema, table.name, *table.column_by_name, *self.paths.relations(table)))
+            related = (*self.paths.relations(table), *self.paths.referrers(table))
+            names.update((table.schema, table.name, *table.column_by_name, *related))
         return frozenset(names)
 
     @cached_property
@@ -212,7 +213,7 @@ class Setting:
     @cached_property
     def tool_names(self) -> Mapping[Location, str]:
         """The part T of the names of each table's tools."""
-        return table_names(self.catalog)
+        return self.paths.table_names
 
 
 def _described(table: Table) -> object:

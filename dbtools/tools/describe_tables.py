@@ -57,9 +57,10 @@ class DescribeTables(Tool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = (
-            "Describe tables and views: columns, types, keys, comments, and relations, which are the "
-            "steps of paths such as customer.country. detail: names, summary, or full with defaults, "
-            f"bounds and referencing tables. Reads no rows. (Schema {self.setting.digest}.)"
+            "Describe tables and views: columns, types, keys, comments, relations, which are the steps of "
+            "paths such as customer.country, and referenced_by, the relations of count(orders), some and "
+            f"none. detail: names, summary, or full with defaults and bounds. Reads no rows. (Schema "
+            f"{self.setting.digest}.)"
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
@@ -113,9 +114,14 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
     relations = {
         spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()
     }
+    referrers = setting.paths.referrers(table)
+    referred = {
+        name: f"{catalog.label(each.table)}.{', '.join(each.foreign_key.columns)}"
+        for name, each in referrers.items()
+    }
     if detail is Detail.SUMMARY:
-        return head | {"columns": column_parts(catalog, table)} | without_empty(relations=relations)
-    references = catalog.references(table)
+        columns = column_parts(catalog, table)
+        return head | {"columns": columns} | without_empty(relations=relations, referenced_by=list(referrers))
     return (
         head
         | {"columns": [_full(column) for column in table.columns]}
@@ -124,7 +130,7 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
             unique=[list(key.columns) for key in table.keys if not key.primary],
             references=relation_targets(catalog, table),
             relations=relations,
-            referenced_by=[f"{catalog.label(source)}.{', '.join(key.columns)}" for source, key in references],
+            referenced_by=referred,
         )
     )
 

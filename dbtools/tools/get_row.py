@@ -8,13 +8,16 @@ from typing import Annotated
 from pydantic import Field
 
 from dbtools import errors
+from dbtools.binding import decode, either
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
+from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
-from dbtools.paths import Place, folded
+from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Condition, Output, Select, Statement, decode, either
+from dbtools.statement import Condition, Output, Select, Statement
+from dbtools.terms import Operand
 from dbtools.tools.arguments import (
     Arguments,
     Columns,
@@ -134,16 +137,21 @@ class Lookup:
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return what reads the row whose key is written as *texts*."""
         values: dict[str, object] = {}
-        for condition, name, text in zip(self._shape.conditions, self.keys, texts, strict=True):
+        for condition, name, text in zip(self._shape.comparisons, self.keys, texts, strict=True):
             value = decode(condition.term, Operator.EQ, text, name)
             (parameter,) = condition.parameters
             values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
-        return Statement(shape=self._shape, values=values, limit=1)
+        return Statement(shape=self._shape, values={**self.terms.values, **values}, limit=1)
 
     @cached_property
-    def places(self) -> Mapping[str, Place]:
+    def terms(self) -> Expressions:
+        """What may be named, with the values of literals."""
+        return Expressions(names=self.setting.names(self.table))
+
+    @cached_property
+    def places(self) -> Mapping[str, Operand]:
         """What is shown, by its name in the result."""
-        return find_columns(self.setting.names(self.table), self.columns)
+        return find_columns(self.terms, self.columns)
 
     @cached_property
     def encoders(self) -> tuple[tuple[str, Encode], ...]:

@@ -1,12 +1,14 @@
 """The tools `list_T` and `list_rows`: rows that meet conditions, in an order, a page at a time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dbtools.binding import bind_order, bind_where
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, size
-from dbtools.errors import BadArgument
+from dbtools.errors import BadArgument, listing
+from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paging import (
     LONGEST_KEY,
@@ -19,14 +21,15 @@ from dbtools.paging import (
     total_order,
     write_cursor,
 )
-from dbtools.paths import Names, Place
+from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
-from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema
+from dbtools.statement import Output, Select, Statement
+from dbtools.terms import Operand
+from dbtools.tools.clauses import ListArguments, RowsArguments, clauses
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
 from dbtools.tools.nearest_values import ValueChecks, value_checks
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
-from dbtools.types import Family, Operator
+from dbtools.types import Family
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10
@@ -44,61 +47,43 @@ class ListRows(TableTool):
     general_name = "list_rows"
 
     @cached_property
-    def names(self) -> Names | None:
-        """What may be named of the table."""
-        return None if self.table is None else self.setting.names(self.table)
-
-    @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        if self.names is None:
+        catalog, table = self.setting.catalog, self.table
+        if table is None:
             return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
-        catalog, table = self.setting.catalog, self.names.table
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
-        description = f"{listed} Columns: {columns_line(catalog, table)}."
-        schema = self._schema(self.names.listed)
-        return self.defined(description, schema, ROWS_SCHEMA, f"List {self.setting.shown(table)}")
-
-    def _schema(self, listed: Mapping[str, Place]) -> Mapping[str, object]:
-        """Return the schema of one table's tool, with what is *listed* and the operators that it takes."""
-        # What is masked can be shown, and nothing else.
-        plain = {name: place for name, place in listed.items() if place.type.mask is None}
-        taken = {operator for place in plain.values() for operator in place.type.operators}
-        operator = _one_of(str(each) for each in Operator if each in taken)
-        operator |= {"default": str(Operator.EQ)} if Operator.EQ in taken else {}
-        where = ("properties", "where", "items", "properties")
-        schema = self.setting.schema(ListArguments)
-        schema = narrowed_schema(schema, (*where, "column"), _one_of(plain or listed))
-        schema = narrowed_schema(schema, (*where, "op"), operator)
-        return narrowed_schema(schema, ("properties", "columns", "items"), _one_of(listed))
+        related = listing(self.setting.paths.referrers(table))
+        referring = f" Referred to by: {related}." if related else ""
+        description = f"{listed} Columns: {columns_line(catalog, table)}.{referring}"
+        return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
         setting = self.setting
-        if self.names is not None:
-            return bind_list(setting, self.names, setting.read(ListArguments, arguments))
+        if self.table is not None:
+            return bind_list(setting, setting.names(self.table), setting.read(ListArguments, arguments))
         asked = setting.read(RowsArguments, arguments)
         return bind_list(setting, setting.names(setting.table(asked.table)), asked)
 
 
-def _one_of(names: Iterable[str]) -> dict[str, object]:
-    return {"type": "string", "enum": list(names)}
-
-
 def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall":
     """Return the call that lists the rows that *asked* asks for of the table of *names*."""
-    columns = find_columns(names, asked.columns)
-    where = comparisons(asked.where, "where")
-    conditions, values = bind_conditions(names, where)
-    total = total_order(names.table, bind_order(names, asked.order_by))
+    terms = Expressions(names=names)
+    columns = find_columns(terms, asked.columns)
+    where = clauses(asked.where, "where")
+    conditions, values = bind_where(terms, where)
+    total = total_order(names.table, bind_order(terms, asked.order_by))
     mark = digest(
         setting.catalog.qualified(names.table),
-        [[each.column, each.op, each.value, each.values] for each in asked.where],
+        [each.model_dump(exclude_defaults=True) for each in asked.where],
         asked.match,
         [[step.term.name, step.direction] for step in total.order],
     )
-    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position()
+    if asked.cursor and asked.offset:
+        raise BadArgument("offset: a cursor says itself where to go on.", hint="Pass one of them.")
+    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
     steps, keys = after(position)
     shape = Select(
         table=names.table,
@@ -112,31 +97,32 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     return ListCall(
         setting=setting,
         table=names.table,
-        statement=Statement(shape=shape, values={**values, **keys}, limit=asked.limit),
+        statement=Statement(shape=shape, values={**terms.values, **values, **keys}, limit=asked.limit),
         columns=columns,
         total=total,
         position=position,
         mark=mark,
+        limited="limit" in asked.model_fields_set,
         checks=value_checks(names.table, where, conditions, asked.match),
     )
 
 
-def find_columns(names: Names, texts: Sequence[str]) -> Mapping[str, Place]:
-    """Return what *texts* name by its name in results: by default all of the table's own columns."""
+def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
+    """Return what *texts* mean by its name in results: by default all of the table's own columns."""
     if not texts:
-        return names.table.column_by_name
-    columns: dict[str, Place] = {}
+        return terms.names.table.column_by_name
+    columns: dict[str, Operand] = {}
     for at, text in enumerate(texts):
-        place = names.find(text, f"columns[{at}]")
-        label = place.name if isinstance(place, Column) else text.strip()
-        if place in columns.values() or label in columns:
-            raise BadArgument(f"columns: {place.name} is named twice.")
-        columns[label] = place
+        label, term = terms.named(text, f"columns[{at}]")
+        label = term.name if isinstance(term, Column) else label
+        if term in columns.values() or label in columns:
+            raise BadArgument(f"columns: {term.name} is named twice.")
+        columns[label] = term
     return columns
 
 
 def _outputs(
-    setting: Setting, table: Table, columns: Mapping[str, Place], total: Total, *, named: bool
+    setting: Setting, table: Table, columns: Mapping[str, Operand], total: Total, *, named: bool
 ) -> tuple[Output, ...]:
     """Return what to read: the visible columns, then what cursor and links need besides."""
     most = setting.limits.max_cell
@@ -158,10 +144,11 @@ class ListCall:
     setting: Setting
     table: Table
     statement: Statement
-    columns: Mapping[str, Place]  #: what is shown, by its name in the result
+    columns: Mapping[str, Operand]  #: what is shown, by its name in the result
     total: Total
     position: Position
     mark: str
+    limited: bool  #: whether the caller has asked for no more rows
     checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
@@ -202,6 +189,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
+            more = "Limit reached as asked." if self.limited else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut]))

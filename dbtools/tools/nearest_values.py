@@ -8,12 +8,13 @@ from difflib import get_close_matches
 from heapq import nlargest
 from itertools import islice, pairwise
 
+from dbtools.binding import Comparison, Written
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
 from dbtools.dates import DAY, shortest
 from dbtools.paths import Distant, Place
 from dbtools.results import ResultSet
-from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
+from dbtools.statement import Clause, Condition, Match, Order, Output, Select, Statement
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
@@ -110,10 +111,14 @@ class ValueChecks:
 
 
 def value_checks(
-    table: Table, comparisons: Sequence[Comparison], conditions: Sequence[Condition], match: Match
+    table: Table, written: Sequence[Written], conditions: Sequence[Clause], match: Match
 ) -> ValueChecks:
-    """Return what to check of *conditions* on *table*, which mean *comparisons*."""
-    pairs = list(zip(comparisons, conditions, strict=True))
+    """Return what to check of *conditions* on *table*, which mean what is *written*."""
+    pairs = [
+        (comparison, condition)
+        for comparison, condition in zip(written, conditions, strict=True)
+        if isinstance(comparison, Comparison) and isinstance(condition, Condition)
+    ]
     checks = [check for pair in pairs if (check := _check(table, *pair)) is not None]
     days = (_note_of_day(comparison, condition) for comparison, condition in pairs)
     return ValueChecks(
@@ -142,7 +147,7 @@ def _note_of_day(comparison: Comparison, condition: Condition) -> str:
     """Return that a day means its first moment, where moments are compared with the end of a day."""
     if comparison.operator not in MISTAKABLE or condition.term.type.family not in MOMENTS:
         return ""
-    name, last = condition.term.name, comparison.texts[-1].strip()
+    name, last = condition.term.name, comparison.texts[-1].strip() if comparison.texts else ""
     note = f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
     return note if DAY.fullmatch(last) else ""
 

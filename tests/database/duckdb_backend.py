@@ -18,7 +18,6 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
 from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
-from dbtools.aggregates import Bucket, Function
 from dbtools.backends import port, sources
 from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
 from dbtools.backends.port import (
@@ -40,6 +39,7 @@ from dbtools.cells import Cut
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter, words
 from dbtools.statement import Output, QueryShape, Shape
+from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
 
 LEXIS = Lexis(
@@ -179,6 +179,10 @@ class Grammar(sources.Grammar):
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Compute what the database has under the same name."""
         return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+
+    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+        """Refuse: this database is there for its seams."""
+        raise AssertionError(term)
 
 
 GRAMMAR = Grammar()

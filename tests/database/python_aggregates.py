@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dbtools.aggregates import Bucket, Function
+from dbtools.terms import Bucket, Function
 from dbtools.types import SAFE_INTEGER
 from tests.database.shop import Shop, literal, quote
 

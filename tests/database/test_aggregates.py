@@ -7,9 +7,9 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from dbtools.aggregates import Bucket
 from dbtools.errors import OutOfRange
 from dbtools.settings import LimitsSection
+from dbtools.terms import Bucket
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.python_aggregates import (
     COUNTS,

@@ -6,8 +6,8 @@ from itertools import product
 import asyncpg
 import pytest
 
-from dbtools.aggregates import Bucket, Function
 from dbtools.errors import BadArgument, CallError
+from dbtools.terms import Bucket, Function
 from tests.database.conftest import Serve
 from tests.database.shop import Shop, literal, rows_of
 from tests.database.test_totality import CELLS, EXPECTED, FEW

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools.aggregates import Bucket, Function
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.settings.sections import GrantSection
+from dbtools.terms import Bucket, Function
 from dbtools.types import Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.test_policies import (
@@ -322,9 +322,33 @@ VALUES = (
     ),
 )
 
+#: What refers to people or teams; some of it only where nothing is hidden.
+RELATIONS = (
+    *("people", "people_by_boss_id", "people_by_team_id", "people_by_team_code", "canary_people"),
+    "CANARY_vault",
+)
+NUMBERS = (
+    *("id", "amount", "boss_id", "amount", "born - team.founded", "boss.amount", "424242", "1", "0"),
+    "canary_number",
+)
+
 tables = st.sampled_from([*["people"] * len(TABLES), *TABLES])
 #: Few calls would have an answer if most names were odd.
-names = st.sampled_from([*SEEN * 6, *MASKS * 3, *ODD])
+plain_names = st.sampled_from([*SEEN * 6, *MASKS * 3, *ODD])
+numbers = st.sampled_from(NUMBERS)
+relations = st.sampled_from(RELATIONS)
+functions = st.sampled_from(["count", "sum", "avg", "min", "max"])
+expressions = st.one_of(
+    st.builds("{} {} {}".format, numbers, st.sampled_from("+-*/"), numbers | plain_names),
+    st.builds(
+        "{}({})".format, st.sampled_from(["abs", "round", "length", "lower", "upper"]), numbers | plain_names
+    ),
+    st.builds("coalesce({}, {})".format, plain_names, plain_names | st.just("'CANA'")),
+    st.builds("born + {}".format, numbers),
+    st.builds("count({})".format, relations),
+    st.builds("{}({}.{})".format, functions, relations, plain_names | numbers),
+)
+names = st.one_of(*[plain_names] * 4, expressions)
 values = st.sampled_from(VALUES)
 operators = st.sampled_from([str(each) for each in Operator])
 directed = st.builds("{}{}".format, names, st.sampled_from(["", " desc", " asc"]))
@@ -332,8 +356,19 @@ buckets = st.builds("{}:{}".format, names, st.sampled_from([str(each) for each i
 
 
 @st.composite
-def _where(draw: st.DrawFn, columns: st.SearchStrategy[str] = names) -> dict[str, object]:
+def _where(
+    draw: st.DrawFn, columns: st.SearchStrategy[str] = names, nested: bool = True
+) -> dict[str, object]:
+    form = draw(st.integers(0, 9)) if nested else 9
+    within = st.lists(_where(columns, nested=False), max_size=2)
+    if form == 0:
+        return {"any": draw(within)}
+    if form < 3:
+        asked = {draw(st.sampled_from(["some", "none"])): draw(relations)}
+        return asked | ({"where": draw(within)} if draw(st.booleans()) else {})
     operator = draw(operators)
+    if form == 3:
+        return {"column": draw(columns), "op": operator, "value_column": draw(columns)}
     where: dict[str, object] = {"column": draw(columns), "op": operator}
     if operator in ("in", "not_in"):
         return where | {"values": draw(st.lists(values, max_size=3))}
@@ -362,6 +397,7 @@ listing: Mapping[str, st.SearchStrategy[object]] = {
     "order_by": _some(directed),
     "match": st.sampled_from(["all", "any"]),
     "limit": st.integers(1, 6),
+    "offset": st.integers(0, 6),
 }
 #: A number of a cursor that was given, or a forged one: values that stand in it instead.
 cursors = st.tuples(st.integers(0, 60), st.none() | st.lists(values | st.integers(-5, 424243), max_size=3))
@@ -428,8 +464,10 @@ odd_requests: st.SearchStrategy[Request] = st.one_of(
         st.just("call"),
         st.just("aggregate_rows"),
         st.fixed_dictionaries(
-            {"table": tables, "measures": st.lists(measures, min_size=1, max_size=2)},
+            {"table": tables},
             optional={
+                "measures": st.lists(measures, max_size=2),
+                "offset": st.integers(0, 3),
                 "group_by": _some(names | buckets),
                 "where": _some(_where()),
                 "having": _some(_where(st.sampled_from([*MEASURES, "CANARY_word", "count"]))),
@@ -558,8 +596,8 @@ def _texts(value: object) -> Iterator[str]:
     match value:
         case str():
             yield value
-            # Errors name parts of a path and of an address as well.
-            yield from re.split(r"[.:/ ]", value)
+            # Errors name parts of a path, of an expression and of an address as well.
+            yield from re.split(r"[.:/ (),*+'-]", value)
         case Mapping():
             yield from (text for each in value.items() for text in _texts(each))
         case list() | tuple():

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dbtools.aggregates import Function, Measure
 from dbtools.backends import open_backend
 from dbtools.backends.plans import Plan
 from dbtools.backends.sqlite.runner import filtering_plan, giant_plan
@@ -18,6 +17,7 @@ from dbtools.paths import Distant, Place, Relation
 from dbtools.settings.sections import GrantSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.statement import Condition, Match, Order, Output, QueryShape, Select, Shape
+from dbtools.terms import Function, Measure
 from dbtools.tools.get_row import GetRow
 from dbtools.types import ColumnType, Family, Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops

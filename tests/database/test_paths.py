@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.aggregates import Function
 from dbtools.errors import UnknownColumn
+from dbtools.terms import Function
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.python_aggregates import (
     KINDS,

@@ -266,6 +266,9 @@ def _expected(shop: Shop, question: Mapping[str, Any]) -> tuple[list[list[object
 
 
 def _shown(cell: object) -> object:
+    """Return *cell* as answers show it: numbers that were computed have 15 digits."""
+    if isinstance(cell, float):
+        return float(f"{cell:.15g}")
     return cell.isoformat() if isinstance(cell, date) else cell
 
 

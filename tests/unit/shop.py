@@ -5,6 +5,7 @@ from typing import Any
 
 from dbtools.backends.plans import Plan
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
+from dbtools.expressions import Expressions
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits, Role
 from dbtools.results import Answer, Manner, ResultSet, Style
@@ -96,6 +97,11 @@ SALE = table(column("day", Family.DATE), column("total", Family.DECIMAL), name="
 ANYTHING = table(ID, *(column(str(family), family) for family in Family), name="anything")
 
 SHOP = Catalog(tables=(PRODUCT, ORDER_LINE, SALE, ANYTHING))
+
+
+def terms(of: Table, *others: Table) -> Expressions:
+    """Return what callers may name of the table *of*."""
+    return Expressions(names=names(of, *others))
 
 
 def names(of: Table, *others: Table) -> Names:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.aggregates import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
 from dbtools.catalog import Column, ForeignKey
 from dbtools.cells import Cut
 from dbtools.errors import CallError
@@ -14,6 +13,7 @@ from dbtools.paths import Distant
 from dbtools.policy import Limits
 from dbtools.results import Answer, Rows, Style, Text
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
+from dbtools.terms import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
 from dbtools.tools.definition import ROWS_SCHEMA, Toolset
 from dbtools.types import ColumnType, Family, Operator
 from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools
@@ -217,7 +217,7 @@ def test_measure_has_the_type_of_its_values(function: Function, family: Family, 
     ("arguments", "code", "says"),
     [
         pytest.param({"measures": []}, "bad_argument", ["measures", '{"function": "count"}'], id="none"),
-        pytest.param({"measures": None}, "bad_argument", ["measures", "missing"], id="missing"),
+        pytest.param({"measures": None}, "bad_argument", ["group_by", "measures"], id="missing"),
         pytest.param({"table": None}, "bad_argument", ["table", "missing"], id="no table"),
         pytest.param({"table": "sales"}, "unknown_table", ["'sales'", "Did you mean sale?"], id="table"),
         pytest.param(
@@ -460,10 +460,10 @@ def test_answer_shows_the_groups_and_whether_there_are_more() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [pytest.param(2, "raise limit", id="few"), pytest.param(200, "more coarsely", id="as many as allowed")],
+    [({}, "raise limit"), ({"limit": 2}, "Limit reached as asked."), ({"limit": 200}, "Limit reached")],
 )
-def test_note_names_the_cheapest_next_step(limit: int, says: str) -> None:
-    more = _answer({"group_by": ["shop"], "limit": limit}, ("a", 1), more=True)
+def test_note_names_the_cheapest_next_step(limit: dict[str, object], says: str) -> None:
+    more = _answer({"group_by": ["shop"], **limit}, ("a", 1), more=True)
 
     assert says in str(more.structured["note"])
 

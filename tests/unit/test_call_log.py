@@ -124,6 +124,16 @@ def test_values_are_written_where_the_operator_wants_them() -> None:
             id="values",
         ),
         pytest.param({"where": "country = 'Norway'"}, {"where": "…"}, id="SQL"),
+        pytest.param(
+            {"columns": ["total * id", "total * 42", "coalesce(total, id)", "coalesce(country, 'Norway')"]},
+            {"columns": ["total * id", "…", "coalesce(total, id)", "…"]},
+            id="expressions",
+        ),
+        pytest.param(
+            {"where": [{"some": "total", "where": [{"any": [{"column": "id", "value_column": "total"}]}]}]},
+            {"where": [{"some": "total", "where": [{"any": [{"column": "id", "value_column": "total"}]}]}]},
+            id="related rows",
+        ),
         pytest.param({"where": [{"limit": 5}]}, {"where": [{"limit": "…"}]}, id="limit elsewhere"),
         pytest.param({"limit": True}, {"limit": "…"}, id="limit that is none"),
         pytest.param({"limit": "5"}, {"limit": "…"}, id="limit as text"),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog
-from dbtools.tools.wording import LONGEST_NAME, argument_names, normalised, table_names
+from dbtools.naming import LONGEST_NAME, normalised, table_names
+from dbtools.tools.wording import argument_names
 from tests.unit.shop import ID, column, table, tools
 
 TOOL = re.compile(r"[a-z0-9_]{1,40}")

@@ -289,7 +289,8 @@ def test_column_of_any_name_is_found_as_it_is_spelled(name: str) -> None:
 def test_path_of_any_names_is_found_as_it_is_named(step: str, end: str) -> None:
     target = table(Column(name=end, type=ID.type), name="target", key=())
     referring = (Column(name=step, type=ID.type),)
-    order = table(*referring, name="order", key=(), foreign_keys=(_reference(step, to="target", by=("",)),))
+    key = _reference(step, to="target", by=("the key",))
+    order = table(*referring, name="order", key=(), foreign_keys=(key,))
     of = names(order, target)
     (path,) = (each for each in of.listed.values() if isinstance(each, Distant))
 

@@ -6,26 +6,21 @@ from typing import Any
 import pytest
 
 from dbtools import errors
-from dbtools.aggregates import Function, Measure
-from dbtools.catalog import Table
-from dbtools.errors import CallError
-from dbtools.statement import (
+from dbtools.binding import (
     LONGEST_PATTERN,
     MOST_CONDITIONS,
     MOST_SEARCHES,
     MOST_VALUES,
     Comparison,
-    Condition,
-    Direction,
-    Match,
-    Order,
-    Output,
-    Select,
-    bind_conditions,
     bind_order,
+    bind_where,
 )
+from dbtools.catalog import Table
+from dbtools.errors import CallError
+from dbtools.statement import Condition, Direction, Match, Order, Output, Select
+from dbtools.terms import Function, Measure
 from dbtools.types import TEXTUAL, Family, Operator
-from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, TYPES, column, names, table
+from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, TYPES, column, names, table, terms
 
 TOTAL = Measure(function=Function.COUNT)
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
@@ -41,7 +36,8 @@ def _bound(of: Table, name: str, operator: Operator, *values: str) -> tuple[Oper
         value=None if many else values[0],
         values=values if many else None,
     )
-    (condition,), bound = bind_conditions(names(of), [comparison])
+    (condition,), bound = bind_where(terms(of), [comparison])
+    assert isinstance(condition, Condition)
     assert condition.term is of.column_by_name[name]
     assert set(condition.parameters) == set(bound)
     return condition.operator, condition.wanted, [bound[each] for each in condition.parameters]
@@ -106,8 +102,8 @@ def test_column_without_a_type_equals_a_number_and_its_text(
 
 
 def test_parameters_of_several_conditions_have_names_of_their_own() -> None:
-    conditions, values = bind_conditions(
-        names(PRODUCT),
+    conditions, values = bind_where(
+        terms(PRODUCT),
         [
             Comparison(column="id", operator=Operator.GT, value="1"),
             Comparison(column="id", operator=Operator.BETWEEN, values=("2", "3")),
@@ -127,17 +123,15 @@ def test_parameters_of_several_conditions_have_names_of_their_own() -> None:
 
 
 def test_shape_of_a_condition_holds_none_of_its_values() -> None:
-    first, _ = bind_conditions(names(PRODUCT), [Comparison(column="id", operator=Operator.IN, values=("1",))])
-    second, _ = bind_conditions(
-        names(PRODUCT), [Comparison(column="id", operator=Operator.IN, values=("2", "3"))]
-    )
+    first, _ = bind_where(terms(PRODUCT), [Comparison(column="id", operator=Operator.IN, values=("1",))])
+    second, _ = bind_where(terms(PRODUCT), [Comparison(column="id", operator=Operator.IN, values=("2", "3"))])
 
     assert first == second
 
 
 def _refusal(comparison: Comparison, of: Table = ANYTHING) -> CallError:
     with pytest.raises(CallError) as raised:
-        bind_conditions(names(of), [comparison])
+        bind_where(terms(of), [comparison])
     return raised.value
 
 
@@ -290,9 +284,9 @@ def test_most_values_and_longest_pattern_are_taken() -> None:
 def test_conditions_are_counted() -> None:
     one = Comparison(column="id", value="1")
 
-    assert len(bind_conditions(names(PRODUCT), [one] * MOST_CONDITIONS)[0]) == MOST_CONDITIONS
+    assert len(bind_where(terms(PRODUCT), [one] * MOST_CONDITIONS)[0]) == MOST_CONDITIONS
     with pytest.raises(errors.BadArgument):
-        bind_conditions(names(PRODUCT), [one] * (MOST_CONDITIONS + 1))
+        bind_where(terms(PRODUCT), [one] * (MOST_CONDITIONS + 1))
 
 
 @pytest.mark.parametrize("operator", TEXTUAL)
@@ -300,9 +294,9 @@ def test_conditions_that_search_texts_are_few(operator: Operator) -> None:
     one = Comparison(column="name", operator=operator, value="x")
     others = [Comparison(column="name", value="x")] * MOST_SEARCHES
 
-    assert len(bind_conditions(names(PRODUCT), [one] * MOST_SEARCHES + others)[0]) == 2 * MOST_SEARCHES
+    assert len(bind_where(terms(PRODUCT), [one] * MOST_SEARCHES + others)[0]) == 2 * MOST_SEARCHES
     with pytest.raises(errors.BadArgument, match="contains or starts_with or ends_with"):
-        bind_conditions(names(PRODUCT), [one] * (MOST_SEARCHES + 1))
+        bind_where(terms(PRODUCT), [one] * (MOST_SEARCHES + 1))
 
 
 ODD = table(
@@ -394,6 +388,13 @@ def test_column_is_the_one_of_the_table() -> None:
 
 
 def test_column_may_be_written_in_another_case_where_that_means_one() -> None:
-    conditions, _ = bind_conditions(names(PRODUCT), (Comparison(column="NAME", value="x"),))
+    conditions, _ = bind_where(terms(PRODUCT), (Comparison(column="NAME", value="x"),))
 
-    assert [each.term.name for each in conditions] == ["name"]
+    assert [each.term.name for each in conditions if isinstance(each, Condition)] == ["name"]
+
+
+def test_value_that_is_the_name_of_a_column_gets_a_hint() -> None:
+    with pytest.raises(errors.BadValue) as raised:
+        bind_where(terms(PRODUCT), [Comparison(column="price", operator=Operator.GT, value="id")])
+
+    assert raised.value.hint == "To compare with the column id, pass it as value_column."

@@ -330,7 +330,7 @@ async def _surfaces(manner: Manner, *catalogs: Catalog) -> list[tuple[Surface, i
 
 async def test_surface_is_chosen_at_the_start_and_kept() -> None:
     """Three tables have seven tools of their own, and one has three; there are five for any table."""
-    manner = Manner(listing=Listing(budget=1_200))
+    manner = Manner(listing=Listing(budget=1_400))
 
     growing, shrinking = await _surfaces(manner, SMALL, LARGE), await _surfaces(manner, LARGE, SMALL)
 
@@ -339,7 +339,7 @@ async def test_surface_is_chosen_at_the_start_and_kept() -> None:
 
 
 async def test_surface_that_was_never_chosen_is_chosen_when_there_is_a_catalog() -> None:
-    manner = Manner(listing=Listing(budget=1_200))
+    manner = Manner(listing=Listing(budget=1_400))
     database = Database([errors.DatabaseUnavailable(), LARGE])
     toolbox = Toolbox(resolving(database.introspect, ROLES, manner), Executed())
 

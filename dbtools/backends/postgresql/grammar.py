@@ -5,16 +5,16 @@ a cell that is large, or that the driver does not keep exactly, comes out as tex
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
-from sqlalchemy.types import UserDefinedType
 
-from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
+from dbtools.backends.postgresql import arithmetic
+from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
 from dbtools.statement import Output
+from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
 
 #: An address that is cast to a text has a mask even where it is that of one host.
@@ -23,13 +23,6 @@ PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.bpchar", "pg_
 AS_THEY_ARE = {
     *(Family.INTEGER, Family.NUMBER, Family.DECIMAL, Family.BOOLEAN, Family.UUID, Family.BYTES),
     *(Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ, Family.INTERVAL),
-}
-#: What a measure's value, which no column has declared, is compared as.
-COMPUTED: Mapping[Family, str] = {
-    Family.INTEGER: "pg_catalog.numeric",
-    Family.DECIMAL: "pg_catalog.numeric",
-    Family.NUMBER: "pg_catalog.float8",
-    Family.TEXT: "pg_catalog.text",
 }
 FORMATS: Mapping[Bucket, str] = {
     Bucket.YEAR: "YYYY",
@@ -40,20 +33,6 @@ FORMATS: Mapping[Bucket, str] = {
     Bucket.WEEKDAY: "ID",
     Bucket.HOUR: "HH24",
 }
-FIRST, LAST = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
-
-
-class Named(UserDefinedType[Any]):
-    """A type by the quoted name that the catalog gave it."""
-
-    cache_ok = True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def get_col_spec(self, **_: object) -> str:
-        """Return the name as it is written in SQL."""
-        return self.name
 
 
 class PostgresqlGrammar(Grammar):
@@ -154,6 +133,19 @@ class PostgresqlGrammar(Grammar):
         text = sa.func.to_char(moment, sa.literal_column(f"'{FORMATS[bucket]}'"))
         return sa.case((column.between(sa.literal_column(FIRST), sa.literal_column(LAST)), text))
 
+    def compared(
+        self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
+    ) -> tuple[Element, Element]:
+        """Compare texts in the default collation: two columns may have different ones."""
+        if left[1].family is not Family.TEXT:
+            return left[0], right[0]
+        one, other = (sa.cast(each, sa.Text).collate("default") for each, _ in (left, right))
+        return one, other
+
+    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+        """Compute in the types of PostgreSQL."""
+        return arithmetic.calculated(term, operands)
+
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Compute sums exactly where the type is exact, and the least of types that have no such function."""
         match function, type.family:
@@ -174,7 +166,9 @@ class PostgresqlGrammar(Grammar):
 
 
 def _cast(type: ColumnType) -> str:
-    return type.cast or COMPUTED[type.family]
+    # The sum of integers may be beyond them.
+    whole = type.family is Family.INTEGER
+    return type.cast or TYPES[Family.DECIMAL if whole else type.family]
 
 
 def _beyond(size: Element, length: Element, cut: int) -> Element:

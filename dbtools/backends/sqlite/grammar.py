@@ -10,13 +10,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
-from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
+from dbtools.backends.sqlite import arithmetic
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
+from dbtools.terms import Bucket, Calculation, Function, is_moment
 from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
@@ -126,6 +127,18 @@ class SqliteGrammar(Grammar):
         valid = sa.and_(self.is_text(column), start == same, start >= _text("0001-01-01"))
         return sa.case((valid, _bucket(column, bucket)))
 
+    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+        """Compute by functions that each connection has."""
+        return arithmetic.calculated(term, operands)
+
+    def compared(
+        self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
+    ) -> tuple[Element, Element]:
+        """Compare dates by when they are: a text may be a date, with or without a time."""
+        if is_moment(left[1]) and is_moment(right[1]) and left[1].family is not Family.TEXT:
+            return arithmetic.moment(left[0]), arithmetic.moment(right[0])
+        return left[0], right[0]
+
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Ignore cells of numeric columns that are not numbers, and sum decimals exactly."""
         numbers = column
@@ -134,9 +147,11 @@ class SqliteGrammar(Grammar):
         if function in (Function.MIN, Function.MAX):
             return getattr(sa.func, function)(numbers)  # type: ignore[no-any-return]
         total: Element = sa.func.sum(numbers)
+        if type.family is Family.DECIMAL and not type.lenient:
+            total = sa.func.dbtools_total(numbers)
         if type.family is Family.DECIMAL and (scale := SCALE.search(type.name)):
             total = _exact(total, numbers, int(scale[1]))
-        elif function is Function.AVG:
+        elif function is Function.AVG and type.lenient:
             return sa.func.avg(numbers)
         if function is Function.SUM:
             return total

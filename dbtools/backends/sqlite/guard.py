@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from dbtools.backends.plans import identifier
+from dbtools.backends.sqlite import arithmetic
 
 UNHEX = "dbtools_unhex"  #: a function that `secure` adds to each connection; SQLite 3.41 has unhex()
 CONTAINS = "dbtools_contains"  #: the function of `Search`: a text as a blob, and the text to find in it
@@ -51,6 +52,7 @@ def secure(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
+    arithmetic.install(connection)
     _warm(connection)
     connection.set_authorizer(authorize)
 

@@ -146,7 +146,7 @@ def translated(error: Exception) -> errors.CallError:
         return errors.Busy()
     if wants_recovery(error):
         return errors.DatabaseUnavailable(RECOVERY[0], hint=RECOVERY[1])
-    if "integer overflow" in str(error):
+    if "integer overflow" in str(error) or "user-defined function" in str(error):
         return errors.OutOfRange()
     if is_too_big(error):
         return errors.Unreadable(

@@ -1,0 +1,123 @@
+"""The operations of expressions in PostgreSQL's SQL. No stored cell makes them fail, except by overflow.
+
+NaN, infinity and moments outside the years 1 to 9999 are null to an operation, as they are to buckets. An
+operand that is computed itself is written once, so that the SQL grows no faster than the expression.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import UserDefinedType
+
+from dbtools.backends.sources import Element
+from dbtools.catalog import Column
+from dbtools.paths import Distant
+from dbtools.terms import Calculation, Operand, Operation
+from dbtools.types import Family
+
+#: What an operation is computed in.
+TYPES: Mapping[Family, str] = {
+    Family.INTEGER: "pg_catalog.int8",
+    Family.DECIMAL: "pg_catalog.numeric",
+    Family.NUMBER: "pg_catalog.float8",
+    Family.TEXT: "pg_catalog.text",
+    Family.DATE: "pg_catalog.date",
+    Family.TIMESTAMP: "pg_catalog.timestamp",
+    Family.TIMESTAMPTZ: "pg_catalog.timestamptz",
+}
+FIRST, LAST = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
+SIGNS = {Operation.ADD: "+", Operation.SUBTRACT: "-", Operation.MULTIPLY: "*"}
+MOST_DAYS = 3_700_000  #: more than there are from the year 1 to 9999
+#: Days of 20,000 years, after which the calendar repeats. No moment is MOST_DAYS before the year 1.
+AHEAD = 7_304_850
+ZERO: Element = sa.literal_column("0")
+
+
+class Named(UserDefinedType[Any]):
+    """A type by the quoted name that the catalog gave it."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return the name as it is written in SQL."""
+        return self.name
+
+
+def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
+    """Return the SQL of *term*, of whose operands *operands* are the SQL."""
+    pairs = list(zip(term.operands, operands, strict=True))
+    family = term.type.family
+    match term.operation:
+        case Operation.ADD | Operation.SUBTRACT | Operation.MULTIPLY:
+            left, right = (_number(*each, family) for each in pairs)
+            return left.op(SIGNS[term.operation])(right)
+        case Operation.DIVIDE:
+            left, right = (_number(*each, family) for each in pairs)
+            # As a double it has 15 significant digits when it becomes a decimal.
+            return _cast(_cast(left.op("/")(sa.func.nullif(right, ZERO)), Family.NUMBER), family)
+        case Operation.NEGATE:
+            return ZERO.op("-")(_number(*pairs[0], family))
+        case Operation.ABS:
+            return sa.func.abs(_number(*pairs[0], family))
+        case Operation.ROUND:
+            places = sa.cast(operands[1], Named("pg_catalog.int4"))
+            return _cast(sa.func.round(_number(*pairs[0], Family.DECIMAL), places), family)
+        case Operation.DAYS:
+            left, right = (_cast(_moment(*each), Family.TIMESTAMP) for each in pairs)
+            seconds = _cast(sa.extract("epoch", left.op("-")(right)), Family.DECIMAL)
+            return _cast(sa.func.round(seconds.op("/")(_constant("86400")), _constant("6")), family)
+        case Operation.SHIFT:
+            return _shifted(term, *pairs)
+        case Operation.COALESCE:
+            return sa.func.coalesce(*(_cast(each, family) if family in TYPES else each for each in operands))
+        case _:
+            return getattr(sa.func, term.operation)(_cast(operands[0], Family.TEXT))  # type: ignore[no-any-return]
+
+
+def _number(term: Operand, value: Element, family: Family) -> Element:
+    """Return *value* as a finite number of *family*."""
+    if isinstance(term, Column | Distant) and term.type.family is not Family.INTEGER:
+        # NaN minus NaN is NaN, and so is infinity minus infinity.
+        value = sa.case((value.op("-")(value) == ZERO, value))
+    return _cast(value, family)
+
+
+def _moment(term: Operand, value: Element) -> Element:
+    """Return *value*, null outside the years 1 to 9999."""
+    if not isinstance(term, Column | Distant):
+        return value
+    return sa.case((value.between(_constant(FIRST), _constant(LAST)), value))
+
+
+def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Operand, Element]) -> Element:
+    """Return a moment that is moved by days, null outside the years 1 to 9999.
+
+    least() and greatest() ignore nulls: what is null becomes a bound, and that is null in the end.
+    """
+    family = term.type.family
+    number = _number(*days, days[0].type.family)
+    capped = sa.func.greatest(sa.func.least(number, _constant(f"{MOST_DAYS}")), _constant(f"-{MOST_DAYS}"))
+    if family is Family.DATE:
+        ahead, tick = f"{AHEAD}", "1"
+        by: Element = sa.cast(capped, Named("pg_catalog.int4"))
+    else:
+        ahead, tick = f"interval '{AHEAD} days'", "interval '1 microsecond'"
+        by = _constant("interval '1 day'").op("*")(_cast(capped, Family.NUMBER))
+    name = TYPES[family].rpartition(".")[2]
+    low = _constant(f"({name} '0001-01-01' + {ahead} - {tick})")
+    high = _constant(f"({name} '9999-12-31' + {ahead} + {'1' if tick == '1' else '''interval '1 day' '''})")
+    moved = _cast(_moment(*moment), family).op("+")(_constant(ahead)).op("+")(by)
+    known = sa.func.nullif(sa.func.nullif(sa.func.greatest(sa.func.least(moved, high), low), low), high)
+    return known.op("-")(_constant(ahead))
+
+
+def _cast(value: Element, family: Family) -> Element:
+    return sa.cast(value, Named(TYPES[family]))
+
+
+def _constant(sql: str) -> Element:
+    return sa.literal_column(sql)

@@ -1,0 +1,223 @@
+"""The operations of expressions as functions of SQLite: cells in, a value out.
+
+A cell that an operation does not take is null to it: SQLite keeps any value in any column. One function an
+operator is faster than SQL that looks at each cell, and names its operands only once.
+"""
+
+import math
+import operator
+import re
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from dbtools.backends.sources import Element
+from dbtools.terms import Calculation, Operation
+from dbtools.types import Family
+
+LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
+DIGITS = 15  #: significant ones, of a decimal
+PRECISE = 10.0**DIGITS  #: beyond it, a number has no decimal places
+DAY = 86_400_000_000  #: microseconds
+MOMENT = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[ T]+(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(?:Z|([+-])(\d\d):(\d\d))?)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+EPOCH = datetime(1, 1, 1)
+LAST = (datetime.max - EPOCH) // timedelta(microseconds=1)
+
+Number = int | float
+Operator = Callable[[Any, Any], Any]
+
+
+def _number(cell: object) -> Number | None:
+    """Return *cell* if it is a finite number."""
+    if type(cell) is int:
+        return cell
+    return cell if type(cell) is float and math.isfinite(cell) else None
+
+
+def _in_range(value: Number) -> Number:
+    if isinstance(value, int) and not LEAST <= value <= MOST:
+        raise ArithmeticError
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ArithmeticError
+    return value
+
+
+def _binary(apply: Operator) -> Operator:
+    """Return *apply* as it is computed with integers and binary numbers."""
+
+    def compute(left: Any, right: Any) -> Number | None:
+        one, other = _number(left), _number(right)
+        return None if one is None or other is None else _in_range(apply(one, other))
+
+    return compute
+
+
+def _decimal(apply: Operator) -> Operator:
+    """Return *apply* as it is computed with decimals, which SQLite keeps as binary numbers.
+
+    The shortest digits of such a number are those of the decimal.
+    """
+
+    def compute(left: Any, right: Any) -> Number | None:
+        one, other = _number(left), _number(right)
+        if one is None or other is None:
+            return None
+        exact = apply(Decimal(repr(one)), Decimal(repr(other)))
+        whole = type(one) is type(other) is int and LEAST <= exact <= MOST
+        return int(exact) if whole else _in_range(float(exact))
+
+    return compute
+
+
+def _divide(left: object, right: object) -> Number | None:
+    one, other = _number(left), _number(right)
+    return None if one is None or not other else _in_range(one / other)
+
+
+def _divide_decimal(left: object, right: object) -> Number | None:
+    quotient = _divide(left, right)
+    return None if quotient is None else float(f"{quotient:.{DIGITS}g}")
+
+
+def _negate(cell: object) -> Number | None:
+    number = _number(cell)
+    return None if number is None else _in_range(-number)
+
+
+def _abs(cell: object) -> Number | None:
+    number = _number(cell)
+    return None if number is None else _in_range(abs(number))
+
+
+def _round(cell: object, places: int) -> Number | None:
+    number = _number(cell)
+    if number is None or isinstance(number, int) or abs(number) >= PRECISE:
+        return number
+    exact = Decimal(f"{number:.{DIGITS}g}")
+    return float(exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+
+def _microseconds(cell: object) -> int | None:
+    """Return when *cell* is, since the year 1 and in UTC, if it is a text that is a date."""
+    if type(cell) is not str:
+        return None
+    try:
+        if len(cell) == 10 and cell[4] == cell[7] == "-":
+            return (date.fromisoformat(cell).toordinal() - 1) * DAY
+        return _moment(cell)
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> int | None:
+    match = MOMENT.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, sign, *offset = match.groups("0")
+    at = (date(int(year), int(month), int(day)).toordinal() - 1) * DAY
+    if int(hour) > 24 or int(minute) > 59 or int(second) > 59:
+        return None
+    seconds = int(hour) * 3600 + int(minute) * 60 + int(second)
+    ahead = (int(offset[0]) * 60 + int(offset[1])) * (-60 if sign == "-" else 60)
+    found = at + (seconds - ahead) * 1_000_000 + round(Decimal(f"0.{fraction}") * 1_000_000)
+    return found if 0 <= found <= LAST else None
+
+
+def _days(left: object, right: object) -> float | None:
+    """Return the days from *right* to *left*, rounded to six places, half away from zero."""
+    one, other = _microseconds(left), _microseconds(right)
+    if one is None or other is None:
+        return None
+    between = one - other
+    # Millionths of a day, in integers.
+    millionths = (abs(between) * 20 + DAY // 100_000) // (DAY // 50_000)
+    return math.copysign(millionths / 1e6, between) if millionths else 0.0
+
+
+def _shift(cell: object, days: object) -> str | None:
+    """Return the moment *cell* moved by *days*, as a date where both are whole."""
+    at, by = _microseconds(cell), _number(days)
+    if at is None or by is None or abs(by) > 4_000_000:
+        return None
+    whole = int(by)
+    at += whole * DAY + round(round((by - whole) * 86_400, 6) * 1_000_000)
+    if not 0 <= at <= LAST:
+        return None
+    moved = EPOCH + timedelta(microseconds=at)
+    if isinstance(by, int) and len(str(cell)) == 10:
+        return moved.date().isoformat()
+    written = moved.isoformat(" ")
+    return written.rstrip("0") if moved.microsecond else written
+
+
+#: By the names that they have in SQL, with the number of their arguments.
+FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
+    "dbtools_add": (2, _binary(operator.add)),
+    "dbtools_subtract": (2, _binary(operator.sub)),
+    "dbtools_multiply": (2, _binary(operator.mul)),
+    "dbtools_divide": (2, _divide),
+    "dbtools_add_decimal": (2, _decimal(operator.add)),
+    "dbtools_subtract_decimal": (2, _decimal(operator.sub)),
+    "dbtools_multiply_decimal": (2, _decimal(operator.mul)),
+    "dbtools_divide_decimal": (2, _divide_decimal),
+    "dbtools_negate": (1, _negate),
+    "dbtools_abs": (1, _abs),
+    "dbtools_round": (2, _round),
+    "dbtools_moment": (1, _microseconds),
+    "dbtools_days": (2, _days),
+    "dbtools_shift": (2, _shift),
+}
+
+
+class Total:
+    """The sum of decimals, which keeps what each addition of binary numbers loses (Neumaier)."""
+
+    def __init__(self) -> None:
+        self.sum: Number | None = None
+        self.lost = 0.0
+
+    def step(self, cell: object) -> None:
+        """Add a cell."""
+        number = _number(cell)
+        if number is None:
+            return
+        before = self.sum or 0
+        self.sum = before + number
+        larger, smaller = (before, number) if abs(before) >= abs(number) else (number, before)
+        self.lost += (larger - self.sum) + smaller
+
+    def finalize(self) -> Number | None:
+        """Return the sum, null of no numbers."""
+        return None if self.sum is None else _in_range(self.sum + (self.lost or 0))
+
+
+OF_DECIMALS = (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE)
+NATIVE = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
+
+
+def install(connection: sqlite3.Connection) -> None:
+    """Give *connection* the functions."""
+    for name, (arguments, function) in FUNCTIONS.items():
+        connection.create_function(name, arguments, function, deterministic=True)
+    connection.create_aggregate("dbtools_total", 1, Total)  # type: ignore[arg-type]
+
+
+def moment(cell: Element) -> Element:
+    """Return the SQL of when the date in *cell* is, null where it is none."""
+    return sa.func.dbtools_moment(cell)
+
+
+def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
+    """Return the SQL of *term*, of whose *operands* this is the SQL."""
+    name = term.operation.name.lower()
+    if term.operation in NATIVE:
+        return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
+    exact = term.operation in OF_DECIMALS and term.type.family is Family.DECIMAL
+    return getattr(sa.func, f"dbtools_{name}{'_decimal' * exact}")(*operands)  # type: ignore[no-any-return]

@@ -1,0 +1,221 @@
+"""What may stand where a column is named: columns, paths, and what is computed from them.
+
+A term is a value: equal terms are one term to a statement, however callers have written them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from dbtools.catalog import Column
+from dbtools.paths import Distant, Referrer
+from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family
+
+
+class Bucket(StrEnum):
+    """The part of a date that rows are grouped by."""
+
+    YEAR = "year"
+    QUARTER = "quarter"
+    MONTH = "month"
+    WEEK = "week"
+    DAY = "day"
+    WEEKDAY = "weekday"
+    HOUR = "hour"
+
+
+class Operation(StrEnum):
+    """What an expression computes from its operands; null where one of them is null."""
+
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+    DIVIDE = "/"  #: null for a division by zero
+    NEGATE = "negate"
+    ABS = "abs"
+    ROUND = "round"  #: half away from zero, to as many decimal places as the second operand says
+    DAYS = "days"  #: from the second moment to the first, rounded to six decimal places
+    SHIFT = "shift"  #: a moment by a number of days; null before the year 1 and after 9999
+    COALESCE = "coalesce"  #: the first operand that is not null
+    LENGTH = "length"
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+#: These raise an error where the result is too large, so they must not meet a hidden row.
+RAISING = frozenset(Operation) - {Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER}
+
+TEXT = ColumnType(family=Family.TEXT, name="text")
+NUMBER = ColumnType(family=Family.NUMBER, name="number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Literal:
+    """A number or a text in an expression, whose value is bound to *parameter*."""
+
+    parameter: str
+    type: ColumnType
+    name: str = field(compare=False)  #: as it is written
+    nullable: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calculation:
+    """An operation on terms."""
+
+    operation: Operation
+    operands: "tuple[Operand, ...]"
+    type: ColumnType
+    name: str = field(compare=False)  #: as it is written
+    nullable: bool = field(default=True, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucketed:
+    """A date by one part of it, as text: 2024, 2024-Q1, 2024-03, 2024-W09, 2024-03-05, 1, 07.
+
+    Weeks are those of ISO 8601, and weekdays count from Monday, 1. What is no date is null.
+    """
+
+    place: "Operand"
+    bucket: Bucket
+    type: ColumnType = field(default=TEXT, init=False)
+    nullable: bool = field(default=True, init=False)
+
+    @property
+    def name(self) -> str:
+        """The group as callers write it."""
+        return f"{self.place.name}:{self.bucket}"
+
+
+class Function(StrEnum):
+    """How the values of a group become one."""
+
+    COUNT = "count"
+    COUNT_DISTINCT = "count_distinct"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+SUMMABLE = {*NUMERIC, Family.INTERVAL, Family.ANY}
+COMPARABLE = SUMMABLE | {Family.BOOLEAN, Family.TEXT, Family.ENUM, Family.UUID, *TEMPORAL}
+COUNTED = ColumnType(family=Family.INTEGER, name="integer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A function over the rows of a group; nulls count for nothing."""
+
+    function: Function
+    place: "Operand | None" = None  #: None: the rows themselves
+
+    @property
+    def name(self) -> str:
+        """The name that a measure has where none is given."""
+        return str(self.function) if self.place is None else f"{self.function}_{self.place.name}"
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it is null where there is no value."""
+        return self.function not in (Function.COUNT, Function.COUNT_DISTINCT)
+
+    @property
+    def type(self) -> ColumnType:
+        """The type of its values."""
+        if self.place is None or not self.nullable:
+            return COUNTED
+        of = self.place.type
+        if self.function in (Function.MIN, Function.MAX) or of.family in (Family.INTERVAL, Family.ANY):
+            return of
+        family = of.family
+        if self.function is Function.AVG and family is Family.INTEGER:
+            family = Family.DECIMAL
+        rounded = family in (Family.NUMBER, Family.DECIMAL)
+        name = str(family)
+        return ColumnType(family=family, name=name, infinite=of.infinite, lenient=of.lenient, rounded=rounded)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Related:
+    """A measure of the rows that refer to a row."""
+
+    referrer: Referrer
+    measure: Measure
+    name: str = field(compare=False)  #: as it is written
+
+    @property
+    def type(self) -> ColumnType:
+        """The type of its values."""
+        return self.measure.type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it is null where no row refers to the row."""
+        return self.measure.nullable
+
+
+Operand = Column | Distant | Literal | Calculation | Bucketed | Related
+
+
+class Finds(Protocol):
+    """What knows the terms that callers may name."""
+
+    def find(self, text: str, argument: str) -> Operand:
+        """Return the term that *text* means, or raise a CallError that names the *argument*."""
+
+
+def parts_within(term: Operand) -> Iterator[Operand]:
+    """Yield *term* and every term that it is computed from."""
+    yield term
+    match term:
+        case Calculation():
+            for operand in term.operands:
+                yield from parts_within(operand)
+        case Bucketed():
+            yield from parts_within(term.place)
+        case Related() if term.measure.place is not None:
+            yield from parts_within(term.measure.place)
+        case _:
+            pass
+
+
+def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:
+    """Return the buckets that a term of *type* has."""
+    if type.family in MOMENTS or type.dated:
+        return tuple(Bucket)
+    return tuple(Bucket)[:-1] if type.family is Family.DATE else ()
+
+
+def are_comparable(type: ColumnType, other: ColumnType) -> bool:
+    """Return whether values of *type* have an order, or are equal or not, beside those of *other*."""
+    if type.family is Family.ENUM or type.family is not other.family:
+        return (
+            (is_number(type) and is_number(other)) or (is_moment(type) and is_moment(other)) or type == other
+        )
+    return type.comparable and other.comparable
+
+
+def is_moment(type: ColumnType) -> bool:
+    """Return whether values of *type* are dates, with or without a time, or texts that may be."""
+    return type.family is Family.DATE or type.family in MOMENTS or type.dated
+
+
+def is_number(type: ColumnType) -> bool:
+    """Return whether values of *type* are numbers, or may be."""
+    return type.family in NUMERIC or type.family is Family.ANY
+
+
+def functions_of(type: ColumnType) -> Iterator[Function]:
+    """Yield the functions that take a column of *type*."""
+    if type.mask is not None:
+        return
+    yield Function.COUNT
+    if type.equatable and type.ordered:
+        yield Function.COUNT_DISTINCT
+        if type.family in SUMMABLE:
+            yield from (Function.SUM, Function.AVG)
+        if type.family in COMPARABLE:
+            yield from (Function.MIN, Function.MAX)

@@ -1,0 +1,125 @@
+"""No operator meets a hidden row: what would overflow there changes no answer and no error."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dbtools.settings.sections import GrantSection
+from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
+from tests.database.test_policies import Caller, Outcome, calling, calling_as
+
+DDL = """
+create table owners (
+    id integer primary key, shown integer not null, whole bigint, amount numeric, ratio double precision,
+    day date, at timestamp, word text
+);
+create table things (id integer primary key, owner_id integer references owners (id), whole bigint);
+create view shown_owners as select * from owners where shown = 1;
+insert into owners values
+    (1, 1, 5, 2.5, 0.5, '2024-02-29', '2024-02-29 12:00:00', 'one'),
+    (2, 1, null, null, null, null, null, null),
+    (3, 1, -7, 100.25, 1e10, '9999-12-31', '0001-01-01 00:00:00', '');
+insert into things values (1, 1, 3), (2, 1, 4), (3, 3, null), (4, null, 9);
+"""
+HIDDEN = {
+    "sqlite": """
+insert into owners values
+    (11, 0, 9223372036854775807, 1e308, 1e308, '10000-01-01', '9999-12-31 23:59:59.999', 'x'),
+    (12, 0, -9223372036854775808, 9e999, -9e999, '0000-01-01', '-4713-11-24 12:00:00', 'y'),
+    (13, 0, 'text', 'text', 'text', 5, 2e19, x'ff');
+insert into things values (11, 11, 9223372036854775807), (12, 12, -9223372036854775808), (13, 1, 1);
+""",
+    "postgresql": """
+insert into owners values
+    (11, 0, 9223372036854775807, 1e308, 1e308, '10000-01-01', '9999-12-31 23:59:59.999', 'x'),
+    (12, 0, -9223372036854775808, 'NaN', '-Infinity', '0044-03-15 BC', '-infinity', 'y'),
+    (13, 0, 9223372036854775807, 'NaN', 'NaN', '5874897-12-31', '294276-12-31', 'z');
+insert into things values (11, 11, 9223372036854775807), (12, 12, -9223372036854775808), (13, 1, 1);
+""",
+}
+GRANTS = {
+    "owners": GrantSection(where="shown = 1"),
+    "things": GrantSection(where="id < 10"),
+    "shown_owners": GrantSection(accept_reads=True),
+}
+RAISING = (
+    *("whole + 1", "whole - 2", "whole * whole", "-whole", "abs(whole)", "whole * 9223372036854775807"),
+    *("ratio * 1e300", "ratio * ratio * ratio", "amount * amount", "amount / ratio", "whole / 0"),
+    *("round(ratio * 1000, 2)", "day + 4000000", "day - whole", "at + ratio", "day - at", "(at - 1):month"),
+)
+
+
+@pytest.fixture(scope="module")
+def rich(serve: Serve) -> Iterator[Shops]:
+    """Give the databases with hidden rows at the ends of every type."""
+    with open_shops(serve, {name: DDL + HIDDEN[name] for name in DIALECTS}) as shops:
+        yield shops
+
+
+@pytest.fixture(scope="module")
+def poor(serve: Serve) -> Iterator[Shops]:
+    """Give the databases without them."""
+    with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
+        yield shops
+
+
+def _calls(expression: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield calls in which *expression* stands in each of its places."""
+    own: dict[str, object] = {"table": "owners"}
+    related = expression
+    for name in ("whole", "ratio", "amount", "day", "at"):
+        related = related.replace(name, f"owner.{name}")
+    condition = {"column": expression, "op": "is_null", "value": "false"}
+    yield "list_rows", {"table": "shown_owners", "columns": ["id"], "where": [condition]}
+    yield "list_rows", own | {"columns": ["id", expression]}
+    yield "list_rows", own | {"columns": ["id"], "where": [condition]}
+    yield "list_rows", own | {"columns": ["id"], "order_by": [expression], "limit": 2}
+    yield "list_rows", own | {"where": [{"column": expression, "op": "ne", "value_column": expression}]}
+    yield "aggregate_rows", own | {"group_by": [expression], "measures": [{"function": "count"}]}
+    yield "aggregate_rows", own | {"measures": [{"function": "max", "column": expression}]}
+    yield "list_rows", {"table": "things", "columns": ["id", related]}
+    yield "list_rows", {"table": "things", "columns": ["id"], "where": [condition | {"column": related}]}
+
+
+@pytest.mark.parametrize("expression", RAISING)
+def test_hidden_row_changes_no_answer_of_an_expression(
+    rich: Shops, poor: Shops, dialect: str, expression: str
+) -> None:
+    with calling_as(rich(dialect), GRANTS) as one, calling_as(poor(dialect), GRANTS) as other:
+        for tool, arguments in _calls(expression):
+            assert _outcome(one, tool, arguments) == _outcome(other, tool, arguments), (tool, arguments)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "sum(things.whole)",
+        "sum(things.whole * 2)",
+        "max(-things.whole)",
+        "count(things) * 2",
+        "sum(things.id + 1)",
+    ],
+)
+def test_hidden_row_changes_nothing_that_refers_to_a_row(
+    rich: Shops, poor: Shops, dialect: str, expression: str
+) -> None:
+    some = {"some": "things", "where": [{"column": "whole + 1", "op": "gt", "value": "0"}]}
+    calls: list[dict[str, object]] = [
+        {"table": "owners", "columns": ["id", expression]},
+        {"table": "owners", "columns": ["id"], "order_by": [f"{expression} desc"]},
+        {"table": "owners", "columns": ["id"], "where": [some]},
+        {"table": "owners", "columns": ["id"], "where": [{**some, "some": "", "none": "things"}]},
+    ]
+    with calling_as(rich(dialect), GRANTS) as one, calling_as(poor(dialect), GRANTS) as other:
+        for arguments in calls:
+            assert _outcome(one, "list_rows", arguments) == _outcome(other, "list_rows", arguments), arguments
+
+
+def test_overflow_of_a_visible_row_is_an_error_of_the_call(poor: Shops, dialect: str) -> None:
+    arguments: dict[str, object] = {"table": "owners", "columns": ["whole * 9223372036854775807"]}
+    with calling_as(poor(dialect), GRANTS) as caller:
+        assert _outcome(caller, "list_rows", arguments)[0] == "out_of_range"
+
+
+def _outcome(caller: Caller, tool: str, arguments: dict[str, object]) -> Outcome:
+    return caller.outcome(calling(tool, **arguments))
