@@ -1,5 +1,6 @@
 """`dbtools log`: the calls in the audit log, for people and for scripts."""
 
+import json
 import os
 import re
 import select
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from dbtools.cli.options import (
     example,
@@ -157,8 +157,8 @@ def _pause() -> None:
 
 def _call(line: bytes) -> Call | None:
     try:
-        call = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        call = json.loads(line)
+    except ValueError:
         return None
     return call if isinstance(call, dict) else None
 

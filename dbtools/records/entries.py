@@ -38,7 +38,9 @@ NAMING = frozenset(
 )
 ARGUMENTS = NAMING | {"key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"}
 FUNCTIONS = {str(each) for each in Function}
-WORDS = {str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail, RULES) for word in words}
+WORDS = {
+    str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail, RULES) for word in words
+}
 ADDRESS = re.compile(r"dbtools://(?:row|cell)/([^/]{1,200})/")  #: of a row, up to its key
 DIRECTION = re.compile(r"\s+(?:asc|desc)\s*$", re.IGNORECASE)
 TOKEN = re.compile(r'"((?:[^"]|"")+)"|(\w+)')

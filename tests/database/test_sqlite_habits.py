@@ -1,11 +1,15 @@
 """What SQLite databases hold in practice: JSON in indexes, moments as texts, columns without types."""
 
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dbtools.backends import url_of_file
-from dbtools.backends.sqlite.files import location_of
+from dbtools.backends.sqlite.files import connect, location_of
 from dbtools.errors import TimedOut, UnknownTool
 from dbtools.settings import LimitsSection
 from tests.database.conftest import Serve
@@ -137,3 +141,20 @@ def test_statement_that_cannot_be_stopped_at_once_holds_up_no_other_call(serve: 
             shop.call("list_slow", {})
 
         assert shop.rows("other") == [[1]]
+
+
+#: What another program does that wants the file for itself.
+LOCK = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('begin exclusive')"
+
+
+def test_opening_a_connection_releases_no_lock_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("create table things (id integer)")
+        reader.execute("begin")
+        reader.execute("select * from things").fetchall()
+
+        connect(location_of(url_of_file(path))).close()
+        locking = subprocess.run((sys.executable, "-c", LOCK, str(path)), capture_output=True, text=True)
+
+    assert "database is locked" in locking.stderr

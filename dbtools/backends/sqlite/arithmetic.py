@@ -8,16 +8,10 @@ import math
 import operator
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
-
-import sqlalchemy as sa
-
-from dbtools.backends.sources import Element
-from dbtools.terms import Calculation, Operation
-from dbtools.types import Family
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
 DIGITS = 15  #: significant ones, of a decimal
@@ -198,26 +192,8 @@ class Total:
         return None if self.sum is None else _in_range(self.sum + (self.lost or 0))
 
 
-OF_DECIMALS = (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE)
-NATIVE = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
-
-
 def install(connection: sqlite3.Connection) -> None:
     """Give *connection* the functions."""
     for name, (arguments, function) in FUNCTIONS.items():
         connection.create_function(name, arguments, function, deterministic=True)
     connection.create_aggregate("dbtools_total", 1, Total)  # type: ignore[arg-type]
-
-
-def moment(cell: Element) -> Element:
-    """Return the SQL of when the date in *cell* is, null where it is none."""
-    return sa.func.dbtools_moment(cell)
-
-
-def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
-    """Return the SQL of *term*, of whose *operands* this is the SQL."""
-    name = term.operation.name.lower()
-    if term.operation in NATIVE:
-        return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
-    exact = term.operation in OF_DECIMALS and term.type.family is Family.DECIMAL
-    return getattr(sa.func, f"dbtools_{name}{'_decimal' * exact}")(*operands)  # type: ignore[no-any-return]

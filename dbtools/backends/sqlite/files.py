@@ -134,9 +134,12 @@ def check_file(location: Location) -> None:
     """Raise DatabaseUnavailable if *location* is not a file that this user may read."""
     try:
         mode = os.stat(location.path).st_mode
+        # The file is not opened: to close it would release the locks of every connection in this process
+        # (https://sqlite.org/howtocorrupt.html, 2.2).
+        if stat.S_ISREG(mode) and not os.access(location.path, os.R_OK):
+            raise PermissionError
         if stat.S_ISREG(mode):
-            with open(location.path, "rb"):
-                return
+            return
     except PermissionError as exc:
         hint = "Let the user who runs dbtools read it, and enter each folder above it."
         raise _fault(location, "This user may not read the database file.", hint) from exc

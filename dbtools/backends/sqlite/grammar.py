@@ -12,12 +12,11 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
-from dbtools.backends.sqlite import arithmetic
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
-from dbtools.terms import Bucket, Calculation, Function, is_moment
+from dbtools.terms import Bucket, Calculation, Function, Operation, is_moment
 from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
@@ -37,6 +36,10 @@ CLAIM_CASTS: Mapping[str, Any] = {
     "numeric": sa.NUMERIC,
     "text": sa.TEXT,
 }
+
+
+OF_DECIMALS = (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE)
+NATIVE = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 
 class SqliteGrammar(Grammar):
@@ -129,14 +132,18 @@ class SqliteGrammar(Grammar):
 
     def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
         """Compute by functions that each connection has."""
-        return arithmetic.calculated(term, operands)
+        name = term.operation.name.lower()
+        if term.operation in NATIVE:
+            return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
+        exact = term.operation in OF_DECIMALS and term.type.family is Family.DECIMAL
+        return getattr(sa.func, f"dbtools_{name}{'_decimal' * exact}")(*operands)  # type: ignore[no-any-return]
 
     def compared(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
     ) -> tuple[Element, Element]:
         """Compare dates by when they are: a text may be a date, with or without a time."""
         if is_moment(left[1]) and is_moment(right[1]) and left[1].family is not Family.TEXT:
-            return arithmetic.moment(left[0]), arithmetic.moment(right[0])
+            return sa.func.dbtools_moment(left[0]), sa.func.dbtools_moment(right[0])
         return left[0], right[0]
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
