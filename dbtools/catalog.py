@@ -18,7 +18,7 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: of a column of which nothing but its name is known
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
-UNTOLD = "what the database does not report"  #: of what a view or a query reads
+UNREPORTED = "what the database does not report"  #: of what a view or a query reads
 
 
 class TableKind(StrEnum):

@@ -368,7 +368,7 @@ class Budget:
         media: tuple[Media, ...] = (),
         links: tuple[Link, ...] = (),
     ) -> Answer:
-        """Return the answer of *content*; in both channels, what is no valid text has been replaced."""
+        """Return the answer of *content*; invalid text has been replaced in both channels."""
         json = json_of({**content, **_more(next_cursor, note)})
         return Answer(json=json, media=media, links=links, rows=rows, truncated=truncated)
 

@@ -13,7 +13,7 @@ from typing import Literal
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 
-Tells = Literal["comment", "application_name"]  #: how the database learns the ID of a request
+RequestIdTarget = Literal["comment", "application_name"]  #: how the database learns the ID of a request
 TRACER = trace.get_tracer("dbtools")
 METER = metrics.get_meter("dbtools")
 DURATION = METER.create_histogram("dbtools.call.duration", "s", "How long calls take")
@@ -44,7 +44,7 @@ def request_comment() -> str:
     return f"/*traceparent='00-{ids}-{context.trace_flags:02x}'*/ "
 
 
-def is_told() -> bool:
+def is_tracing() -> bool:
     """Return whether an SDK in this process records spans."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
@@ -52,7 +52,9 @@ def is_told() -> bool:
 def is_measured() -> bool:
     """Return whether an SDK in this process records spans or metrics."""
     # The API's own provider, which stands in for an SDK, is not public.
-    return is_told() or not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
+    return is_tracing() or not type(metrics.get_meter_provider()).__module__.startswith(
+        "opentelemetry.metrics"
+    )
 
 
 class RequestSpan:
@@ -69,7 +71,7 @@ class RequestSpan:
         self._span.set_status(Status(StatusCode.ERROR, message))
 
 
-UNTOLD = nullcontext(RequestSpan(INVALID_SPAN))
+UNTRACED = nullcontext(RequestSpan(INVALID_SPAN))
 
 
 def server_span(
@@ -79,7 +81,11 @@ def server_span(
     meta = params.get("_meta")
     carrier = meta if isinstance(meta, Mapping) and "traceparent" in meta else {}
     # The log and the database get the ID of the trace even without an SDK.
-    return _server_span(method, id, params.get("name"), version, carrier) if carrier or is_told() else UNTOLD
+    return (
+        _server_span(method, id, params.get("name"), version, carrier)
+        if carrier or is_tracing()
+        else UNTRACED
+    )
 
 
 @contextmanager

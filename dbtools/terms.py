@@ -75,7 +75,7 @@ class Calculation:
 class Bucketed:
     """A date by one part of it, as text: 2024, 2024-Q1, 2024-03, 2024-W09, 2024-03-05, 1, 07.
 
-    Weeks are those of ISO 8601, and weekdays count from Monday, 1. What is no date is null.
+    Weeks are those of ISO 8601, and weekdays count from Monday, 1. Anything but a date is null.
     """
 
     place: "Operand"

@@ -134,15 +134,15 @@ class ColumnType:
         return self.element is None or self.element.comparable
 
     @property
-    def wants(self) -> str:
+    def expected(self) -> str:
         """What a value must look like, with an example."""
         if self.labels:
             return f"one of {listing(self.labels)}"
         if self.family is Family.INTEGER and self.minimum is not None:
             return f"an integer from {self.minimum} to {self.maximum}"
         if self.family is Family.ARRAY and self.element is not None:
-            return self.element.wants
-        return FAMILIES[self.family].wants
+            return self.element.expected
+        return FAMILIES[self.family].expected
 
     @property
     def trims(self) -> bool:
@@ -174,7 +174,7 @@ class ColumnType:
         except (ValueError, InvalidOperation, RecursionError) as exc:
             # The bounds of an integer explain nothing to a caller who wrote something else.
             beside = self.family is Family.INTEGER and not WHOLE.fullmatch(text.strip())
-            raise ValueError(f"{quoted(text)} is not {row.wants if beside else self.wants}") from exc
+            raise ValueError(f"{quoted(text)} is not {row.expected if beside else self.expected}") from exc
 
     def compared(self, text: str) -> Any:
         """Return the value by which *text* is compared, or raise ValueError: equal for all its spellings."""
@@ -292,7 +292,7 @@ class FamilyRow(NamedTuple):
     """What is true of all types of one family."""
 
     decode: Callable[[str, ColumnType], object]
-    wants: str
+    expected: str
     schema: Mapping[str, object] = STRING
     operators: tuple[Operator, ...] = ORDERED
 

@@ -147,7 +147,7 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
         # Of a pattern's tables not every one need have it.
         if name not in known:
             one = len(tables) == 1
-            has = f"{whole.label(tables[0])} has no column" if one else "none of its tables has a column"
+            has = f"{whole.label(tables[0])} has no column" if one else "no table there has a column"
             yield f"{has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
 
 

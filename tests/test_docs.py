@@ -16,6 +16,7 @@ import pytest
 from dbtools.settings import Settings, load
 from dbtools.settings.files import VARIABLE
 from tests.pages import ROOT, SHOP, Block, Command, Reader, Shell, blocks_of, resembles, shop_names
+from tests.plain_words import STUMBLES
 from tests.postgresql_server import PostgresqlServer
 
 PAGES = {
@@ -36,12 +37,7 @@ UNTESTED = re.compile(
 LINK = re.compile(r"\]\(([^)#:]+)?(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 MOST_LINES = {"README.md": 150}
-#: Idioms that a reader stumbles over; and text that may contain them: code, and what code generates.
-STUMBLES = re.compile(
-    r"\b(told (of|anew)|tells? of|whoever|who others reach|mended|anew|what is no (?!longer)"
-    r"|of (its|their|our) own|nobody|somebody|wants|none of (ours|its)|no longer so|lends?|of use)\b",
-    re.IGNORECASE,
-)
+#: Text of a page that may contain what `STUMBLES` finds: code, and what code generates.
 CODE = re.compile(r"```.*?```|`[^`]*`|\[\[\[end\]\]\]|\]\]\] -->.*?<!-- \[\[\[end", re.DOTALL)
 ENTRY_LINES = 3  #: of one entry of CHANGELOG.md
 

@@ -112,7 +112,7 @@ class Terms:
         )
         key = referrer.foreign_key
         pairs = zip(key.target_columns, key.columns, strict=True)
-        # The target stands first: its collation tells its rows apart.
+        # The target comes first, because its collation must apply.
         inner.outer = self._table
         inner.same = [column_of(self._table, there) == column_of(inner._table, here) for there, here in pairs]
         return inner

@@ -148,7 +148,7 @@ class _Operator:
         is_configured = self._target is None or self._target.endswith(".toml")
         secrets = [] if is_configured else secrets_warning(catalog)
         for problem in dict.fromkeys([*problems, *secrets]):
-            self.tell(problem)
+            self.warn(problem)
 
     def _reached(self, url: str) -> str:
         """Return *url* for clients: with a host name if the server listens on all addresses."""
@@ -161,12 +161,12 @@ class _Operator:
         name = names[0] if ":" in names[0] else f"{names[0]}:{parts.port}"
         return parts._replace(netloc=name).geturl()
 
-    def tell(self, problem: "str | Finding") -> None:
+    def warn(self, problem: "str | Finding") -> None:
         """Log *problem*; a finding says whether it is an error."""
         is_error = not isinstance(problem, str) and problem.level == "error"
         _log(logging.ERROR if is_error else logging.WARNING, str(problem))
 
-    def mended(self, message: str) -> None:
+    def resolved(self, message: str) -> None:
         """Log *message*: an earlier problem is resolved."""
         _log(logging.INFO, message)
 

@@ -1,7 +1,7 @@
 """The SQL of a query with its optional clauses `/*? … ?*/`. Text in, a Body out, which writes its variants.
 
-A clause is there while all of its parameters that may be absent are present. To the database, and to whoever
-runs the file by hand, it is a comment, so the marks may be taken for a blank.
+A clause is there while all of its parameters that may be absent are present. To the database, and to a
+person who runs the file, it is a comment, so the marks may be taken for a blank.
 """
 
 import re

@@ -24,7 +24,7 @@ from dbtools.sql import CLAIMS, Lexis, Parameter, SqlError, code_of
 from dbtools.types import ColumnType, quoted
 
 BEGINNING = re.compile(r"^-- name:(?P<name>.*)", re.MULTILINE)
-#: What is no code; in the group a comment of several lines, which may hide queries, to the end of the file.
+#: Comments and strings; in the group a block comment, which may hide queries, to the end of the file.
 COMMENT = re.compile(r"--[^\n]*+|'[^']*+'|(/\*(?!\?).*?(?:\*/|\Z))", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ class Permitted:
     columns: tuple[Column, ...]
     #: Of parameters, and of claims as :claims.x.
     types: Mapping[str, ColumnType] = field(default_factory=dict)
-    casts: Mapping[str, str] = field(default_factory=dict)  #: their SQL names, where the database wants them
+    casts: Mapping[str, str] = field(default_factory=dict)  #: their SQL names, if the database needs them
     reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: not known
     versions: tuple[str, ...] = ()  #: of the tables that it reads, where they are known
     functions: tuple[str, ...] = ()  #: not the system's: what they read is not among that
@@ -123,7 +123,7 @@ def sources_of(text: str, file: str) -> Mapping[str, Source]:
 
 
 def texts_of(text: str, file: str) -> Mapping[str, str]:
-    """Return the text of each query in *text*, that of *file*, by name, each as a file of its own."""
+    """Return the text of each query in *text*, that of *file*, by name, each as a separate file."""
     texts = {}
     for part in _split(text, file)[1]:
         beginning = "" if part.named else f"-- name: {part.name}\n"

@@ -57,7 +57,7 @@ CALLS = sa.Table(
     sa.Column("client", sa.Text),
 )
 KEYS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
-#: All but numbers is read as texts: databases have times and JSON in ways of their own.
+#: Everything but numbers is read as text: databases store times and JSON differently.
 READ = [each if each.type.python_type in (int, bool, float) else sa.cast(each, sa.Text) for each in CALLS.c]
 
 

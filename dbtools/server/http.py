@@ -124,7 +124,7 @@ class Workers(Multiprocess):
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old != new.pid:
-                self.operator.tell(f"Worker {old} has ended; worker {new.pid} replaces it.")
+                self.operator.warn(f"Worker {old} has ended; worker {new.pid} replaces it.")
 
 
 def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
@@ -207,7 +207,7 @@ class HttpApp:
                     await send({"type": "lifespan.startup.complete"})
                     await receive()
         except errors.DbtoolsError as exc:
-            self._plan.operator.tell(str(exc))
+            self._plan.operator.warn(str(exc))
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         await send({"type": "lifespan.shutdown.complete"})

@@ -25,7 +25,7 @@ from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import LogSection, Settings
-from dbtools.telemetry import is_told, request_id
+from dbtools.telemetry import is_tracing, request_id
 from dbtools.tools.definition import Change
 
 HINTS = (
@@ -60,10 +60,10 @@ class Operator(Protocol):
     def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
         """Report what is served at *url*, with *notes* on how."""
 
-    def tell(self, problem: str | Finding) -> None:
+    def warn(self, problem: str | Finding) -> None:
         """Report a problem."""
 
-    def mended(self, message: str) -> None:
+    def resolved(self, message: str) -> None:
         """Report that a problem is resolved."""
 
     def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:
@@ -143,7 +143,7 @@ async def _watch(served: Served, operator: Operator) -> None:
     """Refresh the tools when something changes; a bug in the watch does not stop the server."""
     while True:
         try:
-            watch = Watch(served.toolbox, served.observed, tell=operator.tell, mended=operator.mended)
+            watch = Watch(served.toolbox, served.observed, warn=operator.warn, resolved=operator.resolved)
             await watch.run()
         except errors.DbtoolsError:
             return  # no first snapshot: the server gets the same error and reports it
@@ -212,7 +212,7 @@ def exporting() -> Iterator[None]:
     endpoints = {each: f"OTEL_EXPORTER_OTLP_{each}_ENDPOINT" for each in ("TRACES", "METRICS")}
     is_set, general = os.environ.get, "OTEL_EXPORTER_OTLP_ENDPOINT"
     wanted = [signal for signal, name in endpoints.items() if is_set(name) or is_set(general)]
-    if wanted and not is_told() and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
+    if wanted and not is_tracing() and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
         try:
             _set_up(wanted)
         except Exception as exc:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import UNTOLD, Catalog, Reads, Selection, Table
+from dbtools.catalog import UNREPORTED, Catalog, Reads, Selection, Table
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
@@ -167,14 +167,14 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
 def _beneath(permitted: Permitted) -> Reads:
     """Return what *permitted* reads; what its functions read counts as others."""
     if permitted.reads is None:
-        return Reads(others=(UNTOLD,))
+        return Reads(others=(UNREPORTED,))
     return Reads(columns=frozenset(permitted.reads), others=tuple(read_by_functions(permitted)))
 
 
 def _reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
     """Return the columns, and the tables of which only rows count, that *permitted* reads."""
     if permitted.reads is None:
-        return (UNTOLD,)
+        return (UNREPORTED,)
     places = sorted(permitted.reads)
     labels = {place: label_of(catalog, place) for place in {each[:2] for each in places}}
     named = (".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)

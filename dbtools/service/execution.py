@@ -12,7 +12,7 @@ from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
 from dbtools.statement import QueryShape, Shape, Statement, argument
-from dbtools.telemetry import Tells, is_told, request_comment, request_id, statement_span
+from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 NO_LABEL = Label()
@@ -22,10 +22,10 @@ PLANS = 1_000  #: compiled shapes that are kept
 class Execution:
     """Runs statements on one database; *tells*: how to pass the request ID to it."""
 
-    def __init__(self, backend: Backend, tells: Tells | None = None) -> None:
+    def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
-        self._tells = tells
-        self._is_told = is_told()
+        self._warns = tells
+        self._is_tracing = is_tracing()
         self._compile: Callable[[Shape], Plan] | None = None
         self._run: Callable[[Run], Awaitable[ResultSet]]
 
@@ -36,7 +36,7 @@ class Execution:
         """
         if self._compile is None:
             runner = await self._backend.runner()
-            self._run = partial(_traced, runner) if self._is_told else runner.run
+            self._run = partial(_traced, runner) if self._is_tracing else runner.run
             self._compile = lru_cache(maxsize=PLANS)(runner.compile)
         plan = self._compile(statement.shape)
         run = Run(
@@ -48,7 +48,7 @@ class Execution:
             stamp=view.stamp,
             # Those of the plan may be older: a shape is the same with others.
             versions=statement.shape.versions,
-            label=self._label() if self._tells else NO_LABEL,
+            label=self._label() if self._warns else NO_LABEL,
         )
         try:
             found = await self._run(run)
@@ -70,7 +70,7 @@ class Execution:
             raise errors.SchemaChanged
 
     def _label(self) -> Label:
-        if self._tells == "comment":
+        if self._warns == "comment":
             return Label(comment=request_comment())
         return Label(application=f"dbtools:{request_id()}")
 

@@ -134,13 +134,13 @@ class Watch:
         toolbox: Toolbox,
         observed: Sequence[Observed],
         *,
-        tell: Callable[[str | Finding], None],
-        mended: Callable[[str], None],
+        warn: Callable[[str | Finding], None],
+        resolved: Callable[[str], None],
     ) -> None:
         self._toolbox = toolbox
         self._observed = observed
-        self._tell = tell  #: reports a problem
-        self._mended = mended  #: reports that one is over
+        self._warn = warn  #: reports a problem
+        self._resolved = resolved  #: reports that one is over
         self._told: dict[str, str] = {}  #: what is wrong now, by what it is about
 
     async def run(self) -> None:
@@ -161,9 +161,9 @@ class Watch:
         new = [each for each in self._problems if each not in before]
         gone = [each for each in before if each not in self._problems]
         for each in new:
-            self._tell(each)
+            self._warn(each)
         for each in () if new else gone:
-            self._mended(f"Resolved: {each}")
+            self._resolved(f"Resolved: {each}")
 
     async def _refresh(self) -> None:
         try:
@@ -211,12 +211,12 @@ class Watch:
         """Report *problem* once."""
         if self._told.get(about) != problem:
             self._told[about] = problem
-            self._tell(problem)
+            self._warn(problem)
 
     def _settle(self, about: str, news: str) -> None:
         """Report *news* if something was wrong."""
         if self._told.pop(about, None) is not None:
-            self._mended(news)
+            self._resolved(news)
 
 
 class _Nudge:

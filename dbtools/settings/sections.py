@@ -25,7 +25,7 @@ from dbtools.settings.fields import (
     is_resource,
 )
 from dbtools.settings.positions import TomlFile
-from dbtools.telemetry import Tells
+from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 
 
@@ -47,7 +47,7 @@ class DatabaseSection(Section):
     include: tuple[str, ...] = Field(default=("*",), description="name patterns of the tables to serve")
     exclude: tuple[str, ...] = Field(default=(), description="name patterns of the tables to leave out")
     description: str = Field(default="", description="what the database is about, for people and models")
-    request_id: Tells | None = Field(
+    request_id: RequestIdTarget | None = Field(
         default=None,
         description="how to pass the request ID to the database: comment or application_name",
     )

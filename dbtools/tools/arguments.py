@@ -144,7 +144,7 @@ def read(
         refused = errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
         refused.limit = "max_rows"
         raise refused
-    # The limit stays one that nobody has asked for.
+    # The caller has not set this limit.
     return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})
 
 

@@ -125,7 +125,7 @@ class Lookup:
             if text is None:
                 raise errors.BadArgument(f"{place}{name} is missing.", hint=f"The key is: {listing(known)}.")
             if not isinstance(text, str):
-                problem = f"must be {column.type.wants}, not an array or an object"
+                problem = f"must be {column.type.expected}, not an array or an object"
                 raise errors.BadArgument(f"{place}{name}: {problem}.")
             texts.append(text)
         return texts

@@ -61,7 +61,7 @@ FORMS: Mapping[Family, str] = {
 
 
 class GenericQueryTool(Tool):
-    """A tool for any query, which is listed where they have no tools of their own."""
+    """A tool for any query, listed if queries have no separate tools."""
 
     group = ToolGroup.QUERIES
     surface = Surface.GENERIC

@@ -34,11 +34,11 @@ class Operator:
     def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
         """Take note of nothing."""
 
-    def tell(self, problem: str | Finding) -> None:
+    def warn(self, problem: str | Finding) -> None:
         """Take note of what went wrong."""
         logger.warning(str(problem))
 
-    def mended(self, message: str) -> None:
+    def resolved(self, message: str) -> None:
         """Take note of nothing."""
 
     def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:

@@ -284,7 +284,7 @@ async def test_storm_of_notifications_leads_to_looks_alone(
     served.toolbox.subscribe(note)
     observed = Observed(name=DATABASE, open=watcher, interval=600)
     async with anyio.create_task_group() as group:
-        group.start_soon(Watch(served.toolbox, [observed], tell=print, mended=print).run)
+        group.start_soon(Watch(served.toolbox, [observed], warn=print, resolved=print).run)
         with anyio.fail_after(20):
             await looked.acquire()
             for sql in (*[STORM] * 5, "comment on table customers is 'Who buys'; notify dbtools_schema"):

@@ -451,7 +451,7 @@ async def served(changing: Changing, tmp_path: Path) -> AsyncIterator[Served]:
     path.write_text(f'[database]\nurl = "{changing.url}"\n[limits]\ntimeout = "60s"\n')
     served = open_served(load(path))
     async with anyio.create_task_group() as group:
-        group.start_soon(Watch(served.toolbox, served.observed, tell=print, mended=print).run)
+        group.start_soon(Watch(served.toolbox, served.observed, warn=print, resolved=print).run)
         yield served
         group.cancel_scope.cancel()
     await served.backend.close()

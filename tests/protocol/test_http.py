@@ -577,10 +577,10 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     sent: list[str] = []
 
     class Operator:
-        def tell(self, message: str) -> None:
+        def warn(self, message: str) -> None:
             told.append(message)
 
-        changed = announce = listening = mended = tell
+        changed = announce = listening = resolved = warn
 
     async def receive() -> Any:
         return {"type": "lifespan.startup"}

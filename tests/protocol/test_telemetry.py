@@ -95,9 +95,9 @@ def test_whoever_listens_is_noticed(set_up: str, told: str) -> None:
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
-from dbtools.telemetry import is_measured, is_told
+from dbtools.telemetry import is_measured, is_tracing
 {set_up}
-print(is_told(), is_measured())
+print(is_tracing(), is_measured())
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 

@@ -162,7 +162,7 @@ def test_text_that_means_no_value_is_refused(type: ColumnType, text: str) -> Non
     assert raised.value.code == "bad_value"
     # Bounds are told to whom they concern: an integer that is beyond them.
     whole = text.isascii() and text.strip().lstrip("+-").isdecimal()
-    wants = type.wants if whole or type.family is not Family.INTEGER else FAMILIES[Family.INTEGER].wants
+    wants = type.expected if whole or type.family is not Family.INTEGER else FAMILIES[Family.INTEGER].expected
     assert wants in raised.value.message
 
 
@@ -191,12 +191,12 @@ def test_what_a_column_wants_has_an_example_that_it_reads(family: Family) -> Non
         Family.ARRAY: "19.90",
     }
 
-    assert examples[family] in type.wants
+    assert examples[family] in type.expected
     assert type.decode(examples[family]) is not None
 
 
 def test_integer_without_bounds_wants_an_example() -> None:
-    assert "42" in UNBOUNDED.wants
+    assert "42" in UNBOUNDED.expected
     assert UNBOUNDED.decode("42") == 42
 
 

@@ -382,7 +382,7 @@ SHOP = Catalog(
             "tables.'*.orders' = { exclude = ['margn'] }",
             "unknown_column",
             4,
-            ["none of its tables has a column 'margn'", "Did you mean margin?"],
+            ["no table there has a column 'margn'", "Did you mean margin?"],
             id="column that no table of a pattern has",
         ),
     ],

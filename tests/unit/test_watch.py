@@ -49,7 +49,7 @@ class World:
     opened: int = 0
     looked: int = 0
     told: list[str | Finding] = field(default_factory=list)
-    mended: list[str] = field(default_factory=list)
+    resolved: list[str] = field(default_factory=list)
     hear: Callable[[], None] = lambda: None
     held: anyio.Event | None = None  #: what a refresh waits for
     news: anyio.Condition = field(default_factory=anyio.Condition)
@@ -106,8 +106,8 @@ async def _watched(world: World, interval: float = 0.01) -> AsyncIterator[Toolbo
     watch = Watch(
         toolbox,
         [Observed(name=DATABASE, open=world.open, interval=interval)],
-        tell=world.told.append,
-        mended=world.mended.append,
+        warn=world.told.append,
+        resolved=world.resolved.append,
     )
     async with anyio.create_task_group() as group:
         group.start_soon(watch.run)
@@ -189,7 +189,7 @@ async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) 
         await world.until(lambda: world.read == 5)
         await toolbox.refresh()
         assert await _stamp(toolbox) == "2"
-    assert world.mended == ["Changes are in force again."]
+    assert world.resolved == ["Changes are in force again."]
 
 
 async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> None:
@@ -201,7 +201,7 @@ async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> No
 
     assert world.opened == 3
     assert world.told == ["database: cannot watch for changes: The server is away."]
-    assert world.mended == ["database: watching for changes again."]
+    assert world.resolved == ["database: watching for changes again."]
 
 
 async def test_warning_that_is_new_is_told(world: World) -> None:
@@ -210,7 +210,7 @@ async def test_warning_that_is_new_is_told(world: World) -> None:
         await world.until(lambda: bool(world.told))
 
     assert world.told == ["table x is left out."]
-    assert world.mended == []
+    assert world.resolved == []
 
 
 async def test_warning_that_is_gone_is_told_unless_another_is_there(world: World) -> None:
@@ -220,10 +220,10 @@ async def test_warning_that_is_gone_is_told_unless_another_is_there(world: World
         for number, warnings in enumerate(((one, third), (third,), ()), 2):
             world.now = replace(SECOND, stamp=str(number), warnings=warnings)
             await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
-            await world.until(lambda number=number: len(world.told) + len(world.mended) == number - 1)  # type: ignore[misc]
+            await world.until(lambda number=number: len(world.told) + len(world.resolved) == number - 1)  # type: ignore[misc]
 
     assert world.told == [third]
-    assert world.mended == [f"Resolved: {one}", f"Resolved: {third}"]
+    assert world.resolved == [f"Resolved: {one}", f"Resolved: {third}"]
 
 
 class Leaps(selectors.SelectSelector):

@@ -30,7 +30,7 @@ CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two polls
 PATIENCE = 10.0  #: seconds that a poll may take
 UNANSWERED = "The database does not answer whether it has changed."
-#: JIT compilation would take longer than the poll. A pooler lends the connection to others afterwards.
+#: JIT compilation would take longer than the poll. A pooler reuses the connection.
 BEGIN = "begin read only; set local jit = off"
 
 #: Temporary relations belong to one session.
@@ -253,7 +253,7 @@ async def listen(connection: Any, heard: Heard) -> None:
     """Call *heard* when the database announces a change, and when the connection ends."""
     connection.add_termination_listener(lambda _: heard())
     if connection.local:
-        # The pooler soon lends the connection of the server to others.
+        # The pooler soon gives the connection to other clients.
         return
     # A server in recovery rejects LISTEN: polls remain.
     with suppress(asyncpg.PostgresError):

@@ -1,6 +1,6 @@
 """Connections to PostgreSQL: opening and closing them, and the settings of a session. A URL in.
 
-A pooler, such as PgBouncer, lends a connection of the server for one transaction. Settings would not stay, or
+A pooler, such as PgBouncer, provides a connection for one transaction. Settings would not stay, or
 stay for others, so each transaction begins with its own. The pooler itself must keep prepared statements.
 
 The settings of a caller, a role and settings that policies read, are a second wall behind row filters: anyone

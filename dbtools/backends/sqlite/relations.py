@@ -28,7 +28,7 @@ from dbtools.backends.sqlite.syntax import (
     read_definition,
     words_in,
 )
-from dbtools.catalog import UNTOLD, ForeignKey, Reads, Table, TableKind
+from dbtools.catalog import UNREPORTED, ForeignKey, Reads, Table, TableKind
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
 from dbtools.types import NUMERIC, ColumnType, quoted
 
@@ -47,7 +47,7 @@ KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
 INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
 #: Table-valued functions that read only their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
-UNKNOWN = Reads(others=(UNTOLD,))
+UNKNOWN = Reads(others=(UNREPORTED,))
 ROWID = "ROWID"  #: the rowid, to the authorizer
 SYSTEM = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
 MODULES = "select name from pragma_module_list"

@@ -1,0 +1,10 @@
+"""Phrases that a reader stumbles over, for pages and for the source."""
+
+import re
+
+STUMBLES = re.compile(
+    r"\b(?:(?:is|are|was|be) told|told (?:of|anew)|tells? of|whoever|who others reach|mended|anew"
+    r"|what is no (?!longer)|of (?:its|their|our) own|nobody|somebody|wants|none of (?:ours|its)|no longer so"
+    r"|lends?|of use|h[eo]lds? against|held against)\b",
+    re.IGNORECASE,
+)
