@@ -1,5 +1,6 @@
 """Conditions and orders as callers write them in; those of a statement, and the values bound to it, out."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +11,7 @@ from dbtools.errors import listing, nearest
 from dbtools.expressions import Expressions
 from dbtools.paths import Distant
 from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Match, Order, Term
-from dbtools.terms import Measure, are_comparable
+from dbtools.terms import Bucket, Bucketed, Literal, Measure, are_comparable
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_CONDITIONS = 50
@@ -19,6 +20,16 @@ MOST_RELATIONS = 5  #: conditions on related rows
 MOST_VALUES = 1_000
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 ORDER_FORM = 'Write "column" or "column desc".'
+#: How the values of buckets are written.
+BUCKETS: Mapping[Bucket, tuple[str, str]] = {
+    Bucket.YEAR: (r"\d{4}", "a year such as 2024"),
+    Bucket.QUARTER: (r"\d{4}-Q[1-4]", "a quarter such as 2024-Q1"),
+    Bucket.MONTH: (r"\d{4}-(0[1-9]|1[0-2])", "a month such as 2024-03"),
+    Bucket.WEEK: (r"\d{4}-W[0-5]\d", "an ISO week such as 2024-W09"),
+    Bucket.DAY: (r"\d{4}-\d\d-\d\d", "a day such as 2024-03-05"),
+    Bucket.WEEKDAY: ("[1-7]", "1 (Monday) to 7 (Sunday)"),
+    Bucket.HOUR: (r"[01]\d|2[0-3]", "an hour from 00 to 23"),
+}
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
@@ -144,7 +155,7 @@ def _check_numbers(comparisons: Sequence[Comparison]) -> None:
 def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition, Sequence[object]]:
     """Return the condition that *comparison* means, and the values of its parameters."""
     argument, operator = comparison.argument, comparison.operator
-    term = names.find(comparison.column, f"{argument}.column")
+    term = _column(names, comparison.column, f"{argument}.column")
     if term.type.mask is not None:
         raise errors.BadOperator(f"{argument}: {term.name} is masked and can only be shown.")
     if operator not in term.type.operators:
@@ -214,6 +225,15 @@ def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:
     return Condition(term=term, operator=operator, other=other)
 
 
+def _column(names: Finds, text: str, argument: str) -> Term:
+    """Return the term that *text* names; a number or a text in quotes is none."""
+    term = names.find(text, argument)
+    if isinstance(term, Literal):
+        kind = "text in single quotes" if term.type.family is Family.TEXT else "a number"
+        raise errors.BadArgument(f"{argument}: {term.name} is {kind}, not a column.")
+    return term
+
+
 def _texts(comparison: Comparison) -> tuple[str, ...]:
     """Return the values that the operator takes, or say which are missing or too many."""
     argument, operator = comparison.argument, comparison.operator
@@ -238,6 +258,8 @@ def _texts(comparison: Comparison) -> tuple[str, ...]:
 
 def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
     """Return the value that *text* is to *operator*, or raise BadValue for *argument*."""
+    if isinstance(term, Bucketed) and operator not in TEXTUAL:
+        return _bucket(term, text, argument)
     if operator in TEXTUAL:
         if len(text) > LONGEST_PATTERN:
             raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
@@ -252,6 +274,15 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
         )
     named = "" if argument == term.name else f"{term.name}: "
     return term.type.decode(text, f"{argument}: {named}")
+
+
+def _bucket(term: Bucketed, text: str, argument: str) -> str:
+    """Return *text*, or raise BadValue if no bucket is written like it."""
+    form, example = BUCKETS[term.bucket]
+    if not re.fullmatch(form, text, re.ASCII):
+        hint = f"To compare days, name {term.place.name} itself."
+        raise errors.BadValue(f"{argument}: {term.name} is {example}, not {quoted(text)}.", hint=hint)
+    return text
 
 
 def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
@@ -278,10 +309,10 @@ def _directed(names: Finds, step: str, argument: str) -> tuple[Term, Direction]:
     name, _, last = step.rstrip().rpartition(" ")
     directed = name.strip() and last.lower() in tuple(Direction)
     try:
-        return names.find(step, argument), Direction.ASC
+        return _column(names, step, argument), Direction.ASC
     except errors.CallError as exc:
         if not directed and isinstance(exc, errors.UnknownColumn):
             raise errors.UnknownColumn(exc.message, hint=f"{ORDER_FORM} {exc.hint}") from exc
         if not directed:
             raise
-    return names.find(name, argument), Direction(last.lower())
+    return _column(names, name, argument), Direction(last.lower())

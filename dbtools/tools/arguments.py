@@ -153,15 +153,17 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     within = f"{place}: there" if place else "There"
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
     joins = joins and (place.startswith(("where", "having")) or "match" in known)
+    advice = (ALL_OF_HAVING if place.startswith("having") else MATCH) if joins else nearest(name, known)
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
-        hint=f"{MATCH if joins else nearest(name, known)}Arguments: {listing(known) or 'none'}.",
+        hint=f"{advice}Arguments: {listing(known) or 'none'}.",
     )
 
 
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
+ALL_OF_HAVING = 'The conditions in having are joined with "and". '
 #: What callers write from habit in SQL, and what to write instead.
 MEANT: Mapping[str, str] = {
     "equals": "eq",
@@ -216,9 +218,12 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
-    """Return the model at *within* in *model*: itself, or that of an array's items."""
-    items = get_args(model.model_fields[str(within[0])].annotation) if within else ()
-    return next((item for item in items if isinstance(item, type) and issubclass(item, Arguments)), model)
+    """Return the model at *within* in *model*: itself, or that of the items of an array in it."""
+    for name in within:
+        items = get_args(model.model_fields[name].annotation) if name in model.model_fields else ()
+        found = (item for item in items if isinstance(item, type) and issubclass(item, Arguments))
+        model = next(found, model)
+    return model
 
 
 def named(value: object) -> str:

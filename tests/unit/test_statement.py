@@ -398,3 +398,27 @@ def test_value_that_is_the_name_of_a_column_gets_a_hint() -> None:
         bind_where(terms(PRODUCT), [Comparison(column="price", operator=Operator.GT, value="id")])
 
     assert raised.value.hint == "To compare with the column id, pass it as value_column."
+
+
+@pytest.mark.parametrize(
+    ("column", "operator", "value", "says"),
+    [
+        ("added_on:month", Operator.EQ, "2024-03-01", "added_on:month is a month such as 2024-03"),
+        ("added_on:weekday", Operator.EQ, "Sunday", "1 (Monday) to 7 (Sunday)"),
+        ("added_on:quarter", Operator.GTE, "Q1 2024", "a quarter such as 2024-Q1"),
+        ("2", Operator.EQ, "2", "2 is a number, not a column"),
+        ("'price'", Operator.EQ, "2", "'price' is text in single quotes, not a column"),
+    ],
+)
+def test_condition_that_could_never_mean_anything_is_refused(
+    column: str, operator: Operator, value: str, says: str
+) -> None:
+    with pytest.raises(CallError) as raised:
+        bind_where(terms(PRODUCT), [Comparison(column=column, operator=operator, value=value)])
+
+    assert says in raised.value.message
+
+
+def test_order_by_a_constant_is_refused() -> None:
+    with pytest.raises(errors.BadArgument):
+        bind_order(terms(PRODUCT), ["2 desc"])
