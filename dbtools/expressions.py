@@ -35,6 +35,8 @@ from dbtools.terms import (
 from dbtools.types import ColumnType, quoted
 
 MOST_NODES = 64
+DEEPEST = 12  #: parentheses: databases have parsers with small stacks
+MOST_IN_CALL = 500  #: nodes: more take too long to compile
 MOST_CHARACTERS = 4_000
 TOKEN = re.compile(
     r"""\s*(?:
@@ -142,6 +144,7 @@ class _Parser:
         self._tokens = self._split()
         self._next = 0
         self._nodes = 0
+        self._depth = 0
 
     def parse(self) -> Operand:
         """Return the term of the whole text."""
@@ -179,9 +182,13 @@ class _Parser:
         return token
 
     def _sum(self) -> Operand:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._refusal(self._token.at, f"more than {DEEPEST} parentheses within one another")
         left = self._product()
         while sign := self._take("+", "-"):
             left = self._operation(sign, left, self._product())
+        self._depth -= 1
         return left
 
     def _product(self) -> Operand:
@@ -280,6 +287,7 @@ class _Parser:
         if not referrer.table.aggregated:
             message = f"{self._argument}: rows of {referrer.name} may not be aggregated."
             raise errors.Denied(message, hint="some and none in where ask for such rows.")
+        self._scope.names = replace(self._scope.names, aggregating=True)
         self._relation = referrer.name
         place: Operand | None = None
         if self._tokens[self._next + 1].text == ")":
@@ -301,8 +309,11 @@ class _Parser:
 
     def _count(self) -> None:
         self._nodes += 1
+        self._scope.literals.nodes += 1
         if self._nodes > MOST_NODES:
             raise self._refusal(self._token.at, f"more than {MOST_NODES} columns, numbers and operators")
+        if self._scope.literals.nodes > MOST_IN_CALL:
+            raise self._refusal(self._token.at, f"more than {MOST_IN_CALL} of them in one call")
 
     def _operation(self, sign: _Token, left: Operand, right: Operand) -> Operand:
         try:

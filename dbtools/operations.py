@@ -30,6 +30,7 @@ class Literals:
     """The values of the literals of one call."""
 
     values: dict[str, object] = field(default_factory=dict)  #: by the names of parameters
+    nodes: int = 0  #: columns, numbers and operators in all expressions of the call
     _parameters: dict[tuple[Family, str], str] = field(default_factory=dict)
 
     def bound(self, text: str, type: ColumnType, name: str) -> Literal:
@@ -125,7 +126,8 @@ def _first(operation: Operation, operands: Sequence[Operand], literals: Literals
     if family not in JOINABLE:
         raise ValueError(f"coalesce does not take {described(leading)}")
     large = any(each.type.large for each in operands)
-    return calculation(operation, replace(leading.type, labels=(), family=family, large=large), *operands)
+    type = TEXT if family is Family.TEXT else replace(leading.type, labels=())
+    return calculation(operation, replace(type, large=large), *operands)
 
 
 Rule = Callable[[Operation, Sequence[Operand], Literals], Calculation]

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from dbtools.catalog import Table
+from dbtools.catalog import Column, Table
 from dbtools.paths import Distant, Referrer
 from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
     RAISING,
     Calculation,
+    Function,
     Literal,
     Measure,
     Operand,
@@ -166,7 +167,10 @@ class Select:
     @property
     def raises(self) -> bool:
         """Whether a row may raise an error, so that no hidden one may be computed with."""
-        return any(isinstance(part, Calculation) and part.operation in RAISING for part in self.parts)
+        others = ((each.term, each.other) for each in self.comparisons if each.other is not None)
+        # Numbers of two kinds are made one kind to be compared.
+        converts = any(term.type.family is not other.type.family for term, other in others)
+        return converts or any(map(_raises, self.parts))
 
     @property
     def literals(self) -> Mapping[str, ColumnType]:
@@ -202,12 +206,23 @@ class Select:
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]
         only = len(compared) == len(self.conditions) == len(key) and set(compared) == set(key)
-        return only and bool(key) and self.match is Match.ALL and not self.groups and not self.computes
+        plain_cells = all(isinstance(each.term, Column | Distant) for each in self.outputs)
+        return only and bool(key) and self.match is Match.ALL and not self.groups and plain_cells
 
     @cached_property
     def comparisons(self) -> tuple[Condition, ...]:
         """All comparisons, those of groups last."""
         return (*conditions_within(self.conditions), *self.having)
+
+
+def _raises(part: Operand) -> bool:
+    match part:
+        case Calculation():
+            return part.operation in RAISING
+        case Related():
+            return part.measure.function in (Function.SUM, Function.AVG)
+        case _:
+            return False
 
 
 @dataclass(frozen=True, kw_only=True)

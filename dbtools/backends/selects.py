@@ -108,7 +108,7 @@ class Terms:
             self._grammar,
             raises=self._raises,
             claims=self._claims,
-            alias=f"r{self._related}",
+            alias=f"{self._alias.replace('t', '')}r{self._related}",
         )
         key = referrer.foreign_key
         pairs = zip(key.target_columns, key.columns, strict=True)

@@ -287,3 +287,14 @@ def test_groups_and_measures_take_expressions(shop: Shop, asked: dict[str, Any],
         assert caught.value.code == expected
     else:
         assert grouped(shop, **asked) == expected
+
+
+def test_texts_of_two_collations_are_joined_and_ordered(serve: Serve) -> None:
+    ddl = """
+    create table words (id integer primary key, one text collate "C", other text collate "POSIX");
+    insert into words values (1, null, 'b'), (2, 'a', 'c');
+    """
+    with serve("postgresql", ddl) as shop:
+        rows = listed(shop, "words", "coalesce(one, other)", order_by=["coalesce(one, other)"])
+
+    assert rows == [["a"], ["b"]]

@@ -152,7 +152,7 @@ def test_equal_literals_share_a_parameter() -> None:
         ("quantity * secret", "bad_operator", "secret is masked"),
         ("99999999999999999999 + id", "bad_argument", "position 1: '99999999999999999999' is not an integer"),
         (" + ".join(["id"] * 65), "bad_argument", "more than 64 columns, numbers and operators"),
-        ("(" * 70 + "id" + ")" * 70, "bad_argument", "more than 64 columns, numbers and operators"),
+        ("(" * 70 + "id" + ")" * 70, "bad_argument", "more than 12 parentheses within one another"),
         ("id + " + "1" * 5000, "bad_argument", "an expression has at most 4,000 characters"),
     ],
 )
@@ -162,3 +162,14 @@ def test_what_is_no_expression_is_refused_with_its_position(text: str, code: str
 
     assert caught.value.code == code
     assert message in caught.value.message
+
+
+def test_call_has_a_bounded_number_of_expressions() -> None:
+    known, sixty = expressions(), " + ".join(["id"] * 60)
+    for at in range(8):
+        known.find(sixty, f"columns[{at}]")
+
+    with pytest.raises(errors.BadArgument) as caught:
+        known.find(sixty, "columns[8]")
+
+    assert "more than 500 of them in one call" in caught.value.message

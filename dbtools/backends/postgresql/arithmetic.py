@@ -73,7 +73,10 @@ def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
         case Operation.SHIFT:
             return _shifted(term, *pairs)
         case Operation.COALESCE:
-            return sa.func.coalesce(*(_cast(each, family) if family in TYPES else each for each in operands))
+            alike = (_cast(each, family) if family in TYPES else each for each in operands)
+            # Two columns may have different collations.
+            is_text = family is Family.TEXT
+            return sa.func.coalesce(*(each.collate("default") if is_text else each for each in alike))
         case _:
             return getattr(sa.func, term.operation)(_cast(operands[0], Family.TEXT))  # type: ignore[no-any-return]
 

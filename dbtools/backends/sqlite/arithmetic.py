@@ -95,6 +95,8 @@ def _round(cell: object, places: int) -> Number | None:
     if number is None or isinstance(number, int) or abs(number) >= PRECISE:
         return number
     exact = Decimal(f"{number:.{DIGITS}g}")
+    if exact == exact.to_integral_value() or -int(exact.as_tuple().exponent) <= places:
+        return number
     return float(exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
 
 
