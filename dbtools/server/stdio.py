@@ -92,8 +92,12 @@ async def _serve(server: Server, caller: Caller, reader: int, writer: int) -> No
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
         threading.Thread(target=_feed, args=(reader, connection, loop), daemon=True).start()
-    await connection.ended.wait()
-    await connection.finish()
+    try:
+        await connection.ended.wait()
+        await connection.finish()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connection.stop()
 
 
 async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
@@ -235,10 +239,13 @@ class LineConnection(asyncio.Protocol):
         self.ended.set()
 
     async def finish(self) -> None:
-        """Give running requests time to finish, and the client time to read the answers."""
+        """Give running requests time to finish."""
         self._server.notifications.close()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)
+
+    async def stop(self) -> None:
+        """Stop running requests, and give the client time to read the answers."""
         self._cancel_all()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)
