@@ -60,17 +60,8 @@ IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "sqlite3": ("backends",),
 }
 #: Where a word may occur: in code, text, comments and names of files.
-WORDS: Mapping[str, tuple[str, ...]] = {
-    "postgresql": ("backends",),
-    "sqlite": ("backends",),
-}
-LATE_IMPORTERS = (
-    "cli",
-    "__main__",
-    "server.identity",
-    "server.calls",
-    "server.running",
-)
+WORDS: Mapping[str, tuple[str, ...]] = {"postgresql": ("backends",), "sqlite": ("backends",)}
+LATE_IMPORTERS = ("cli", "__main__", "server.identity", "server.calls", "server.running")
 BLANKET_CATCHERS = ("cli", "server")
 VAGUE_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 MAX_LINES_OF_MODULE = 400
@@ -368,11 +359,7 @@ LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
         (_lists_names_in_init_only, "errors.py", "__all__ = ['f']"),
         (_says_what_it_is, "errors.py", "x = 1"),
         (_says_what_it_is, "errors.py", DOCUMENTED + "def f(): ..."),
-        (
-            _says_what_it_is,
-            "errors.py",
-            DOCUMENTED + "class C:\n    '''A.'''\n    def f(self): ...",
-        ),
+        (_says_what_it_is, "errors.py", DOCUMENTED + "class C:\n    '''A.'''\n    def f(self): ..."),
         (_says_what_it_is, "errors.py", DOCUMENTED + LONG_SENTENCE),
     ],
 )

@@ -18,7 +18,7 @@ from dbtools.settings.sections import GrantSection
 from dbtools.terms import Bucket, Function
 from dbtools.types import Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.test_policies import (
+from tests.database.role_callers import (
     NORTH,
     UNCHECKED,
     Caller,
@@ -26,10 +26,9 @@ from tests.database.test_policies import (
     Outcome,
     calling,
     calling_as,
-    completing,
-    listing_tools,
     reading,
 )
+from tests.database.test_twins import completing, listing_tools
 
 EXAMPLES = 500
 CALLS = 8  #: in one example at the most

@@ -22,8 +22,9 @@ from dbtools.tools.get_row import GetRow
 from dbtools.types import ColumnType, Family, Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.query_shop import ServeQueries
+from tests.database.role_callers import Ask, Caller, Grants, calling, calling_as, reading
 from tests.database.shop import Shop, quote, rows_of
-from tests.database.test_policies import Ask, Caller, Grants, calling, calling_as, completing, reading
+from tests.database.test_twins import completing
 
 #: What is written for parameters, and for what is filled in later.
 MARKS = (

@@ -7,8 +7,8 @@ import pytest
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops
+from tests.database.role_callers import NORTH, UNCHECKED, Caller, Grants, calling, calling_as
 from tests.database.shop import Shop
-from tests.database.test_policies import NORTH, UNCHECKED, Caller, Grants, calling, calling_as
 from tests.postgresql_server import PostgresqlServer
 
 TABLES = """

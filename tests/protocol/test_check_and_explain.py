@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dbtools.cli import main
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create table region (id integer primary key, name text);

@@ -10,7 +10,7 @@ from click.shell_completion import ShellComplete
 
 from dbtools.cli import main
 from tests.protocol.client import PATIENCE, ROOT
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = "create table person (id integer primary key, name text)"
 

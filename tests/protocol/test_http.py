@@ -509,7 +509,7 @@ async def test_server_ends_with_streams_open_and_answers_what_it_has_begun(
     "options", [("--http", "nowhere"), ("--http", "127.0.0.1:99999"), ("--workers", "2")]
 )
 async def test_wrong_options_are_told(options: tuple[str, ...], shared: HttpServer, tmp_path: Path) -> None:
-    from tests.protocol.test_command_line import run
+    from tests.protocol.command_line import run
 
     answer = run("serve", "sample.db", *options)
 
@@ -528,7 +528,7 @@ async def test_address_that_is_taken_is_told(shared: HttpServer) -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:8000"])
 async def test_listener_that_others_reach_wants_to_know_them(address: str) -> None:
-    from tests.protocol.test_command_line import run
+    from tests.protocol.command_line import run
 
     answer = run("serve", "sample.db", "--http", address)
 

@@ -15,6 +15,7 @@ from dbtools.server.identity import Identity, Refusal, hash_of, new_token
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.protocol.client import MODERN, PATIENCE
+from tests.protocol.command_line import run
 from tests.protocol.http_server import (
     HANDSHAKE,
     SESSION,
@@ -26,7 +27,6 @@ from tests.protocol.http_server import (
     posted,
 )
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, key_set, signed
-from tests.protocol.test_command_line import run
 
 DDL = """
 create table orders (id integer primary key, region text not null, margin integer);

@@ -21,7 +21,7 @@ from dbtools.server.calls import Calls, Limiter
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.protocol.client import HANDSHAKES, MODERN, build_server, connect, spawn
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 ANN, BOB = Caller(identity="ann"), Caller(identity="bob")
 SECONDS = re.compile(r"Retry in (\d+) seconds")

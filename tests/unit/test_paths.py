@@ -102,11 +102,7 @@ def test_relation_is_named_after_its_column(referring: str, name: str) -> None:
         ),
         pytest.param(
             _row("order", "customer_id", to=[_reference("customer_id", to="person")] * 3),
-            {
-                "customer": "person",
-                "person_by_customer_id": "person",
-                "person_by_customer_id_2": "person",
-            },
+            {"customer": "person", "person_by_customer_id": "person", "person_by_customer_id_2": "person"},
             id="the same three times",
         ),
         pytest.param(
@@ -169,10 +165,7 @@ def test_target_is_that_of_its_schema() -> None:
         pytest.param("total", [], ("order", "total"), id="own column"),
         pytest.param("customer.country", ["customer"], ("customer", "country"), id="one step"),
         pytest.param(
-            "customer.home.region.name",
-            ["customer", "home", "region"],
-            ("region", "name"),
-            id="three steps",
+            "customer.home.region.name", ["customer", "home", "region"], ("region", "name"), id="three steps"
         ),
         pytest.param("customer_id.country", ["customer"], ("customer", "country"), id="by the column"),
         pytest.param(

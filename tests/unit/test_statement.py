@@ -31,10 +31,7 @@ def _bound(of: Table, name: str, operator: Operator, *values: str) -> tuple[Oper
     """Return operator, wanted and the values, in the order of the parameters, of one bound condition."""
     many = operator in MANY
     comparison = Comparison(
-        column=name,
-        operator=operator,
-        value=None if many else values[0],
-        values=values if many else None,
+        column=name, operator=operator, value=None if many else values[0], values=values if many else None
     )
     (condition,), bound = bind_where(terms(of), [comparison])
     assert isinstance(condition, Condition)
