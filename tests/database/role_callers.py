@@ -98,6 +98,22 @@ def reading(uri: str) -> Ask:
     return ask
 
 
+def completing(template: str, name: str, value: str, **given: str) -> Ask:
+    """Return the request that completes *value*."""
+
+    async def ask(caller: Caller) -> Outcome:
+        found = caller.toolbox.complete(caller.identity, template, name, value, given)
+        return await told(found)
+
+    return ask
+
+
+async def listing_tools(caller: Caller) -> Outcome:
+    """Ask for all definitions, listed or not."""
+    view = await caller.toolbox.view(caller.role)
+    return (view.definitions, [tool.definition for tool in view.tools.values()])
+
+
 async def told(answer: Any) -> Outcome:
     try:
         return ("answer", repr(await answer))

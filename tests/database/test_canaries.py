@@ -26,9 +26,10 @@ from tests.database.role_callers import (
     Outcome,
     calling,
     calling_as,
+    completing,
+    listing_tools,
     reading,
 )
-from tests.database.test_twins import completing, listing_tools
 
 EXAMPLES = 500
 CALLS = 8  #: in one example at the most

@@ -16,6 +16,7 @@ from tests.database.role_callers import (
     calling,
     calling_as,
     reading,
+    shops as shops,
 )
 from tests.database.shop import Shop
 

@@ -19,30 +19,13 @@ from tests.database.role_callers import (
     Ask,
     Caller,
     Grants,
-    Outcome,
     calling,
     calling_as,
+    completing,
+    listing_tools,
     reading,
-    told,
 )
 from tests.database.shop import Shop
-
-
-def completing(template: str, name: str, value: str, **given: str) -> Ask:
-    """Return the request that completes *value*."""
-
-    async def ask(caller: Caller) -> Outcome:
-        found = caller.toolbox.complete(caller.identity, template, name, value, given)
-        return await told(found)
-
-    return ask
-
-
-async def listing_tools(caller: Caller) -> Outcome:
-    """Ask for all definitions, listed or not."""
-    view = await caller.toolbox.view(caller.role)
-    return (view.definitions, [tool.definition for tool in view.tools.values()])
-
 
 POOR = f"""
     create table patients ({SEEN_PATIENTS});
