@@ -13,7 +13,7 @@ import pytest
 
 from tests.database.postgresql_catalog import connected
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create schema app;

@@ -11,7 +11,7 @@ from dbtools.policy import REDACTED
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.role_callers import KEY, KEYED, Grants, calling, calling_as, reading
+from tests.database.role_callers import KEY, KEYED, Grants, calling, calling_as, reading, shops as shops
 from tests.database.shop import Shop, rows_of
 
 CELLS = {

@@ -10,7 +10,7 @@ import pytest
 
 from dbtools.alembic import upgrade
 from dbtools.records.registry import add
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 BEFORE = """
 create table customers (id integer primary key, name text, secret text);

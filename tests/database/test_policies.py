@@ -6,7 +6,7 @@ from dbtools import errors
 from dbtools.settings.sections import GrantSection, RoleSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve, open_shops
-from tests.database.role_callers import COUNT, FILTER, NORTH, Grants, calling, calling_as
+from tests.database.role_callers import COUNT, FILTER, NORTH, Grants, calling, calling_as, shops as shops
 from tests.database.shop import Shop
 
 

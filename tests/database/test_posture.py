@@ -16,7 +16,7 @@ from dbtools.service.snapshot import View
 from dbtools.settings import Settings, load
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 Login = Callable[[str, str], AbstractContextManager[str]]
 SUPERUSER = "The login is a superuser: it may do anything, whatever dbtools forbids."

@@ -13,7 +13,7 @@ import pytest
 from dbtools.errors import DatabaseUnavailable
 from dbtools.service.explanation import Explanation
 from tests.database.query_shop import FILES, QueryShop, ServeQueries
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create table customers (

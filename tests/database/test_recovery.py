@@ -10,7 +10,7 @@ import pytest
 from dbtools.backends.sqlite.files import location_of
 from dbtools.errors import DatabaseUnavailable
 from tests.database.conftest import Serve
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create table note (id integer primary key, body text);

@@ -34,7 +34,7 @@ from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, settings_of
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 REPOSITORY = Path(__file__).parents[2]
 DDL = """

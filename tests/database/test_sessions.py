@@ -22,7 +22,7 @@ from tests.database.conftest import Serve
 from tests.database.postgresql_catalog import connected
 from tests.database.shop import rows_of
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create table note (id integer primary key, author text not null, body text, pay integer);

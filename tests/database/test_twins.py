@@ -24,6 +24,7 @@ from tests.database.role_callers import (
     completing,
     listing_tools,
     reading,
+    shops as shops,
 )
 from tests.database.shop import Shop
 

@@ -28,7 +28,7 @@ from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.settings import Settings
 from tests.database.postgresql_catalog import connected
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 STORM = "select pg_notify('dbtools_schema', n::text) from generate_series(1, 500) as n"
 DDL = "create table customers (id integer primary key, name text); insert into customers values (1, 'Ada');"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocol.client import PATIENCE, ROOT
-from tests.protocol.command_line import NOWHERE, run
+from tests.protocol.command_line import NOWHERE, folder as folder, run
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
 

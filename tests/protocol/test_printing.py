@@ -15,7 +15,7 @@ from dbtools import __version__
 from dbtools.cli import main
 from dbtools.server.identity import hash_of
 from tests.protocol.client import PATIENCE, ROOT
-from tests.protocol.command_line import run
+from tests.protocol.command_line import folder as folder, run
 
 
 @pytest.mark.parametrize(
