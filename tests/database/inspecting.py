@@ -10,6 +10,7 @@ import pytest
 from dbtools.backends import open_backend
 from dbtools.backends.port import Declared, Inspected
 from dbtools.sql import scan
+from tests.database.shop import pool_of
 
 POSTGRESQL = """
 create schema app;
@@ -84,12 +85,12 @@ def declarations(declared: Mapping[str, str]) -> Mapping[str, Declared]:
 @asynccontextmanager
 async def lent(url: str) -> AsyncIterator[Any]:
     """Lend a connection of the driver of *url*."""
-    runner: Any = open_backend(url).load_runner()
+    backend = open_backend(url)
     try:
-        async with runner._pool.connection() as connection:
+        async with (await pool_of(backend)).connection() as connection:
             yield connection
     finally:
-        await runner.close()
+        await backend.close()
 
 
 async def inspected(url: str, sql: str, **declared: str) -> Inspected:

@@ -7,7 +7,6 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.connections import prepare
 from dbtools.backends.postgresql.syntax import lexis
@@ -15,7 +14,7 @@ from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.sql import scan
 from tests.database.conftest import Serve
-from tests.database.shop import Shop, open_bare
+from tests.database.shop import Shop, open_bare, pool_of
 from tests.database.slow_tables import CONNECTIONS, DDL, code_of, shops as shops
 
 END_ALL = """
@@ -51,14 +50,6 @@ def test_conditions_are_understood_where_the_server_has_ended_the_connection(
 
     assert before == after
     assert len(before) == 1
-
-
-async def pool_of(shop: Shop) -> Pool:
-    """Return the pool of connections that calls run on."""
-    runner: Any = await shop.database.runner()
-    pool = runner._pool
-    assert isinstance(pool, Pool)
-    return pool
 
 
 def _use_every_connection(shop: Shop) -> None:
@@ -123,7 +114,7 @@ def test_calls_that_find_no_connection_are_told_so(dialect: str, serve: Serve) -
     with serve(dialect, DDL) as shop:
 
         async def call_while_all_are_lent() -> None:
-            pool = await pool_of(shop)
+            pool = await pool_of(shop.database)
             async with AsyncExitStack() as stack:
                 for _ in range(CONNECTIONS[dialect]):
                     await stack.enter_async_context(pool.connection())
@@ -141,7 +132,7 @@ def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: 
     with serve(dialect, DDL) as shop:
 
         async def lend_while_reopening() -> object:
-            pool = await pool_of(shop)
+            pool = await pool_of(shop.database)
             async with pool.connection() as connection:
                 await pool.dispose()
             async with pool.connection() as other:

@@ -20,7 +20,7 @@ from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
 from tests.database.conftest import Serve
 from tests.database.postgresql_catalog import connected
-from tests.database.shop import rows_of
+from tests.database.shop import pool_of, rows_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.command_line import run
 
@@ -379,10 +379,10 @@ def test_connection_that_is_left_in_a_transaction_serves_nobody_else(dialect: st
     with serve(dialect, "create table t (id integer primary key)") as shop:
 
         async def leave() -> bool:
-            runner: Any = await shop.database.runner()
-            async with runner._pool.connection() as left:
+            pool: Any = await pool_of(shop.database)
+            async with pool.connection() as left:
                 await left.execute("begin read only; set local application_name = 'of another'")
-            async with runner._pool.connection() as other:
+            async with pool.connection() as other:
                 return left.is_closed() and other is not left
 
         assert shop.portal.call(leave)

@@ -18,7 +18,7 @@ from dbtools.settings import DatabaseSection, Settings, load
 from dbtools.statement import Output, Select
 from tests.database.conftest import Serve
 from tests.database.poolers import Swapping, swapping_proxy
-from tests.database.shop import Shop, open_shop, rows_of
+from tests.database.shop import Shop, open_shop, pool_of, rows_of
 from tests.database.transaction_views import PATIENCE, url as url
 from tests.postgresql_server import LOGIN, open_cluster
 
@@ -188,8 +188,7 @@ async def test_statement_is_prepared_again_where_its_table_has_been_analyzed(
                     answer = await toolbox.call(Caller(), "list_things", {})
                     rows.append(rows_of(answer.structured))
                 await other.execute("analyze things")
-            runner: Any = await database.runner()
-            async with runner._pool.connection() as connection:
+            async with (await pool_of(database)).connection() as connection:
                 await connection.prepare("select 'asyncpg closes what is given up now'")
                 prepared = await connection.fetch("select statement from pg_prepared_statements")
         finally:

@@ -15,7 +15,7 @@ from dbtools.errors import DbtoolsError
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import LimitsSection, load
-from tests.database.shop import Shop, open_shop, rows_of
+from tests.database.shop import Shop, open_shop, pool_of, rows_of
 from tests.database.transaction_views import DDL, PATIENCE, SURROUNDINGS, url as url
 from tests.postgresql_server import LOGIN, PostgresqlServer
 from tests.secure_server import SecureServer
@@ -33,11 +33,10 @@ def _settings_after(shop: Shop, view: str) -> list[Any]:
 
 async def _settings(shop: Shop) -> list[Any]:
     """Return what is set on the connection that the last call has used."""
-    runner: Any = await shop.database.runner()
     names = ", ".join(
         f"'{name}'" for name in (*SURROUNDINGS, "default_transaction_read_only", "lock_timeout")
     )
-    async with runner._pool.connection() as connection:
+    async with (await pool_of(shop.database)).connection() as connection:
         assert not connection.is_in_transaction()
         rows = await connection.fetch(f"select current_setting(n) from unnest(array[{names}]) as n")
     return [value for (value,) in rows]

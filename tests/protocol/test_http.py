@@ -10,7 +10,8 @@ import anyio
 import pytest
 from mcp import Client
 
-from dbtools.server.requests import BODY_IN, RequestMiddleware, is_too_much
+from dbtools.server import requests
+from dbtools.server.requests import HttpError, RequestMiddleware, is_too_much, read_message
 from dbtools.settings.sections import ServerSection
 from tests.protocol.changing import Changing
 from tests.protocol.client import MODERN, PATIENCE
@@ -220,20 +221,28 @@ async def test_errors_of_2026_have_their_statuses(
     assert got.status_code == 405
 
 
-async def test_slow_heads_and_bodies_hold_up_nobody(shared: HttpServer) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", shared.port)
+async def test_slow_heads_and_bodies_hold_up_no_other_request(shared: HttpServer) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", shared.port)
     writer.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-    other_reader, other_writer = await asyncio.open_connection("127.0.0.1", shared.port)
+    _, other_writer = await asyncio.open_connection("127.0.0.1", shared.port)
     other_writer.write(b"GET /healthz HT")
     async with shared.client() as client:
         answered = await call(client, "get_person", {"id": 2})
-    with anyio.fail_after(BODY_IN + PATIENCE):
-        slow = await reader.read(12)
-        unfinished = await other_reader.read()
     for each in (writer, other_writer):
         each.close()
         await each.wait_closed()
 
     assert answered["structuredContent"]["row"]["name"] == "Bo"
-    assert slow == b"HTTP/1.1 408"
-    assert unfinished == b""
+
+
+async def test_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_IN", 0.05)
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> Any:
+        return parts.pop() if parts else await asyncio.Event().wait()
+
+    with anyio.fail_after(PATIENCE), pytest.raises(HttpError) as refused:
+        await read_message({"type": "http", "headers": []}, receive, 100)
+
+    assert refused.value.response.status_code == 408

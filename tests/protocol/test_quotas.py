@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -83,23 +82,31 @@ async def test_roles_and_identities_are_counted_apart(storage: str) -> None:
                 await _admit(quotas, caller, one)
 
 
-async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    quotas, two, now = Limiter(), Limits(calls_per_minute=2), time.monotonic()
-    for seconds in (0, 30):
-        monkeypatch.setattr(counting, "monotonic", partial(float, now + seconds))
-        await _admit(quotas, ANN, two)
-    monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Give the time of the limiter, in a list that a test may change."""
+    now = [time.monotonic()]
+    monkeypatch.setattr(counting, "monotonic", lambda: now[0])
+    return now
+
+
+async def test_place_is_free_again_when_the_minute_is_over(clock: list[float]) -> None:
+    quotas, two = Limiter(), Limits(calls_per_minute=2)
+    await _admit(quotas, ANN, two)
+    clock[0] += 30
+    await _admit(quotas, ANN, two)
+    clock[0] += 31
 
     await _admit(quotas, ANN, two)
     with pytest.raises(errors.TooManyCalls, match="Retry in 29 seconds"):
         await _admit(quotas, ANN, two)
 
 
-async def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, now = counting.MovingWindows(), time.monotonic()
+async def test_caller_that_stays_away_is_forgotten(clock: list[float]) -> None:
+    counted = counting.MovingWindows()
     for each in range(100):
         assert await counted.hit(("", str(each)), 1) is None
-    monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
+    clock[0] += 61
 
     assert await counted.hit(("", "new"), 1) is None
     assert list(counted._moments) == [("", "new")]

@@ -124,10 +124,10 @@ MARKED = st.one_of(
     st.just(float(NUMBER)),
 )
 KEYS = st.sampled_from(sorted({*ARGUMENTS, *NAMES} - {"limit"})) | st.text(max_size=3).map(SECRET.__add__)
-MARKED_JSON = st.recursive(MARKED, lambda part: st.lists(part) | st.dictionaries(KEYS, part), max_leaves=40)
+MARKED_JSON = st.recursive(MARKED, lambda part: st.lists(part) | st.dictionaries(KEYS, part), max_leaves=20)
 
 
-@given(st.dictionaries(KEYS, MARKED_JSON))
+@given(st.dictionaries(KEYS, MARKED_JSON, max_size=5))
 def test_no_value_of_the_caller_is_written(arguments: dict[str, object]) -> None:
     text = json_of(replace(ENTRY, arguments=arguments).content(arguments=False))
 
@@ -135,14 +135,15 @@ def test_no_value_of_the_caller_is_written(arguments: dict[str, object]) -> None
     assert str(NUMBER) not in text
 
 
-TEXT = st.text(st.characters(exclude_categories=()))
+TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda part: st.lists(part) | st.dictionaries(TEXT | st.sampled_from(sorted(ARGUMENTS)), part),
+    max_leaves=20,
 )
 
 
-@given(st.dictionaries(TEXT | st.sampled_from(sorted(ARGUMENTS)), JSON), TEXT, st.booleans())
+@given(st.dictionaries(TEXT | st.sampled_from(sorted(ARGUMENTS)), JSON, max_size=5), TEXT, st.booleans())
 def test_any_call_has_a_line(arguments: dict[str, object], text: str, values: bool) -> None:
     entry = replace(ENTRY, arguments=arguments, tool=text, client=text, identity=text)
     line = json_of(entry.content(arguments=values))
