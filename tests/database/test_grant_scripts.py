@@ -119,7 +119,7 @@ def test_name_of_the_login_is_taken_for_a_name(shop: Shop) -> None:
     shop.execute(f"drop owned by {quoted}; drop role {quoted}")
 
 
-def test_script_tells_what_is_left_to_do(shop: Shop) -> None:
+def test_script_states_what_is_left_to_do(shop: Shop) -> None:
     told = shop.script("[roles.support]\ntables.regions = true\n").partition("commit;")[2]
     database = shop.url.rpartition("/")[2]
 
@@ -143,7 +143,7 @@ def test_search_path_of_the_writer_is_given_to_the_login(shop: Shop) -> None:
     assert own.exit_code == 0
 
 
-def test_what_is_wrong_with_the_role_is_told_beside_the_script(shop: Shop) -> None:
+def test_findings_of_the_role_are_printed_beside_the_script(shop: Shop) -> None:
     path = shop.configured("[roles.support]\ntables.regions = true\ntables.nothing = true\n")
     result = run("grants", path, "--role", "support", "--login", shop.login)
 
@@ -172,7 +172,7 @@ def test_script_that_cannot_be_written_ends_with_2(shop: Shop, words: tuple[str,
     assert said in result.stderr
 
 
-def test_login_that_may_not_ask_what_filters_read_is_told_so(
+def test_login_that_may_not_inspect_filters_gets_a_clear_error(
     shop: Shop, postgresql_login: Callable[[str, str], AbstractContextManager[str]]
 ) -> None:
     database = shop.url.rpartition("/")[2]

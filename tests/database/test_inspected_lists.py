@@ -14,7 +14,7 @@ from dbtools.sql import Parameter, scan
 from tests.database.inspecting import inspected, lent, postgresql as postgresql, sqlite as sqlite, url as url
 
 
-async def test_list_that_does_not_stand_alone_is_told_how_to_on_sqlite(sqlite: str) -> None:
+async def test_misplaced_list_gets_the_right_form_on_sqlite(sqlite: str) -> None:
     with pytest.raises(Refused) as caught:
         await inspected(sqlite, "select id from people where id = :ids", ids="integer[]")
 

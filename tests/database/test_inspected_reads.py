@@ -92,7 +92,7 @@ async def test_sqlite_tells_more_of_a_table_that_is_named_beside_its_view(sqlite
         ),
     ],
 )
-async def test_view_whose_rows_alone_are_read_is_told_on_sqlite(
+async def test_view_whose_rows_alone_are_read_is_found_on_sqlite(
     sqlite: str, sql: str, expected: set[str]
 ) -> None:
     found = await inspected(sqlite, sql)

@@ -234,7 +234,7 @@ async def test_login_without_temporary_views_is_refused_what_acts(no_temp: str, 
         await inspected(no_temp, sql)
 
 
-async def test_login_that_is_told_to_read_only_learns_everything(
+async def test_login_with_read_only_default_inspects_everything(
     postgresql: str, postgresql_login: Any
 ) -> None:
     with postgresql_login(

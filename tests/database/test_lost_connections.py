@@ -110,7 +110,7 @@ def test_locked_database_is_busy(dialect: str, serve: Serve) -> None:
         assert len(shop.rows("t")) == 2
 
 
-def test_calls_that_find_no_connection_are_told_so(dialect: str, serve: Serve) -> None:
+def test_calls_without_a_free_connection_are_refused(dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
 
         async def call_while_all_are_lent() -> None:

@@ -287,7 +287,7 @@ def test_answer_about_odd_names_holds_nothing_hidden(ask: Ask, caller: Caller) -
     assert "HIDDEN" not in repr(outcome).replace("'value': 'HIDDEN'", "")
 
 
-def test_nearest_values_of_odd_names_are_told(caller: Caller) -> None:
+def test_nearest_values_of_odd_names_are_offered(caller: Caller) -> None:
     told = [repr(caller.outcome(ASKED[each])) for each in ("nearest values", "nearest values of a path")]
 
     assert ["three" in told[0], "red" in told[1]] == [True, True]

@@ -149,7 +149,7 @@ async def test_pooler_that_lends_connections_for_transactions(
 @pytest.mark.parametrize(
     "error", [asyncpg.InvalidSQLStatementNameError("gone"), asyncpg.DuplicatePreparedStatementError("there")]
 )
-async def test_pooler_that_keeps_no_statements_is_told_of(error: Exception, url: str) -> None:
+async def test_pooler_that_keeps_no_statements_is_reported(error: Exception, url: str) -> None:
     async def ask(_: object) -> None:
         raise error
 

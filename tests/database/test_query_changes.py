@@ -12,7 +12,7 @@ RENAME = "alter table customers rename column name to full_name"
 RENAME_BACK = "alter table customers rename column full_name to name"
 
 
-def test_query_that_a_change_breaks_is_withdrawn_until_it_is_mended(
+def test_query_that_a_change_breaks_is_withdrawn_until_it_is_fixed(
     dialect: str, serve_queries: ServeQueries
 ) -> None:
     with serve_queries(dialect, DDL, QUERIES) as shop:

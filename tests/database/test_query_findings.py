@@ -31,7 +31,7 @@ queries = ["peak", "x*"]
 UNREAD = "A registry counts only where [registry] url names it."
 
 
-def test_check_tells_what_queries_uncover(dialect: str, serve_queries: ServeQueries) -> None:
+def test_check_reports_what_queries_uncover(dialect: str, serve_queries: ServeQueries) -> None:
     with serve_queries(dialect, DDL, QUERIES, READING_ROLES) as shop:
         found = [
             (each["line"], each["code"], each["message"])
@@ -100,7 +100,7 @@ MISTAKES: dict[str, str | bytes] = {
 }
 
 
-def test_check_tells_every_mistake_in_its_place(dialect: str, serve_queries: ServeQueries) -> None:
+def test_check_reports_every_mistake_in_its_place(dialect: str, serve_queries: ServeQueries) -> None:
     with serve_queries(dialect, DDL, MISTAKES) as shop:
         found = findings_of(shop)
         served = queries_of(shop, "default")
@@ -109,7 +109,7 @@ def test_check_tells_every_mistake_in_its_place(dialect: str, serve_queries: Ser
     assert served == ["good", "undescribed"]
 
 
-def test_what_is_wrong_is_told_in_the_log(dialect: str, serve_queries: ServeQueries) -> None:
+def test_findings_are_logged(dialect: str, serve_queries: ServeQueries) -> None:
     with serve_queries(dialect, DDL, MISTAKES) as shop:
         warnings = [each for each in shop.view().warnings if "quer" in each or "latin" in each]
 
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_told_in_the_log(dialect: str, serve_queries: ServeQuer
     assert any("query no_table is withdrawn: " in each and "custmers" in each for each in warnings)
 
 
-def test_folder_that_is_not_there_is_told(dialect: str, serve_queries: ServeQueries) -> None:
+def test_missing_folder_is_reported(dialect: str, serve_queries: ServeQueries) -> None:
     with serve_queries(dialect, DDL, {}, '[tools]\nstyle = "typed"\n') as shop:
         (shop.path.parent / "queries").rmdir()
         found = findings_of(shop)
@@ -135,7 +135,7 @@ PLACEHOLDERS = {
 }
 
 
-def test_what_is_no_parameter_and_what_does_nothing_is_told_in_its_place(
+def test_unknown_and_useless_parameters_are_reported_in_their_place(
     dialect: str, serve_queries: ServeQueries
 ) -> None:
     with serve_queries(
@@ -160,7 +160,7 @@ queries = ["*"]
 """
 
 
-def test_operator_is_told_why_a_query_is_withdrawn(dialect: str, serve_queries: ServeQueries) -> None:
+def test_withdrawn_query_is_logged_with_its_reason(dialect: str, serve_queries: ServeQueries) -> None:
     queries = {
         "a.sql": "-- name: a\n-- description: A.\nselect nothing from customers",
         "ab.sql": "-- name: ab\n-- description: AB.\nselect :b",
@@ -215,7 +215,7 @@ queries = [{ name = "leaks_of", accept_reads = true }]
 """
 
 
-def test_functions_whose_reads_nobody_knows_are_told(serve_queries: ServeQueries) -> None:
+def test_functions_with_unknown_reads_are_reported(serve_queries: ServeQueries) -> None:
     with serve_queries("postgresql", FUNCTIONS, {"q.sql": LEAKS}, LEAKING_ROLES) as shop:
         found = json.loads(run("check", str(shop.path), "--json").stdout)
         script = run("grants", str(shop.path), "--role", "clerk")
@@ -230,7 +230,7 @@ def test_functions_whose_reads_nobody_knows_are_told(serve_queries: ServeQueries
     assert unreported in script.stderr
 
 
-def test_mistake_in_a_clause_is_told_on_its_line(dialect: str, serve_queries: ServeQueries) -> None:
+def test_mistake_in_a_clause_is_reported_on_its_line(dialect: str, serve_queries: ServeQueries) -> None:
     text = (
         "-- name: q\n-- description: Some.\n-- param a: text?\n-- param b: text?\n\nselect id\n"
         "from customers where true\n  /*? and name = :a ?*/\n  /*? and\n  nmae = :b ?*/\norder by id"
@@ -241,7 +241,7 @@ def test_mistake_in_a_clause_is_told_on_its_line(dialect: str, serve_queries: Se
     assert (found["code"], found["line"]) == ("withdrawn", 10)
 
 
-def test_query_that_reads_what_database_leaves_out_is_told(dialect: str, serve_queries: ServeQueries) -> None:
+def test_query_of_an_excluded_table_is_reported(dialect: str, serve_queries: ServeQueries) -> None:
     with serve_queries(dialect, DDL, QUERIES) as shop:
         config = shop.path.read_text().replace("[database]", '[database]\nexclude = ["secrets"]')
         shop.path.write_text(config)

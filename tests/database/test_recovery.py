@@ -61,7 +61,7 @@ def test_file_that_has_to_be_recovered_is_reported_as_that(tmp_path: Path, comma
         ),
     ],
 )
-def test_call_is_told_while_the_file_has_to_be_recovered_and_answered_then(
+def test_call_is_refused_while_the_file_must_be_recovered_and_answered_afterwards(
     serve: Serve, tool: str, arguments: dict[str, object]
 ) -> None:
     with serve("sqlite", DDL) as shop:

@@ -235,7 +235,7 @@ def test_registry_that_does_not_answer_holds_nothing_up_for_long(place: Place, t
     assert told == [f"dbtools.toml:4: error: {problem}"]
 
 
-def test_named_database_without_a_registry_is_told_of(place: Place, tmp_path: Path) -> None:
+def test_named_database_without_a_registry_is_reported(place: Place, tmp_path: Path) -> None:
     text = f'[database]\nurl = "{place.url}"\n[registry]\nurl = "{place.url}"\n'
 
     queries, told = _served(_configured(tmp_path, text))

@@ -130,7 +130,7 @@ HOSTILE_VERSIONS = {
 
 
 @pytest.mark.parametrize("ddl", HOSTILE_VERSIONS.values(), ids=HOSTILE_VERSIONS.keys())
-def test_tables_of_somebody_else_are_not_upgraded(
+def test_tables_of_another_owner_are_not_upgraded(
     ddl: str, postgresql_url: str, postgresql_server: PostgresqlServer
 ) -> None:
     evil = f"evil_{secrets.token_hex(4)}"
@@ -157,7 +157,7 @@ def _name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
 
 
-def test_version_table_of_somebody_else_is_not_read(
+def test_version_table_of_another_owner_is_not_read(
     postgresql_url: str, postgresql_server: PostgresqlServer
 ) -> None:
     assert run("registry", "upgrade", postgresql_url).exit_code == 0

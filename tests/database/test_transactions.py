@@ -115,7 +115,7 @@ NAMED = [{"column": "name", "value": "x"}]
         pytest.param("named", NAMED, OPERATOR, id="an operator"),
     ],
 )
-def test_connection_on_which_a_function_has_prepared_statements_serves_nobody_else(
+def test_connection_with_statements_of_a_function_is_not_reused(
     table: str,
     where: list[object],
     ddl: str,

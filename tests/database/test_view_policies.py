@@ -128,9 +128,7 @@ def test_view_is_accepted_by_a_rule_of_its_own_alone(shop: Shop) -> None:
     )
 
 
-def test_role_that_sees_all_sees_all_views_but_those_of_which_nobody_knows_what_they_read(
-    dialect: str, shop: Shop
-) -> None:
+def test_role_that_sees_all_sees_all_views_whose_reads_are_known(dialect: str, shop: Shop) -> None:
     unknown = {
         "sqlite": {"of_the_schema", "of_a_pragma"},
         "postgresql": {

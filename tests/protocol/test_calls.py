@@ -115,7 +115,7 @@ async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: Sq
     assert gone == never
 
 
-async def test_unknown_tool_is_told_the_nearest(client: Client) -> None:
+async def test_unknown_tool_gets_the_nearest_name(client: Client) -> None:
     error = await client.error("tools/call", {"name": "list_persn"})
 
     assert "list_person" in error["message"]
@@ -144,7 +144,7 @@ async def test_unknown_tool_is_told_the_nearest(client: Client) -> None:
         pytest.param("describe_tables", {"detail": "all"}, "detail", id="unknown detail"),
     ],
 )
-async def test_bad_argument_is_a_result_that_the_model_can_mend(
+async def test_bad_argument_is_a_result_that_the_model_can_fix(
     client: Client, name: str, arguments: Message, said: str
 ) -> None:
     result = await client.call(name, arguments)

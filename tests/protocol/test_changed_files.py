@@ -81,7 +81,7 @@ async def test_configuration_is_watched_and_a_broken_one_breaks_nothing(
     assert log.count("The previous configuration stays in force.") == 1
 
 
-async def test_query_that_a_migration_breaks_is_gone_until_it_is_mended(
+async def test_query_that_a_migration_breaks_is_gone_until_it_is_fixed(
     changing: Changing, tmp_path: Path
 ) -> None:
     folder = tmp_path / "queries"

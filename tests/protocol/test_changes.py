@@ -80,7 +80,7 @@ CHANGES: list[tuple[str, dict[str, str] | str, Callable[[dict[str, Message]], ob
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_each_change_of_the_schema_is_told_and_seen(
+async def test_each_schema_change_is_notified_and_visible(
     version: str, changing: Changing, tmp_path: Path
 ) -> None:
     await _have_it_tell(changing)
@@ -173,7 +173,7 @@ tables.customers = { exclude = ["secret"] }
 """
 
 
-async def test_only_the_roles_that_see_a_change_are_told(changing: Changing, tmp_path: Path) -> None:
+async def test_only_the_roles_that_see_a_change_are_notified(changing: Changing, tmp_path: Path) -> None:
     await changing.change("alter table customers add column secret text")
     path = tmp_path / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{changing.url}"\n{ROLES}')
@@ -222,7 +222,7 @@ async def test_a_grant_is_a_change(
     assert (before, after) == (["id", "name"], ["id", "name", "mood"])
 
 
-async def test_generic_surface_is_told_as_well(changing: Changing, tmp_path: Path) -> None:
+async def test_generic_surface_is_notified_as_well(changing: Changing, tmp_path: Path) -> None:
     path = tmp_path / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{changing.url}"\n[tools]\nstyle = "generic"\n')
     async with hearing(path, tmp_path / "log", HANDSHAKE) as client:

@@ -197,7 +197,7 @@ def test_role_may_come_from_the_environment(folder: Path, monkeypatch: pytest.Mo
     assert "boss" in refused.stderr
 
 
-def test_misspelt_command_is_told_what_is_meant() -> None:
+def test_misspelt_command_gets_a_suggestion() -> None:
     result = run("serv", "sample.db")
 
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
@@ -216,7 +216,7 @@ def test_postgresql_is_a_target(postgresql_database: PostgresqlDatabase) -> None
     assert missing.stderr.count("\n") == 1
 
 
-def test_unknown_table_in_the_configuration_is_told_with_its_line(folder: Path) -> None:
+def test_unknown_table_in_the_configuration_is_reported_with_its_line(folder: Path) -> None:
     checked = run("check", "table.toml")
     called = run("call", "table.toml", "list_person", "limit=1")
 

@@ -122,7 +122,7 @@ async def test_configured_hosts_and_origins_are_answered(
     assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
 
 
-async def test_health_is_told_to_anybody(shared: HttpServer) -> None:
+async def test_health_needs_no_token(shared: HttpServer) -> None:
     async with shared.client() as client:
         alive = await client.get("/healthz")
         ready = await client.get("/readyz")

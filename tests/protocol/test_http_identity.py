@@ -219,7 +219,7 @@ async def test_metadata_says_where_tokens_come_from(server: HttpServer) -> None:
     assert alive.status_code == 200
 
 
-async def test_server_whose_tokens_nobody_signs_tells_of_no_issuer(
+async def test_metadata_without_signed_tokens_names_no_issuer(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "dbtools.toml"
@@ -330,7 +330,7 @@ def test_check_finds_tokens_of_roles_that_are_not_there(
         ((), {"DBTOOLS_CLAIMS": "{}"}),
     ],
 )
-def test_nobody_says_who_calls_where_tokens_do(
+def test_role_options_are_refused_where_tokens_decide(
     options: tuple[str, ...],
     environment: dict[str, str],
     sqlite_database: Callable[[str], Path],

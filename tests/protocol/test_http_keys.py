@@ -238,7 +238,7 @@ async def test_issuer_that_answers_rubbish_has_no_keys(
     assert caplog.messages == [f"[auth] jwt: {reason}; no signed token can be verified"]
 
 
-async def test_issuer_is_told_which_program_asks(issuer: Issuer) -> None:
+async def test_request_to_the_issuer_names_the_program(issuer: Issuer) -> None:
     await check_keys(_section(issuer.url))
 
     assert f"\r\nUser-Agent: dbtools/{__version__}\r\n".encode() in issuer.head
@@ -271,7 +271,7 @@ print("ended")
 """
 
 
-def test_process_ends_although_nobody_knows_where_the_issuer_is() -> None:
+def test_process_ends_although_the_issuer_cannot_be_resolved() -> None:
     proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
     ended = subprocess.run(
         (sys.executable, "-c", STUCK),

@@ -134,7 +134,7 @@ async def test_streams_are_as_many_as_allowed(server: HttpServer) -> None:
     assert (full.status_code, full.headers["retry-after"]) == (503, "1")
 
 
-async def test_calls_beyond_those_that_are_answered_are_told_to_come_again(server: HttpServer) -> None:
+async def test_calls_over_the_concurrency_limit_are_asked_to_retry(server: HttpServer) -> None:
     async with server.client() as client, anyio.create_task_group() as group:
         running = [0]
 
@@ -199,7 +199,7 @@ async def _until(url: str, sql: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("stateless", [False, True])
-async def test_changes_are_told_to_those_who_listen(
+async def test_changes_are_notified_to_subscribers(
     stateless: bool, changing: Changing, tmp_path: Path
 ) -> None:
     options = ("--stateless",) if stateless else ()

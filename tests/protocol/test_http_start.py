@@ -19,7 +19,9 @@ from tests.protocol.http_servers import changing as changing, server as server, 
 @pytest.mark.parametrize(
     "options", [("--http", "nowhere"), ("--http", "127.0.0.1:99999"), ("--workers", "2")]
 )
-async def test_wrong_options_are_told(options: tuple[str, ...], shared: HttpServer, tmp_path: Path) -> None:
+async def test_wrong_options_are_reported(
+    options: tuple[str, ...], shared: HttpServer, tmp_path: Path
+) -> None:
     from tests.protocol.command_line import run
 
     answer = run("serve", "sample.db", *options)
@@ -28,7 +30,7 @@ async def test_wrong_options_are_told(options: tuple[str, ...], shared: HttpServ
     assert "--" in answer.stderr
 
 
-async def test_address_that_is_taken_is_told(shared: HttpServer) -> None:
+async def test_address_in_use_is_reported(shared: HttpServer) -> None:
     command = [sys.executable, "-m", "dbtools", "serve", "sample.db", "--http", f"127.0.0.1:{shared.port}"]
 
     ended = await anyio.run_process(command, check=False, cwd=ROOT)

@@ -250,7 +250,7 @@ async def test_names_with_slashes_are_counted_apart(storage: str) -> None:
         await _admit(quotas, Caller(role="x", identity="y/z"), one)
 
 
-async def test_operator_is_told_once_that_calls_cannot_be_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_broken_rate_limit_storage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         async with _quotas(f"redis://:sekret@127.0.0.1:{nobody.getsockname()[1]}") as quotas:

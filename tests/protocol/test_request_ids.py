@@ -81,7 +81,7 @@ async def test_request_of_a_trace_has_the_id_of_that(
     assert told["request"] == TRACE
 
 
-async def test_nothing_is_told_unless_it_is_wanted(
+async def test_request_id_reaches_the_database_only_if_configured(
     postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
 ) -> None:
     with postgresql_database(DDL) as url:

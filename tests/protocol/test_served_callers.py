@@ -45,7 +45,7 @@ def test_process_reads_role_and_claims_of_its_environment(folder: Path) -> None:
         pytest.param(CLERK, {"DBTOOLS_CLAIMS": "{"}, "DBTOOLS_CLAIMS", id="claims that are no JSON"),
     ],
 )
-def test_server_of_nobody_does_not_start(
+def test_server_of_an_unknown_caller_does_not_start(
     folder: Path, words: tuple[str, ...], environment: dict[str, str], said: str
 ) -> None:
     ended = _process("serve", *words, folder=folder, environment=environment)

@@ -158,7 +158,7 @@ def _told(tools: Toolset) -> dict[str, object]:
 
 
 @given(drawn=views())
-def test_role_is_told_what_a_database_would_tell_that_has_only_what_it_sees(
+def test_role_sees_the_same_as_in_a_database_with_only_what_it_may_see(
     drawn: tuple[Catalog, Catalog, Role],
 ) -> None:
     small, large, role = drawn

@@ -236,7 +236,7 @@ log.close()
     assert [json.loads(line)["tool"] for line in lines.splitlines()] == [str(n) for n in range(3_000)]
 
 
-def test_stderr_that_nobody_reads_holds_up_neither_calls_nor_the_end(tmp_path: Path) -> None:
+def test_unread_stderr_holds_up_neither_calls_nor_the_end(tmp_path: Path) -> None:
     script = """
 log = AuditLog([FileSink(2)], arguments=False)
 for number in range(3_000):

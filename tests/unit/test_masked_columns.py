@@ -16,7 +16,7 @@ LENS = granted_to(SHOP, **{"product": MASKED, "order line": Grant(), "sale": Gra
 
 
 @pytest.mark.parametrize("name", ["price", "color", "size", "added_on"])
-def test_masked_column_is_a_nullable_text_of_which_nothing_else_is_told(name: str) -> None:
+def test_masked_column_is_a_nullable_text_without_any_other_fact(name: str) -> None:
     sold = table(
         ID,
         column(

@@ -112,7 +112,7 @@ def _for_operators(catalog: Catalog) -> tuple[object, ...]:
     return tuple(getattr(catalog, name) for name in TOLD)
 
 
-def test_role_without_rules_sees_everything_but_what_operators_are_told() -> None:
+def test_role_without_rules_sees_everything_but_notes_for_operators() -> None:
     catalog = replace(SHOP, **TOLD)
     seen = restrict(catalog, Role())
 
@@ -120,7 +120,7 @@ def test_role_without_rules_sees_everything_but_what_operators_are_told() -> Non
     assert seen == SHOP
 
 
-def test_role_that_is_granted_everything_sees_everything_but_what_operators_are_told() -> None:
+def test_role_that_is_granted_everything_sees_everything_but_notes_for_operators() -> None:
     seen = granted_to(replace(SHOP, **TOLD), **{"*": Grant()})
 
     assert (seen, _for_operators(seen)) == (SHOP, ((), (), {}))
@@ -218,7 +218,7 @@ def test_estimate_is_no_count_of_rows_that_may_not_be_counted() -> None:
         pytest.param(Grant(filter=FILTER), None, id="hidden rows"),
     ],
 )
-def test_how_a_column_is_computed_is_told_of_whole_tables_only(grant: Grant, default: str | None) -> None:
+def test_how_a_column_is_computed_is_shown_of_whole_tables_only(grant: Grant, default: str | None) -> None:
     sale = table(
         column("cost"),
         column("price", default="cost * 2", generated=True),

@@ -111,7 +111,7 @@ def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...
     return call.render(ResultSet(outputs=outputs, rows=rows))
 
 
-def test_queries_that_do_not_fit_are_told_of() -> None:
+def test_queries_over_the_budget_are_mentioned() -> None:
     answer = _answer("find_queries", {}, of=_setting(*MANY, limits=Limits(max_tokens=500)))
     shown = answer.structured["queries"]
 

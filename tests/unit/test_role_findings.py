@@ -159,7 +159,7 @@ def test_two_names_for_one_table_withhold_it(first: str, second: str, roles: Rol
 
 
 @pytest.mark.parametrize("narrow", ["false", "{ where = 'id > 1' }", "{ exclude = ['id'] }"])
-def test_denial_that_a_longer_pattern_overrides_is_told(narrow: str, roles: Roles) -> None:
+def test_denial_that_a_longer_pattern_overrides_is_reported(narrow: str, roles: Roles) -> None:
     catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="orders")))
     text = f"[roles.r]\ntables.'*' = false\ntables.'hr_*' = {narrow}\ntables.'*r_pay' = true\n"
 
@@ -169,7 +169,7 @@ def test_denial_that_a_longer_pattern_overrides_is_told(narrow: str, roles: Role
 
 
 @pytest.mark.parametrize(("default", "told"), [("false", []), ("{ where = 'id > 1' }", ["overridden"])])
-def test_filter_of_all_that_a_longer_pattern_overrides_is_told(
+def test_filter_of_all_that_a_longer_pattern_overrides_is_reported(
     default: str, told: list[str], roles: Roles
 ) -> None:
     catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="orders")))
@@ -233,7 +233,7 @@ def test_setting_that_cannot_be_meant_withholds_all(roles: Roles, section: str, 
     assert role.problems[0].source == at(4)
 
 
-def test_limit_that_is_higher_than_that_of_all_is_told(roles: Roles) -> None:
+def test_limit_above_the_common_one_is_reported(roles: Roles) -> None:
     (role,) = roles("[limits]\nmax_rows = 5\n[roles.r]\n[roles.r.limits]\nmax_rows = 50").values()
 
     assert role.limits.max_rows == 5

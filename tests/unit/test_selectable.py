@@ -66,7 +66,7 @@ def test_rule_may_hide_what_the_login_may_not_select(pattern: str, grant: Grant 
         pytest.param("o*", Grant(columns=("id", "margin")), id="column of a pattern"),
     ],
 )
-def test_grant_of_what_the_login_may_not_select_is_told_and_stands(pattern: str, grant: Grant) -> None:
+def test_grant_of_what_the_login_may_not_select_is_reported_and_stands(pattern: str, grant: Grant) -> None:
     role, found = _vetted(pattern, grant)
 
     assert found == [("unreadable", "warning")]
@@ -74,7 +74,7 @@ def test_grant_of_what_the_login_may_not_select_is_told_and_stands(pattern: str,
     assert role.rules[0].grant == grant
 
 
-def test_grant_that_another_rule_overrules_is_not_told() -> None:
+def test_overruled_grant_is_not_reported() -> None:
     rules = (Rule(pattern="o*", grant=Grant(columns=("margin", "id"))), Rule(pattern="orders", grant=None))
 
     assert vetted(NARROW, role_of(*rules))[1] == ()
