@@ -210,9 +210,7 @@ class Backticks(Grammar):
 def test_database_says_how_names_are_quoted_and_where_nulls_are_ordered() -> None:
     column = Column(name="a`b", type=type_of("INTEGER"))
     shape = Select(
-        table=Table(name="t", columns=(column,)),
-        outputs=(Output(term=column),),
-        order=(Order(term=column),),
+        table=Table(name="t", columns=(column,)), outputs=(Output(term=column),), order=(Order(term=column),)
     )
 
     standard, other = (compile_select(shape, each).sql.replace("\n", "") for each in (Grammar(), Backticks()))

@@ -97,10 +97,7 @@ async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: Sq
     (toolbox, database), (other, other_database) = (
         open_toolbox(settings_for(path)) for path in (before, after)
     )
-    server, other_server = (
-        build_server(toolbox, Caller(), ""),
-        build_server(other, Caller(), ""),
-    )
+    server, other_server = (build_server(toolbox, Caller(), ""), build_server(other, Caller(), ""))
     async with connect(server) as client, connect(other_server) as other_client:
         there = await client.call("list_gone")
         with closing(sqlite3.connect(before)) as connection:

@@ -47,12 +47,7 @@ async def _serving(
 ) -> AsyncIterator[int]:
     """Serve *app* within this process, and give the port."""
     config = uvicorn.Config(
-        app,
-        http=protocol,
-        lifespan="off",
-        log_config=None,
-        log_level="critical",
-        timeout_keep_alive=idle,
+        app, http=protocol, lifespan="off", log_config=None, log_level="critical", timeout_keep_alive=idle
     )
     server = uvicorn.Server(config)
     with http.bound(http.Address(host="127.0.0.1", port=0)) as listener:

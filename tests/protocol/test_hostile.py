@@ -339,10 +339,7 @@ async def test_pages_of_the_own_machine_can_call(
 ) -> None:
     page = {"Origin": "http://localhost:6274", "Access-Control-Request-Method": "POST"}
     foreign = {**page, "Origin": "http://localhost.evil.example"}
-    async with (
-        http_server(sqlite_database(DDL["sqlite"]), tmp_path) as server,
-        server.client() as client,
-    ):
+    async with http_server(sqlite_database(DDL["sqlite"]), tmp_path) as server, server.client() as client:
         allowed = await client.options("/mcp", headers=page)
         refused = await client.options("/mcp", headers=foreign)
         probed = await client.get("/readyz", headers={"Host": "10.0.0.7:8000"})

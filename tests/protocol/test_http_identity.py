@@ -152,9 +152,7 @@ REASONS = {
 }
 
 
-async def test_log_tells_why_requests_are_refused(
-    server: HttpServer,
-) -> None:
+async def test_log_tells_why_requests_are_refused(server: HttpServer) -> None:
     settings = load(server.log.parent / "dbtools.toml")
     served, found = open_served(settings), {}
 

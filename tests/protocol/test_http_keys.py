@@ -172,10 +172,7 @@ async def test_who_names_an_unknown_key_waits_no_longer_than_for_a_while(
 
 
 async def test_keys_that_cannot_be_read_again_remain(
-    issuer: Issuer,
-    checked: Checked,
-    later: Callable[[float], None],
-    caplog: pytest.LogCaptureFixture,
+    issuer: Issuer, checked: Checked, later: Callable[[float], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dbtools")
     assert await checked.claims_of(signed())
@@ -317,9 +314,7 @@ async def test_keys_of_several_kinds_may_have_one_name(issuer: Issuer, checked: 
     assert await checked.claims_of(signed(OTHER)) is None
 
 
-async def test_key_that_names_no_algorithm_is_used_with_those_of_the_configuration(
-    issuer: Issuer,
-) -> None:
+async def test_key_that_names_no_algorithm_is_used_with_those_of_the_configuration(issuer: Issuer) -> None:
     section = JwtSection(issuer=ISSUER, audience=(AUDIENCE,), jwks=issuer.url, algorithms=("PS256",))
     keys = Keys(issuer.url, section.algorithms)
 
