@@ -147,12 +147,12 @@ async def _called(
 ) -> "Answer":
     """Call *tool* as the server would, and log the call."""
     from dbtools.errors import UnknownTool
-    from dbtools.records import open_stored_log
+    from dbtools.records import open_log
     from dbtools.server.calls import Calls, Limiter
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
-    log = open_stored_log(settings)
+    log = open_log(settings, stderr=False)
     try:
         return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from io import BufferedReader, FileIO
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -44,19 +44,12 @@ class Sink(Protocol):
         """Close what is open, until the next write."""
 
 
-def open_log(settings: Settings) -> "AuditLog":
-    """Return the audit log of a server with *settings*, or raise ConfigurationError."""
-    stderr = [] if settings.log.file else [FileSink(STDERR)]
-    return AuditLog([*stderr, *_stored(settings)], arguments=settings.log.arguments)
+def open_log(settings: Settings, *, stderr: bool = True) -> "AuditLog":
+    """Return the audit log of *settings*, which goes to *stderr* if no file is named.
 
-
-def open_stored_log(settings: Settings) -> "AuditLog":
-    """Return the audit log of *settings* without stderr, or raise ConfigurationError."""
-    return AuditLog(_stored(settings), arguments=settings.log.arguments)
-
-
-def _stored(settings: Settings) -> Sequence[Sink]:
-    sinks: list[Sink] = []
+    Raise ConfigurationError if the file cannot be written.
+    """
+    sinks: list[Sink] = [] if settings.log.file or not stderr else [FileSink(STDERR)]
     if settings.log.file:
         file = FileSink(Path(settings.log.file))
         file.check()
@@ -64,7 +57,7 @@ def _stored(settings: Settings) -> Sequence[Sink]:
     if settings.log.registry:
         # It imports SQLAlchemy.
         sinks.append(import_module("dbtools.records.registry").RegistrySink(settings.registry.url))
-    return sinks
+    return AuditLog(sinks, arguments=settings.log.arguments)
 
 
 class AuditLog:
@@ -93,13 +86,14 @@ class _Queue:
     def __init__(self, sink: Sink, *, arguments: bool) -> None:
         self._sink = sink
         self._arguments = arguments
-        self._lock = threading.Lock()  #: guards the entries, the lines and the thread
+        self._lock = threading.Lock()  #: guards the entries, the lines and the start of the thread
         self._entries: list[AuditEntry] = []
         self._lines: list[bytes] = []
         self._writing: deque[bytes] = deque()  #: of the thread
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="audit log", daemon=True)
         self._wake = threading.Event()
-        self._closing = threading.Event()
+        self._closing = threading.Event()  #: asks the thread to close the sink
+        self._closed = threading.Event()
         self._dropped = 0
         self._failing = False
 
@@ -114,32 +108,17 @@ class _Queue:
                 self._encode()
             if not self._wake.is_set():
                 self._wake.set()
-                self._start()
+                if self._thread.ident is None:
+                    self._thread.start()
+                    atexit.register(self.close)
 
     def close(self) -> None:
-        """Wait until all entries are written, or the sink has had its time."""
-        atexit.unregister(self.close)
-        with self._lock:
-            thread = self._thread
-            if thread is None:
-                return
+        """Wait until all entries are written, or the sink has had its time; the next entry opens it again."""
+        if self._thread.ident is not None:
+            self._closed.clear()
             self._closing.set()
             self._wake.set()
-        thread.join(PATIENCE)
-
-    def _start(self) -> None:
-        if self._thread is not None:
-            return
-        thread = threading.Thread(target=self._run, name="audit log", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as exc:
-            # The process has no more threads: the next entry tries again.
-            self._wake.clear()
-            logger.error("The audit log cannot be written: %s.", exc)
-            return
-        self._thread = thread
-        atexit.register(self.close)
+            self._closed.wait(PATIENCE)
 
     def _encode(self) -> None:
         entries, self._entries = self._entries, []
@@ -152,45 +131,40 @@ class _Queue:
                 logger.exception("A call of %.200r cannot be encoded for the audit log", entry.tool)
 
     def _run(self) -> None:
-        try:
-            while not self._closing.is_set():
-                self._write_batch()
-        finally:
-            self._sink.close()
-            with self._lock:
-                self._thread = None
-                self._closing.clear()
-                if self._wake.is_set():
-                    # Entries have arrived meanwhile.
-                    self._start()
-
-    def _write_batch(self) -> None:
         """Wait for an entry, and write it with those that soon follow."""
-        self._wake.wait()
-        self._closing.wait(WINDOW)
-        with self._lock:
-            self._wake.clear()
-            self._encode()
-            self._writing += self._lines
-            self._lines.clear()
-        try:
-            self._sink.write(self._writing)
-        except OSError as exc:
-            self._note_failure(str(exc).rstrip("."))
-            return
+        while True:
+            self._wake.wait()
+            closing = self._closing.wait(WINDOW)
+            with self._lock:
+                self._wake.clear()
+                self._encode()
+                self._writing += self._lines
+                self._lines.clear()
+            try:
+                self._sink.write(self._writing)
+            except OSError as exc:
+                self._note_failure(str(exc).rstrip("."), closing=closing)
+            else:
+                self._note_success()
+            if closing:
+                self._sink.close()
+                self._closing.clear()
+                self._closed.set()
+
+    def _note_failure(self, problem: str, *, closing: bool) -> None:
+        if not self._failing:
+            logger.error("The audit log cannot be written: %s. Calls are kept for the next attempt.", problem)
+        self._failing = True
+        if closing:
+            missing = len(self._writing) + self._dropped
+            logger.error("%d calls are missing from the audit log.", missing)
+
+    def _note_success(self) -> None:
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         if self._failing or dropped:
             logger.warning("The audit log is written again; %d calls are missing from it.", dropped)
         self._failing = False
-
-    def _note_failure(self, problem: str) -> None:
-        if not self._failing:
-            logger.error("The audit log cannot be written: %s. Calls are kept for the next attempt.", problem)
-        self._failing = True
-        if self._closing.is_set():
-            missing = len(self._writing) + len(self._lines) + len(self._entries) + self._dropped
-            logger.error("%d calls are missing from the audit log.", missing)
 
 
 class FileSink:
@@ -214,7 +188,8 @@ class FileSink:
         """Append *lines*, in pieces, since other processes may append too."""
         file = self._opened()
         while lines:
-            written = file.write(b"".join(islice(lines, _fitting(lines))))
+            whole = sum(1 for _ in takewhile(PIECE.__ge__, accumulate(map(len, lines))))
+            written = file.write(b"".join(islice(lines, whole or 1)))
             if written is None:
                 # The process that shares stderr made it non-blocking.
                 select.select([], [file], [])
@@ -226,12 +201,7 @@ class FileSink:
         if self._file is not None and not _is_at(self._file, self._place):
             self.close()
         if self._file is None:
-            self._file = FileIO(self._place, "a+", opener=partial(os.open, mode=0o600))
-            if os.fstat(self._file.fileno()).st_size:
-                self._file.seek(-1, os.SEEK_END)
-                if self._file.read(1) != b"\n":
-                    # A process was killed while it wrote a line.
-                    self._file.write(b"\n")
+            self._file = FileIO(self._place, "a", opener=partial(os.open, mode=0o600))
         return self._file
 
     def close(self) -> None:
@@ -239,15 +209,6 @@ class FileSink:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _fitting(lines: deque[bytes]) -> int:
-    length = 0
-    for count, line in enumerate(lines):
-        length += len(line)
-        if count and length > PIECE:
-            return count
-    return len(lines)
 
 
 def _take(lines: deque[bytes], written: int) -> None:
