@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
-from itertools import groupby
 from typing import Any, Protocol
 
 from dbtools import errors
@@ -29,8 +28,8 @@ from {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryVersion:
-    """One version of a permitted query in a registry."""
+class RegistryEntry:
+    """A permitted query in a registry."""
 
     name: str
     version: int
@@ -40,19 +39,11 @@ class QueryVersion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegistryEntry:
-    """One query of a registry."""
-
-    current: QueryVersion
-    previous: QueryVersion | None  #: the version before, None for a new query
-
-
-@dataclass(frozen=True, kw_only=True)
 class Registry:
     """The content of a registry at one moment."""
 
     revisions: tuple[str, ...]  #: of its tables; empty if unknown
-    queries: tuple[QueryVersion, ...]  #: by name, the latest version first
+    queries: tuple[RegistryEntry, ...]  #: by name, the latest version last
 
     def entries(self) -> Mapping[str, RegistryEntry]:
         """Return the queries by name, or raise ConfigurationError if a later release made the registry."""
@@ -62,26 +53,21 @@ class Registry:
                 f"The registry is of a newer version, {quoted(unknown[-1])}: this dbtools knows {LATEST}.",
                 hint="Install a newer dbtools.",
             )
-        entries: dict[str, RegistryEntry] = {}
-        for name, group in groupby(self.queries, lambda each: each.name):
-            current, *before = group
-            entries[name] = RegistryEntry(current=current, previous=before[0] if before else None)
-        return entries
+        return {each.name: each for each in self.queries}
 
 
 def registry_from(revisions: Iterable[Sequence[Any]], queries: Iterable[Sequence[Any]]) -> Registry:
     """Return the registry from the rows of REVISIONS and QUERIES."""
-    versions = [_version(*row) for row in queries]
     return Registry(
         revisions=tuple(sorted(each for (each,) in revisions if str(each).startswith("registry_"))),
-        queries=tuple(sorted(versions, key=lambda each: (each.name, -each.version))),
+        queries=tuple(sorted((_entry(*row) for row in queries), key=lambda each: (each.name, each.version))),
     )
 
 
-def _version(name: str, version: int, text: str, enabled: object, changed: object) -> QueryVersion:
+def _entry(name: str, version: int, text: str, enabled: object, changed: object) -> RegistryEntry:
     moment = moment_of(changed)
     changed_at = rfc3339(moment, "seconds") if moment else ""
-    return QueryVersion(name=name, version=version, text=text, enabled=bool(enabled), changed_at=changed_at)
+    return RegistryEntry(name=name, version=version, text=text, enabled=bool(enabled), changed_at=changed_at)
 
 
 def rfc3339(moment: datetime, timespec: str = "milliseconds") -> str:
