@@ -10,31 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 
-from dbtools.sql import (
-    Fragment,
-    Kind,
-    Lexis,
-    Parameter,
-    SqlError,
-    Token,
-    code_of,
-    pieces_of,
-    scan,
-    tokenize,
-    words,
-)
+from dbtools.sql import Fragment, Lexis, Parameter, SqlError, Token, pieces_of, scan, tokenize
 
 MOST_CLAUSES = 8
 CLAUSE = re.compile(r"/\*\?(?P<sql>(?:(?!/\*\?).)+)\?\*/", re.DOTALL)
 LIKE_CLAUSE = re.compile(r"/\*\s*\?|/\*.*\?\*/", re.DOTALL)
 MARKS = "/*? … ?*/"
 Pieces = tuple[str | Parameter, ...]
-
-LISTED = words("order group partition")  #: what stands before BY and a list of terms
-#: What comes after a whole term.
-ENDS = words(", ) asc desc nulls limit offset fetch for union intersect except having window rows range") | {
-    ""
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,19 +158,3 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
     # A word or a comment at its end may not go on behind it.
     end = "\n" if text[-1].strip() or "--" in text else ""
     return Stretch(pieces=_merged([*fragment.pieces, end]), needs=needs, line=sql.count("\n", 0, start))
-
-
-def idle_terms(body: Body, lexis: Lexis) -> Iterator[tuple[int, str]]:
-    """Yield the lines with a parameter by which rows are first sorted or grouped, and a remedy.
-
-    A parameter is a value and never the name of a column, so that all rows have the same there.
-    """
-    present = frozenset(each.name for each in body.parameters)
-    code = code_of(body.written(present).text, lexis)
-    words_after = [*(token.word for token in code[3:]), ""]
-    for word, by, token, after in zip(code, code[1:], code[2:], words_after, strict=False):
-        is_first = word.word in LISTED and by.word == "by" and token.kind is Kind.PARAMETER
-        if is_first and after in ENDS:
-            problem = f"{word.word} by {token.text} does nothing: it is a value, not the name of a column"
-            case = f"{word.word} by case {token.text} when 'name' then name when … end"
-            yield body.line_of(present, token.offset), f"{problem}. Write {case}"

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import MARKS, Body, idle_terms, read_body
+from dbtools.queries.bodies import MARKS, Body, read_body
 from dbtools.queries.headers import (
     LIKE_HEADER,
     NAME,
@@ -191,7 +191,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
         body = read_body(sql, lexis, always)
     except SqlError as exc:
         return None, [*mistakes, (part.line_of(start + exc.offset), exc.problem)]
-    for found in (_undeclared(header, body), _absent_lists(header, body), idle_terms(body, lexis)):
+    for found in (_undeclared(header, body), _absent_lists(header, body)):
         mistakes += ((line + at, problem) for at, problem in found)
     unused = [each for each in header.parameters if Parameter(each.name) not in body.parameters]
     for each in unused:
