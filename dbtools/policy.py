@@ -160,8 +160,6 @@ class Role:
     rules: tuple[Rule, ...] | None = None  #: own ones before inherited ones; None: everything may be seen
     queries: tuple[QueryGrant, ...] | None = None  #: None: all that are permitted
     session: tuple[SessionSetting, ...] = ()
-    #: Where its limits are written, by name, of those that are.
-    bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
     problems: tuple[Finding, ...] = ()  #: with what is written; what they concern has been withheld
     source: Source = field(default_factory=Source)
 
