@@ -9,22 +9,24 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import anyio
 
 from dbtools import errors
 from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard, Look, Subject
-from dbtools.policy import Finding
+from dbtools.policy import Caller, Finding
+from dbtools.results import Answer
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
+from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
-from dbtools.settings.sections import Settings
-from dbtools.tools.definition import Change
+from dbtools.tools.definition import Change, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
@@ -82,6 +84,48 @@ async def snapshot_of(settings: Settings) -> Snapshot:
     toolbox, backend = open_toolbox(settings)
     try:
         return await toolbox.snapshot()
+    finally:
+        await backend.close()
+
+
+class OpenToolbox:
+    """The tools of a database in a Python program, without MCP."""
+
+    def __init__(self, toolbox: Toolbox, settings: Settings) -> None:
+        self._toolbox = toolbox
+        self._settings = settings
+
+    async def list(self, role: str = Caller.role) -> tuple[ToolDefinition, ...]:
+        """Return the definitions of the tools that *role* sees."""
+        return await self._toolbox.list(role)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        role: str = Caller.role,
+        claims: Mapping[str, object] | None = None,
+    ) -> Answer:
+        """Return the answer of *tool* to a caller with this *role* and these *claims*.
+
+        Raise DbtoolsError if the call is refused.
+        """
+        known = typed_claims(self._settings, claims or {})
+        return await self._toolbox.call(Caller(role=role, claims=known), tool, arguments or {})
+
+
+@asynccontextmanager
+async def open_target(target: str | Path | Settings) -> AsyncIterator[OpenToolbox]:
+    """Open *target*: a database file, a database URL, a `dbtools.toml`, or settings.
+
+    `from dbtools import open_toolbox` imports this function.
+    """
+    settings = target if isinstance(target, Settings) else settings_of(str(target))
+    toolbox, backend = open_toolbox(settings)
+    try:
+        await toolbox.snapshot()
+        yield OpenToolbox(toolbox, settings)
     finally:
         await backend.close()
 
