@@ -64,7 +64,7 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
     """Return what serves the database that *settings* describe, for all roles, or for the role *only*."""
     backend = open_backend(settings.database.url)
     current = Current(settings, backend.facts.lexis, only)
-    execution = Execution(backend, settings.database.request_id)
+    execution = Execution(backend, names_requests=settings.database.request_id)
     return Served(
         toolbox=Toolbox(partial(_resolved, current, backend), execution),
         backend=backend,
