@@ -108,7 +108,7 @@ def settings_for(target: str | None, *roles: str) -> "Settings":
     """Load the settings of *target*, which must have *roles*."""
     from dbtools.settings import settings_of
 
-    settings = settings_of(target, Path.cwd())
+    settings = settings_of(target)
     check_roles(settings, *roles)
     return settings
 
