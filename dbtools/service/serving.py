@@ -32,7 +32,7 @@ FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
 SHARE = 100  #: a pause takes so many times as long as the look before it
 MOST = 3  #: intervals that a pause takes at most
-PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before retries
+RETRY = 2.0  #: seconds before a retry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,6 @@ class Watch:
 
     async def _watch(self, observed: Observed) -> None:
         """Look at *observed* for ever; open it again if that fails."""
-        failures = 0
         while True:
             nudge = _Nudge()
             try:
@@ -227,24 +226,21 @@ class Watch:
                     await self._look(observed, look, nudge)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
-            await anyio.sleep(PATIENCE[min(failures, len(PATIENCE) - 1)])
-            failures = 0 if nudge.looked else failures + 1
+            await anyio.sleep(RETRY)
 
     async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
         """Look again and again, and refresh if the snapshot is out of date."""
         asked: object = None
-        waits, times = 0.0, 0
+        waits = 0.0
         while True:
             began = anyio.current_time()
             stamp = await look()
             ended = anyio.current_time()
-            nudge.looked = True
             self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
             # A refresh for the same stamp that has failed is tried again later.
             if stamp != current and (stamp != asked or ended > waits):
-                times = times + 1 if stamp == asked else 0
-                asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
+                asked, waits = stamp, ended + RETRY
                 await self._refresh()
             pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
@@ -268,7 +264,6 @@ class _Nudge:
 
     def __init__(self) -> None:
         self.event = anyio.Event()
-        self.looked = False
 
     def hear(self) -> None:
         """Look at once: anyone may notify, and the look decides."""
