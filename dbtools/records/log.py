@@ -27,9 +27,9 @@ from dbtools.types import quoted
 
 WINDOW = 0.2  #: seconds during which entries are collected
 PATIENCE = 3.0  #: seconds that `close` waits for a sink
-MOST_LINES = 10_000  #: that wait for a sink which fails or is stuck
+MOST_LINES = 10_000  #: that wait for a failing or blocked sink
 TOGETHER = 16  #: entries that become lines at once
-PIECE = 4096  #: bytes that a pipe takes whole
+PIECE = 4096  #: bytes that a pipe takes in one piece
 STDERR = 2
 logger = logging.getLogger("dbtools")
 
@@ -38,7 +38,7 @@ class Sink(Protocol):
     """A destination of lines, used by one thread."""
 
     def write(self, lines: deque[bytes]) -> None:
-        """Write *lines* and take each from the left; after an OSError, what is left is not written."""
+        """Write *lines*, removing them from the left; raise OSError with the unwritten ones left."""
 
     def close(self) -> None:
         """Close what is open, until the next write."""
@@ -67,7 +67,7 @@ class AuditLog:
         self._queues = [_Queue(sink, arguments=arguments) for sink in sinks]
 
     def record(self, entry: AuditEntry) -> None:
-        """Have *entry* written soon."""
+        """Queue *entry* for writing."""
         for queue in self._queues:
             queue.put(entry)
 
@@ -168,7 +168,7 @@ class _Queue:
 
 
 class FileSink:
-    """Appends to stderr, or to a file; if that is renamed, as by logrotate, to a new one of its name."""
+    """Appends to stderr or to a file, and opens a new file after a rename, as by logrotate."""
 
     def __init__(self, place: Path | int) -> None:
         self._place = place
@@ -191,7 +191,7 @@ class FileSink:
             whole = sum(1 for _ in takewhile(PIECE.__ge__, accumulate(map(len, lines))))
             written = file.write(b"".join(islice(lines, whole or 1)))
             if written is None:
-                # The process that shares stderr made it non-blocking.
+                # Another process that shares stderr made it non-blocking.
                 select.select([], [file], [])
             _take(lines, written or 0)
 
@@ -220,7 +220,7 @@ def _take(lines: deque[bytes], written: int) -> None:
 
 
 def follow_file(path: Path) -> Generator[bytes | None, None, None]:
-    """Yield the lines of the file at *path* and those that come, and None whenever there are none yet.
+    """Yield the lines of the file at *path* as they come, and None while there are no more.
 
     If the file is renamed, as by logrotate, it goes on with the new one. A line without its end is not
     complete yet.
@@ -229,7 +229,7 @@ def follow_file(path: Path) -> Generator[bytes | None, None, None]:
     try:
         while True:
             file = file or _open(path)
-            # Lines may be added until it is renamed: this comes first.
+            # First, since lines may be added until the rename.
             is_current = file is None or _is_at(file, path)
             if file is not None:
                 yield from _lines(file)
@@ -256,7 +256,7 @@ def _open(path: Path) -> BufferedReader | None:
 
 
 def _lines(file: BufferedReader) -> Iterator[bytes]:
-    """Yield the lines that have been added to *file*, from its start if it was emptied."""
+    """Yield the lines added to *file*, from the start if it was emptied."""
     if os.fstat(file.fileno()).st_size < file.tell():
         file.seek(0)
     while line := file.readline():

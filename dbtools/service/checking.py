@@ -46,20 +46,20 @@ class RoleChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """What is wrong, errors first; and what queries read, which an operator should know."""
+    """All findings, errors first, and what queries read."""
 
     findings: tuple[Finding, ...]
     reads: Mapping[str, tuple[str, ...]]  #: by query: columns as table.column, or table alone for its rows
-    changes: Mapping[str, RoleChange] | None = None  #: by role, where a migrated database was compared
+    changes: Mapping[str, RoleChange] | None = None  #: by role, if a migrated database was compared
 
 
 async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
-    """Return all that is wrong with *settings* for their database, and *beside* it."""
+    """Return the findings about *settings* and their database, and those of *beside*."""
     return _reviewed(await _resolved(settings, read_catalog), beside)
 
 
 async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
-    """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
+    """Return the findings about *settings* and the migrated database at *url*, and the changes there."""
     before = take_snapshot(await _resolved(settings, catalog_to_serve))
     resolved = await _resolved(await _migrated(settings, url), read_catalog)
     after = take_snapshot(resolved, before)
@@ -112,7 +112,7 @@ def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
 
 
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
-    """Yield findings about what is valid in a role, but hardly intended."""
+    """Yield findings about what is valid in a role, but probably not intended."""
     role, served = resolved.written, resolved.served
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
@@ -128,7 +128,7 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
 
 
 def _of_keys(whole: Table, seen: Table) -> str:
-    """Return what follows if the role does not see a key of *whole*, or nothing."""
+    """Return the consequence if the role does not see a key of *whole*, or nothing."""
     if len(seen.keys) == len(whole.keys):
         return ""
     if not seen.keys:

@@ -30,8 +30,8 @@ from dbtools.tools.definition import Change, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
-SHARE = 100  #: a pause takes so many times as long as the look before it
-MOST = 3  #: intervals that a pause takes at most
+SHARE = 100  #: a pause lasts so many times as long as the look before it
+MOST = 3  #: intervals that a pause lasts at most
 RETRY = 2.0  #: seconds before a retry
 
 
@@ -40,7 +40,7 @@ class Observed:
     """Something that may change, by the name of its stamp in a snapshot."""
 
     name: str
-    #: Opens what looks at it; gets what to call at a notification.
+    #: Opens a function that looks at it; takes one to call upon a notification.
     open: Callable[[Heard], AbstractAsyncContextManager[Look]]
     interval: float  #: seconds between two looks
 
@@ -61,7 +61,7 @@ class Served:
 
 
 def open_served(settings: Settings, only: str | None = None) -> Served:
-    """Return what serves the database that *settings* describe, for all roles, or for the role *only*."""
+    """Open the database of *settings* for serving, for all roles or the role *only*."""
     backend = open_backend(settings.database.url)
     current = Current(settings, backend.facts.lexis, only)
     execution = Execution(backend, names_requests=settings.database.request_id)
@@ -131,7 +131,7 @@ async def open_target(target: str | Path | Settings) -> AsyncIterator[OpenToolbo
 
 
 async def _resolved(current: Current, backend: Backend) -> Resolved:
-    """Return what the files, read again if they have changed, mean to the database now."""
+    """Read changed files again, and resolve the settings against the database."""
     await anyio.to_thread.run_sync(current.read)
     settings = current.settings
     roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
@@ -185,7 +185,7 @@ class Watch:
         self._observed = observed
         self._warn = warn  #: reports a problem
         self._resolved = resolved  #: reports that one is over
-        self._told: dict[str, str] = {}  #: what is wrong now, by what it is about
+        self._told: dict[str, str] = {}  #: current problems by subject
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -218,7 +218,7 @@ class Watch:
             self._settle("refresh", "Changes are in force again.")
 
     async def _watch(self, observed: Observed) -> None:
-        """Look at *observed* for ever; open it again if that fails."""
+        """Look at *observed* until cancelled; open it again after a failure."""
         while True:
             nudge = _Nudge()
             try:
@@ -229,7 +229,7 @@ class Watch:
             await anyio.sleep(RETRY)
 
     async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
-        """Look again and again, and refresh if the snapshot is out of date."""
+        """Look at each interval, and refresh an outdated snapshot."""
         asked: object = None
         waits = 0.0
         while True:
@@ -238,7 +238,7 @@ class Watch:
             ended = anyio.current_time()
             self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
-            # A refresh for the same stamp that has failed is tried again later.
+            # After a failed refresh for the same stamp, wait before the next.
             if stamp != current and (stamp != asked or ended > waits):
                 asked, waits = stamp, ended + RETRY
                 await self._refresh()

@@ -58,7 +58,7 @@ def is_login(word: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a file at *path*; a name that no file can have names none."""
+    """Return whether *path* is a regular file; an impossible name is none."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -122,15 +122,15 @@ def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
         raise written.error(key, f"the environment has no variable {quoted(name)}.")
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
-        # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
-        # It may be encoded already; a lone percent sign is not.
+        # A user or a password in a URL: percent-encode what would end it there (RFC 3986, 3.2.1), unless it
+        # is encoded already.
         value = re.sub("%(?![0-9A-Fa-f]{2})", "%25", os.environ[name])
         return quote(value, safe="%!$&'()*+,;=:")
     return os.environ[name]
 
 
 def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationError:
-    """Return the error for the operator, of an unknown key first: it may be a missing one, misspelt."""
+    """Return the error for the operator. An unknown key goes first: it may be a missing one, misspelt."""
     found = [(_place(each["loc"]), each) for each in exc.errors(include_url=False)]
     unknown = [each for each in found if each[1]["type"] == "extra_forbidden"]
     place, first = unknown[0] if unknown else max(found, key=lambda each: len(each[0]))
@@ -147,7 +147,7 @@ def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationE
     return written.error(place, f"{message}{f', not {given}' if is_short else ''}.")
 
 
-#: By the type of an error: what a value must be.
+#: What a value must be, by the type of the error.
 KINDS: Mapping[str, str] = {
     "bool_type": "true or false",
     "tuple_type": "an array",
