@@ -78,7 +78,7 @@ class AuditLog:
 
 
 class _Queue:
-    """Entries that wait for a sink, and the daemon thread that writes them, started by the first entry.
+    """Entries that wait for a sink, and the daemon thread that writes them.
 
     If the sink fails, lines wait for the next attempt. Beyond a bound, new entries are dropped and counted.
     """
@@ -86,16 +86,17 @@ class _Queue:
     def __init__(self, sink: Sink, *, arguments: bool) -> None:
         self._sink = sink
         self._arguments = arguments
-        self._lock = threading.Lock()  #: guards the entries, the lines and the start of the thread
+        self._lock = threading.Lock()  #: guards the entries and the lines
         self._entries: list[AuditEntry] = []
         self._lines: list[bytes] = []
         self._writing: deque[bytes] = deque()  #: of the thread
-        self._thread = threading.Thread(target=self._run, name="audit log", daemon=True)
         self._wake = threading.Event()
         self._closing = threading.Event()  #: asks the thread to close the sink
         self._closed = threading.Event()
         self._dropped = 0
         self._failing = False
+        threading.Thread(target=self._run, name="audit log", daemon=True).start()
+        atexit.register(self.close)
 
     def put(self, entry: AuditEntry) -> None:
         """Have *entry* written soon."""
@@ -108,17 +109,13 @@ class _Queue:
                 self._encode()
             if not self._wake.is_set():
                 self._wake.set()
-                if self._thread.ident is None:
-                    self._thread.start()
-                    atexit.register(self.close)
 
     def close(self) -> None:
         """Wait until all entries are written, or the sink has had its time; the next entry opens it again."""
-        if self._thread.ident is not None:
-            self._closed.clear()
-            self._closing.set()
-            self._wake.set()
-            self._closed.wait(PATIENCE)
+        self._closed.clear()
+        self._closing.set()
+        self._wake.set()
+        self._closed.wait(PATIENCE)
 
     def _encode(self) -> None:
         entries, self._entries = self._entries, []
@@ -141,7 +138,8 @@ class _Queue:
                 self._writing += self._lines
                 self._lines.clear()
             try:
-                self._sink.write(self._writing)
+                if self._writing:
+                    self._sink.write(self._writing)
             except OSError as exc:
                 self._note_failure(str(exc).rstrip("."), closing=closing)
             else:
