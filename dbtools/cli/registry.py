@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 QUERY = ".sql"  #: the suffix of a query file, which is never a TARGET
 ONE = "[TARGET] NAME"
 STATES: Mapping[str, tuple[str, str]] = {
-    "remove": ("removed", "Remove the query NAME and its previous version."),
+    "remove": ("removed", "Remove the query NAME."),
     "enable": ("enabled", "Serve the query NAME again."),
     "disable": ("disabled", "Stop serving the query NAME, but keep it."),
 }
@@ -80,8 +80,7 @@ def query() -> None:
 def add(words: Sequence[str], as_json: bool) -> None:
     """Save the queries in each FILE to the registry.
 
-    dbtools checks all of them against the database first, and saves none if one is wrong. It keeps the
-    previous version of each query.
+    dbtools checks all of them against the database first, and saves none if one is wrong.
     """
     from dbtools.records.registry import add as save, read_entries
 
@@ -92,7 +91,7 @@ def add(words: Sequence[str], as_json: bool) -> None:
     place = _place(settings)
     wait_for(read_entries, place)
     texts = _checked(settings, [Path(each) for each in paths])
-    saved = [entry.current for entry in wait_for(save, place, texts).values()]
+    saved = wait_for(save, place, texts).values()
     content = [{"name": each.name, "version": each.version} for each in saved]
     echo(as_json, content, "\n".join(f"{each.name}: version {each.version}" for each in saved))
 
@@ -144,10 +143,10 @@ def list_queries(target: str | None, as_json: bool) -> None:
         rows.append(
             {
                 "name": name,
-                "version": entry.current.version,
-                "enabled": entry.current.enabled,
+                "version": entry.version,
+                "enabled": entry.enabled,
                 "description": found[0].description if found else "",
-                "changed_at": entry.current.changed_at,
+                "changed_at": entry.changed_at,
             }
         )
     if as_json:
@@ -158,24 +157,19 @@ def list_queries(target: str | None, as_json: bool) -> None:
 
 @query.command(epilog=example("dbtools query show sample.db order_status"))
 @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
-@click.option("--previous", is_flag=True, help="Print the previous version.")
 @json_option
-def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
+def show(words: Sequence[str], as_json: bool) -> None:
     """Print the query NAME in the form of a query file."""
     from dbtools.cells import visible
-    from dbtools.errors import ConfigurationError
     from dbtools.records.registry import entry_of
 
     target, name = _one(words)
     entry = wait_for(entry_of, _place(settings_for(target)), name)
-    shown = entry.previous if previous else entry.current
-    if shown is None:
-        raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
     # Escape sequences in the text must not reach a terminal; a file gets the text unchanged.
-    text = shown.text
+    text = entry.text
     if sys.stdout.isatty():
         text = "\n".join(visible(line) for line in text.splitlines())
-    echo(as_json, asdict(shown), text.removesuffix("\n"))
+    echo(as_json, asdict(entry), text.removesuffix("\n"))
 
 
 def _add_command(verb: str, state: str, help: str) -> None:
@@ -185,10 +179,10 @@ def _add_command(verb: str, state: str, help: str) -> None:
     @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
     @json_option
     def change(words: Sequence[str], as_json: bool) -> None:
-        from dbtools.records import registry as records
+        from dbtools.records.registry import change as changed
 
         target, name = _one(words)
-        wait_for(getattr(records, verb), _place(settings_for(target)), name)
+        wait_for(changed, _place(settings_for(target)), name, verb)
         echo(as_json, {"name": name, "state": state}, f"{name}: {state}")
 
 

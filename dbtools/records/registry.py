@@ -24,9 +24,9 @@ from dbtools.cells import json_of
 from dbtools.errors import DatabaseUnavailable, listing, nearest
 from dbtools.types import quoted
 
-PATIENCE = 2.0  #: seconds that the database has to take some entries of the log
+PATIENCE = 2.0  #: seconds for the database to store some entries of the log
 AT_ONCE = 500  #: entries that are written or read together
-OVERLAP = 1_000  #: numbers before the newest of which some may come yet
+OVERLAP = 1_000  #: how many numbers below the newest may still arrive
 
 TABLES = sa.MetaData()
 QUERIES = sa.Table(
@@ -56,6 +56,11 @@ CALLS = sa.Table(
     sa.Column("protocol", sa.Text),
     sa.Column("client", sa.Text),
 )
+CHANGES: Mapping[str, sa.Update | sa.Delete] = {
+    "remove": sa.delete(QUERIES),
+    "enable": sa.update(QUERIES).values(enabled=True, changed_at=sa.func.now()),
+    "disable": sa.update(QUERIES).values(enabled=False, changed_at=sa.func.now()),
+}
 KEYS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
 #: Everything but numbers is read as text: databases store times and JSON differently.
 READ = [each if each.type.python_type in (int, bool, float) else sa.cast(each, sa.Text) for each in CALLS.c]
@@ -66,7 +71,7 @@ async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
     registry = await read_registry(url)
     if registry is None:
         raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` makes one.")
-    return registry.entries()
+    return {each.name: each for each in registry}
 
 
 async def entry_of(url: str, name: str) -> RegistryEntry:
@@ -81,7 +86,7 @@ async def entry_of(url: str, name: str) -> RegistryEntry:
 async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]:
     """Store *texts*, by the names of their queries, in the registry at *url*; return their entries.
 
-    A query that has its text already is only enabled: a new version would replace the previous one.
+    A query that has its text already keeps its version.
     """
     before = await read_entries(url)
     changes = [each for name, text in texts.items() for each in _changes(before.get(name), name, text)]
@@ -91,38 +96,21 @@ async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]
     return {name: after[name] for name in texts}
 
 
-async def remove(url: str, name: str) -> None:
-    """Drop the query *name* and the version before from the registry at *url*."""
+async def change(url: str, name: str, verb: str) -> None:
+    """Apply *verb*, which is remove, enable or disable, to the query *name* of the registry at *url*."""
     await entry_of(url, name)
-    await _change(url, [sa.delete(QUERIES).where(QUERIES.c.name == name)])
-
-
-async def enable(url: str, name: str) -> None:
-    """Serve the query *name* of the registry at *url*."""
-    await entry_of(url, name)
-    await _change(url, [_switched(name, enabled=True)])
-
-
-async def disable(url: str, name: str) -> None:
-    """Stop serving the query *name* of the registry at *url*, but keep it."""
-    await entry_of(url, name)
-    await _change(url, [_switched(name, enabled=False)])
+    await _change(url, [CHANGES[verb].where(QUERIES.c.name == name)])
 
 
 def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.UpdateBase]:
     """Return the statements that serve the query *name* with *text*."""
-    if entry is not None and entry.current.text == text:
-        return [] if entry.current.enabled else [_switched(name, enabled=True)]
+    if entry is not None and entry.text == text:
+        return [] if entry.enabled else [CHANGES["enable"].where(QUERIES.c.name == name)]
     values = {"name": name, "version": _latest(name) + 1, "text": text}
     return [
         sa.insert(QUERIES).values(**values, enabled=True, changed_at=sa.func.now()),
-        sa.delete(QUERIES).where(QUERIES.c.name == name, QUERIES.c.version < _latest(name) - 1),
+        sa.delete(QUERIES).where(QUERIES.c.name == name, QUERIES.c.version < _latest(name)),
     ]
-
-
-def _switched(name: str, *, enabled: bool) -> sa.Update:
-    current = (QUERIES.c.name == name, QUERIES.c.version == _latest(name))
-    return sa.update(QUERIES).where(*current).values(enabled=enabled, changed_at=sa.func.now())
 
 
 def _latest(name: str) -> sa.ScalarSelect[int]:
@@ -177,7 +165,7 @@ class RegistrySink:
         self._store = open_backend(url).open_records(PATIENCE)
 
     def write(self, lines: deque[bytes]) -> None:
-        """Write *lines*, many at once, and take them from the left."""
+        """Write *lines* in batches, removing them from the left."""
         compiled = _compiled(self._store, sa.insert(CALLS), column_keys=KEYS)
         while lines:
             calls = [orjson.loads(line) for line in islice(lines, AT_ONCE)]
@@ -200,7 +188,7 @@ class RegistrySink:
 
 
 def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, None]:
-    """Yield the audit log in the registry at *url* as lines, then those that come; None: none yet.
+    """Yield the audit log in the registry at *url* line by line as it grows, and None while there is no more.
 
     Servers write side by side, so that an entry may come after one with a higher number.
     """

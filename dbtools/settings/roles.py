@@ -16,7 +16,7 @@ from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims
 
 DEEPEST = 50  #: roles that inherit from each other
-CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
+CLAIM = re.compile(r":claims\.(\w+)")  #: a setting that takes the value of a claim
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
@@ -39,19 +39,18 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
     if not settings.roles:
-        return (Role(limits=limits, bounds=_bounds(settings)),)
+        return (Role(limits=limits),)
     return tuple(_role(settings, name, limits, lexis) for name in names)
 
 
 def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
     lowered: dict[str, Any] = {}
     problems: list[Finding] = []
-    bounds = _bounds(settings)
     for key, wanted in settings.roles[name].limits.model_dump(exclude_none=True).items():
         most, source = getattr(limits, key), settings.source("roles", name, "limits", key)
         # A role may set lower limits, never higher ones.
         if most is None or wanted <= most:
-            lowered[key], bounds[key] = wanted, source
+            lowered[key] = wanted
         else:
             message = f"role {name}, limits.{key}: [limits] allows {most:g} at the most."
             problems.append(Finding(code="higher_limit", message=message, level="warning", source=source))
@@ -60,14 +59,13 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         limits=replace(limits, **lowered),
         rules=(),
         queries=(),
-        bounds=bounds,
         source=settings.source("roles", name),
     )
     try:
         lineage = tuple(reversed(_traced(settings, name, (), ())))
         session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
     except Unusable as exc:
-        # What it does not inherit may be a denial: then it sees nothing.
+        # The rest of what it inherits may deny access: so it sees nothing.
         return replace(role, problems=(*problems, exc.finding))
     rules: list[Rule] = []
     for each in lineage:
@@ -82,10 +80,6 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         session=tuple(session.values()),
         problems=tuple(problems),
     )
-
-
-def _bounds(settings: Settings) -> dict[str, Source]:
-    return {key: settings.source("limits", key) for key in settings.limits.model_fields_set}
 
 
 def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
@@ -116,7 +110,7 @@ def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[
     if problem:
         source = settings.source("roles", above[-1], "inherits")
         raise Unusable("unknown_role", f"role {above[-1]}, inherits: {problem}", source)
-    # The last first: turned round, whom several inherit from comes behind all of them.
+    # In reverse: once turned around, a role comes after all roles that inherit from it.
     for parent in reversed(settings.roles[name].inherits):
         if parent not in found:
             found = _traced(settings, parent, (*above, name), found)
@@ -201,7 +195,7 @@ def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[st
 
 
 def _typed(value: object, type: ColumnType | None) -> object:
-    """Return *value* as one of *type*, or None; a text may be the written form of the value.
+    """Return *value* as one of *type*, or None; a text may spell the value.
 
     Without a declared type, an array or an object is None: it equals nothing.
     """

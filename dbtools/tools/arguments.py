@@ -141,9 +141,7 @@ def read(
     if max_rows is None or limit <= max_rows:
         return asked
     if "limit" in given:
-        refused = errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
-        refused.limit = "max_rows"
-        raise refused
+        raise errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
     # The caller has not set this limit.
     return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})
 
