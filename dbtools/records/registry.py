@@ -71,7 +71,7 @@ async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
     registry = await read_registry(url)
     if registry is None:
         raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` makes one.")
-    return {each.name: each for each in registry}
+    return registry.entries()
 
 
 async def entry_of(url: str, name: str) -> RegistryEntry:

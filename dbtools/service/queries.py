@@ -10,7 +10,7 @@ import anyio
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.backends.records import NO_REGISTRY as MISSING, Registry, RegistryEntry
+from dbtools.backends.records import Registry, RegistryEntry
 from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
@@ -121,14 +121,15 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
     A file wins even if it does not work. A registry that cannot be read is a finding.
     """
     url, lexis = registry_url(settings), backend.facts.lexis
+    registry: Registry | None = None
     try:
         registry = await _read(url, backend) if url else None
+        if registry is None and settings.registry.url:
+            message = "The database has no registry. `dbtools registry upgrade URL` makes one."
+            raise errors.ConfigurationError(message)
+        entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:
-        return LoadedQueries(findings=(_unread(settings, exc),), stamp=str(exc))
-    if registry is None and settings.registry.url:
-        missing = errors.ConfigurationError(MISSING, hint="`dbtools registry upgrade URL` makes one.")
-        return LoadedQueries(findings=(_unread(settings, missing),))
-    entries = {each.name: each for each in registry or ()}
+        return LoadedQueries(findings=(_unread(settings, exc),), stamp=registry or str(exc))
     enabled = [entry for entry in entries.values() if entry.enabled]
     covered = [entry.name for entry in enabled if entry.name in files]
     found = [query_of(entry, lexis) for entry in enabled if entry.name not in files]

@@ -295,13 +295,16 @@ def test_removed_one_is_gone(registry: Place) -> None:
             anyio.run(change, registry.url, "things", verb)
 
 
-def test_registry_of_a_later_release_is_read_but_not_upgraded(registry: Place) -> None:
-    anyio.run(add, registry.url, {"things": THINGS})
+def test_registry_of_a_later_release_is_refused(registry: Place, tmp_path: Path) -> None:
     registry.rows("insert into dbtools_version values ('registry_0999')")
 
+    with pytest.raises(errors.ConfigurationError, match="newer version, 'registry_0999'"):
+        anyio.run(read_entries, registry.url)
     with pytest.raises(errors.ConfigurationError, match="cannot be upgraded"):
         upgrade(registry.url)
-    assert _served(settings_of(registry.url)) == (["things"], [])
+    queries, told = _served(settings_of(registry.url))
+    assert queries == []
+    assert "error: registry: The registry is of a newer version" in told[0]
 
 
 def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(
@@ -507,3 +510,24 @@ def test_tables_of_somebody_else_are_not_upgraded(
 
 def _name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
+
+
+def test_version_table_of_somebody_else_is_not_read(
+    postgresql_url: str, postgresql_server: PostgresqlServer
+) -> None:
+    assert run("registry", "upgrade", postgresql_url).exit_code == 0
+    evil = f"evil_{secrets.token_hex(4)}"
+    ddl = f"""
+    create role {evil};
+    create schema {evil} authorization {evil};
+    create table {evil}.dbtools_version (version_num varchar(64));
+    insert into {evil}.dbtools_version values ('registry_9');
+    alter table {evil}.dbtools_version owner to {evil};
+    """
+    postgresql_server.execute(ddl, url=postgresql_url)
+    try:
+        result = run("query", "list", postgresql_url)
+    finally:
+        postgresql_server.execute(f"drop owned by {evil}; drop role {evil}", url=postgresql_url)
+
+    assert result.exit_code == 0
