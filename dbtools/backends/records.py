@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
+from itertools import groupby
 from typing import Any, Protocol
 
 from dbtools import errors
@@ -28,8 +29,8 @@ from {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegistryEntry:
-    """A permitted query in a registry."""
+class QueryVersion:
+    """One version of a permitted query in a registry."""
 
     name: str
     version: int
@@ -39,11 +40,19 @@ class RegistryEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RegistryEntry:
+    """One query of a registry."""
+
+    current: QueryVersion
+    previous: QueryVersion | None  #: the version before, None for a new query
+
+
+@dataclass(frozen=True, kw_only=True)
 class Registry:
     """The content of a registry at one moment."""
 
     revisions: tuple[str, ...]  #: of its tables; empty if unknown
-    queries: tuple[RegistryEntry, ...]  #: by name, the latest version last
+    queries: tuple[QueryVersion, ...]  #: by name, the latest version first
 
     def entries(self) -> Mapping[str, RegistryEntry]:
         """Return the queries by name, or raise ConfigurationError if a later release made the registry."""
@@ -53,21 +62,26 @@ class Registry:
                 f"The registry is of a newer version, {quoted(unknown[-1])}: this dbtools knows {LATEST}.",
                 hint="Install a newer dbtools.",
             )
-        return {each.name: each for each in self.queries}
+        entries: dict[str, RegistryEntry] = {}
+        for name, group in groupby(self.queries, lambda each: each.name):
+            current, *before = group
+            entries[name] = RegistryEntry(current=current, previous=before[0] if before else None)
+        return entries
 
 
 def registry_from(revisions: Iterable[Sequence[Any]], queries: Iterable[Sequence[Any]]) -> Registry:
     """Return the registry from the rows of REVISIONS and QUERIES."""
+    versions = [_version(*row) for row in queries]
     return Registry(
         revisions=tuple(sorted(each for (each,) in revisions if str(each).startswith("registry_"))),
-        queries=tuple(sorted((_entry(*row) for row in queries), key=lambda each: (each.name, each.version))),
+        queries=tuple(sorted(versions, key=lambda each: (each.name, -each.version))),
     )
 
 
-def _entry(name: str, version: int, text: str, enabled: object, changed: object) -> RegistryEntry:
+def _version(name: str, version: int, text: str, enabled: object, changed: object) -> QueryVersion:
     moment = moment_of(changed)
     changed_at = rfc3339(moment, "seconds") if moment else ""
-    return RegistryEntry(name=name, version=version, text=text, enabled=bool(enabled), changed_at=changed_at)
+    return QueryVersion(name=name, version=version, text=text, enabled=bool(enabled), changed_at=changed_at)
 
 
 def rfc3339(moment: datetime, timespec: str = "milliseconds") -> str:

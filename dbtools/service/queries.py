@@ -130,9 +130,9 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
         entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:
         return LoadedQueries(findings=(_unread(settings, exc),), stamp=registry or str(exc))
-    enabled = [entry for entry in entries.values() if entry.enabled]
-    covered = [entry.name for entry in enabled if entry.name in files]
-    found = [query_of(entry, lexis) for entry in enabled if entry.name not in files]
+    enabled = [entry for entry in entries.values() if entry.current.enabled]
+    covered = [entry.current.name for entry in enabled if entry.current.name in files]
+    found = [query_of(entry, lexis) for entry in enabled if entry.current.name not in files]
     return LoadedQueries(
         queries=tuple(query for queries, _ in found for query in queries),
         findings=(
@@ -171,9 +171,9 @@ def _covered(name: str, other: Source) -> Finding:
 
 
 def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
-    """Return the query that *entry* is, or what is wrong with it."""
-    name = entry.name
-    found, problems = read_queries(entry.text, _place(name), lexis)
+    """Return the query that the current version of *entry* is, or what is wrong with it."""
+    name, text = entry.current.name, entry.current.text
+    found, problems = read_queries(text, _place(name), lexis)
     if not problems and [query.name for query in found] != [name]:
         message = f"query {quoted(name)}: the registry has other queries under this name."
         problems = (Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1)),)
