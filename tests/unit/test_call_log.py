@@ -217,26 +217,3 @@ def test_entry_that_cannot_be_encoded_costs_no_other(caplog: pytest.LogCaptureFi
 
     assert sink.tools() == tools
     assert "'broken' cannot be encoded" in caplog.text
-
-
-class Faulty(Memory):
-    """A sink with a bug in its first write."""
-
-    def write(self, lines: deque[bytes]) -> None:
-        """Write *lines*."""
-        if self.failures:
-            self.failures -= 1
-            raise ValueError
-        super().write(lines)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_log_goes_on_after_a_bug_of_its_sink() -> None:
-    sink = Faulty(failures=1)
-    log = AuditLog([sink], arguments=False)
-    tools = _record(log, range(3))
-    log.close()
-    tools += _record(log, range(3, 6))
-    log.close()
-
-    assert sink.tools() == tools
