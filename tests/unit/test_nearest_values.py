@@ -85,10 +85,7 @@ def test_stored_values_are_read_once_each_in_their_order() -> None:
     assert _asked(_call(_condition("name", "x"))) == [
         Statement(
             shape=Select(
-                table=SHOP,
-                outputs=(Output(term=name, cut=200),),
-                groups=(name,),
-                order=(Order(term=name),),
+                table=SHOP, outputs=(Output(term=name, cut=200),), groups=(name,), order=(Order(term=name),)
             ),
             limit=1_000,
         )
@@ -240,8 +237,7 @@ NUMBERS = [str(number) for number in (*range(10, 110, 10), 1_000)]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
-    [("52", "'50', '60'"), ("-7", "'10'"), ("1e9", "'1000'"), ("94.9", "'90', '100'")],
+    ("wanted", "told"), [("52", "'50', '60'"), ("-7", "'10'"), ("1e9", "'1000'"), ("94.9", "'90', '100'")]
 )
 def test_nearest_numbers_are_those_before_and_after(wanted: str, told: str) -> None:
     assert _note(_call(_condition("rent", wanted)), NUMBERS).endswith(f"nearest stored values: {told}.")
