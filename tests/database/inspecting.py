@@ -119,6 +119,11 @@ def url(dialect: str, request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(dialect))
 
 
+def by_name(types: str) -> dict[str, str]:
+    """Return *types*, such as `id: integer, name: text`, by name."""
+    return dict(each.split(": ") for each in types.split(", ") if each)
+
+
 def shown(found: Inspected) -> dict[str, str]:
     """Return the columns with the names of their types, and ! where there are no nulls."""
     return {each.name: each.type.name + ("" if each.nullable else "!") for each in found.columns}

@@ -1,13 +1,17 @@
 """The types of a query's parameters, as PostgreSQL and SQLite state them."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from dbtools.backends.sqlite.types import column_type
 from dbtools.errors import Refused
 from dbtools.types import Family
-from tests.database.inspecting import inspected, postgresql as postgresql, sqlite as sqlite, url as url
+from tests.database.inspecting import (
+    by_name,
+    inspected,
+    postgresql as postgresql,
+    sqlite as sqlite,
+    url as url,
+)
 from tests.database.postgresql_catalog import BIGINT, DATE, INTEGER, TEXT, array
 
 
@@ -28,113 +32,109 @@ async def test_types_are_those_of_introspection(postgresql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "declared", "types"),
     [
-        pytest.param("select 1 as a limit :n", {"n": "integer"}, {"n": "bigint"}, id="limit"),
-        pytest.param("select id from people where kind = :k", {"k": "text"}, {"k": "app.kind"}, id="enum"),
-        pytest.param("select id from people where host = :k", {"k": "text"}, {"k": "inet"}, id="inet"),
-        pytest.param("select id from people where mail = :k", {"k": "text"}, {"k": "text"}, id="domain"),
-        pytest.param("select id from people where rate > :r", {"r": "integer"}, {"r": "bigint"}, id="wider"),
+        pytest.param("select 1 as a limit :n", "n: integer", "n: bigint", id="limit"),
+        pytest.param("select id from people where kind = :k", "k: text", "k: app.kind", id="enum"),
+        pytest.param("select id from people where host = :k", "k: text", "k: inet", id="inet"),
+        pytest.param("select id from people where mail = :k", "k: text", "k: text", id="domain"),
+        pytest.param("select id from people where rate > :r", "r: integer", "r: bigint", id="wider"),
         pytest.param(
-            "select id from people where rate > :r", {"r": "number"}, {"r": "double precision"}, id="number"
+            "select id from people where rate > :r", "r: number", "r: double precision", id="number"
         ),
-        pytest.param(
-            "select id from people where seen >= :d", {"d": "date"}, {"d": "date"}, id="date for a moment"
-        ),
+        pytest.param("select id from people where seen >= :d", "d: date", "d: date", id="date for a moment"),
         pytest.param(
             "select id from people where id in (:ids) and kind not in (:kinds)",
-            {"ids": "integer[]", "kinds": "text[]"},
-            {"ids": "bigint[]", "kinds": "app.kind[]"},
+            "ids: integer[], kinds: text[]",
+            "ids: bigint[], kinds: app.kind[]",
             id="lists",
         ),
         pytest.param(
             "select id from people where born between :since and :until",
-            {"since": "date", "until": "date"},
-            {"since": "date", "until": "date"},
+            "since: date, until: date",
+            "since: date, until: date",
             id="between",
         ),
         pytest.param(
             "select :a::int8 as a, cast(:b as numeric) as b",
-            {"a": "integer", "b": "decimal"},
-            {"a": "bigint", "b": "numeric"},
+            "a: integer, b: decimal",
+            "a: bigint, b: numeric",
             id="casts",
         ),
         pytest.param(
             "select id from people where doc @> :j and doc ->> :k = 'x'",
-            {"j": "json", "k": "text"},
-            {"j": "jsonb", "k": "text"},
+            "j: json, k: text",
+            "j: jsonb, k: text",
             id="JSON operators",
         ),
         pytest.param(
             "select substr(name, :n::int) as s, app.twice(:m::int) as t from people",
-            {"n": "integer", "m": "integer"},
-            {"n": "bigint", "m": "bigint"},
+            "n: integer, m: integer",
+            "n: bigint, m: bigint",
             id="arguments",
         ),
         pytest.param(
             "select id from people where :k is null or kind = :k::app.kind",
-            {"k": "text"},
-            {"k": "text"},
+            "k: text",
+            "k: text",
             id="text in one place, and a label in another",
         ),
         pytest.param(
             "select id from people where (:d is null or born >= :d) and (:d is null or seen >= :d)",
-            {"d": "date"},
-            {"d": "date"},
+            "d: date",
+            "d: date",
             id="two types",
         ),
-        pytest.param("select :a is null as a", {"a": "date"}, {"a": "date"}, id="no context"),
+        pytest.param("select :a is null as a", "a: date", "a: date", id="no context"),
         pytest.param(
             "select :a as a, :b as b, :c as c, :d as d",
-            {"a": "integer", "b": "text", "c": "boolean", "d": "uuid"},
-            {"a": "bigint", "b": "text", "c": "boolean", "d": "uuid"},
+            "a: integer, b: text, c: boolean, d: uuid",
+            "a: bigint, b: text, c: boolean, d: uuid",
             id="only shown",
         ),
         pytest.param(
             "select jsonb_build_object('a', :a, 'b', :b) as j, to_jsonb(:c) as k",
-            {"a": "integer", "b": "text", "c": "json"},
-            {"a": "bigint", "b": "text", "c": "jsonb"},
+            "a: integer, b: text, c: json",
+            "a: bigint, b: text, c: jsonb",
             id="any type",
         ),
         pytest.param(
             "select born + :n::int as d from people where kind = :k",
-            {"n": "integer", "k": "text"},
-            {"n": "bigint", "k": "app.kind"},
+            "n: integer, k: text",
+            "n: bigint, k: app.kind",
             id="operator with many types",
         ),
         pytest.param(
             "select id from people where key = :key and boss = :claims.boss and name = :claims.name",
-            {"key": "uuid"},
-            {"key": "uuid", "claims.boss": "bigint", "claims.name": "text"},
+            "key: uuid",
+            "key: uuid, claims.boss: bigint, claims.name: text",
             id="claims",
         ),
-        pytest.param("select :claims.x is null as a", {}, {"claims.x": "text"}, id="claim without context"),
+        pytest.param("select :claims.x is null as a", "", "claims.x: text", id="claim without context"),
         pytest.param(
             "select id from people where (:p is null or name = :p) and boss = :claims.boss",
-            {"p": "text"},
-            {"p": "text", "claims.boss": "bigint"},
+            "p: text",
+            "p: text, claims.boss: bigint",
             id="claim beside a text without context",
         ),
         pytest.param(
             "select id from people where tags @> :tags and :tag = any(tags) and name like :p || '%'",
-            {"tags": "text[]", "tag": "text", "p": "text"},
-            {"tags": "text[]", "tag": "text", "p": "text"},
+            "tags: text[], tag: text, p: text",
+            "tags: text[], tag: text, p: text",
             id="arrays",
         ),
         pytest.param(
             "select id from people where daterange(born, null) @> :a::date and daterange(born, null)"
             " && :r::text::daterange",
-            {"a": "date", "r": "text"},
-            {"a": "date", "r": "text"},
+            "a: date, r: text",
+            "a: date, r: text",
             id="ranges",
         ),
-        pytest.param("select (:ids)[1] as a", {"ids": "integer[]"}, {"ids": "bigint[]"}, id="subscript"),
+        pytest.param("select (:ids)[1] as a", "ids: integer[]", "ids: bigint[]", id="subscript"),
     ],
 )
-async def test_parameters_on_postgresql(
-    postgresql: str, sql: str, declared: Mapping[str, str], types: Mapping[str, str]
-) -> None:
-    found = await inspected(postgresql, sql, **declared)
+async def test_parameters_on_postgresql(postgresql: str, sql: str, declared: str, types: str) -> None:
+    found = await inspected(postgresql, sql, **by_name(declared))
 
-    assert {name: type.name for name, type in found.parameters.items()} == types
+    assert {name: type.name for name, type in found.parameters.items()} == by_name(types)
     assert found.casts == {name: type.cast for name, type in found.parameters.items()}
 
 

@@ -37,3 +37,11 @@ def run(*words: str) -> Result:
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.stderr
     return result
+
+
+def assert_one_complaint(stderr: str, said: str) -> None:
+    """Assert that *stderr* is a short complaint that says *said*, and tells no secret."""
+    assert said in stderr
+    assert "sekret" not in stderr
+    assert stderr.startswith("dbtools: ")
+    assert stderr.count("\n") == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocol.client import PATIENCE, ROOT
-from tests.protocol.command_line import NOWHERE, folder as folder, run
+from tests.protocol.command_line import NOWHERE, assert_one_complaint, folder as folder, run
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
 
@@ -39,14 +39,6 @@ def test_target_that_cannot_be_served_ends_with_2(folder: Path, command: str, ta
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert_one_complaint(result.stderr, said)
-
-
-def assert_one_complaint(stderr: str, said: str) -> None:
-    """Assert that *stderr* is a short complaint that says *said*, and tells no secret."""
-    assert said in stderr
-    assert "sekret" not in stderr
-    assert stderr.startswith("dbtools: ")
-    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
