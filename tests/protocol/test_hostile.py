@@ -233,7 +233,11 @@ async def test_call_that_outlasts_the_shutdown_is_asked_to_retry(url: str, tmp_p
     assert "Traceback" not in server.log.read_text()
 
 
-@pytest.mark.parametrize("way", ["progress", "session", "stateless"])
+@pytest.mark.parametrize(
+    ("url_of", "way"),
+    [*(("sqlite", way) for way in ("progress", "session", "stateless")), ("postgresql", "session")],
+    indirect=["url_of"],
+)
 async def test_stream_that_takes_too_long_at_the_end_gets_an_error(
     way: str, url: str, tmp_path: Path
 ) -> None:
