@@ -34,8 +34,6 @@ from tests.database.postgresql_catalog import connected
 
 PATIENCE = 5  #: seconds
 
-Inspect = Callable[..., Any]
-
 
 NOT_READING = {
     "insert": "insert into orders values (1, 2, 3, null)",

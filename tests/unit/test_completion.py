@@ -6,12 +6,10 @@ from dbtools.catalog import Catalog
 from dbtools.errors import UnknownArgument
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits
-from dbtools.results import ResultSet
 from dbtools.tools.definition import Setting
 from dbtools.tools.resources import Completed, complete
 from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, setting, table
 
-NOTHING = ResultSet(outputs=(), rows=())
 WORD = table(column("word", nullable=False), name="word", key=("word",))
 SETTING = setting(*SHOP.tables, WORD)
 
