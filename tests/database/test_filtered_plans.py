@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from dbtools.backends.sqlite.arithmetic import install
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import COUNT, KEYED, ROLE, Caller, Grants, calling_as
-from tests.database.shop import Shop
+from tests.database.shop import BareSqlite, Shop
 
 MANY = 20_000
 INDEXED = """
@@ -23,6 +24,7 @@ INDEXED = """
         with recursive n(i) as (select 1 union all select i + 1 from n where i < {many})
         select i, i % 10, i, 'thing ' || i from n;
     create index things_by_name on things (name);
+    create index things_by_owner on things (owner_id);
     create table tenants (id integer primary key, open integer);
     insert into tenants values (1, 1), (2, 0);
     analyze;
@@ -44,7 +46,8 @@ def _plan(shop: Shop, caller: Caller, tool: str, arguments: Mapping[str, object]
     statement = view.tools[tool].bind(arguments).statement
     assert statement is not None
     plan = caller.portal.call(caller.database.runner).compile(statement.shape)
-    if shop.dialect == "sqlite":
+    if isinstance(shop.bare, BareSqlite):
+        install(shop.bare.connection)
         found = shop.bare.rows(f"explain query plan {plan.sql}", *(1 for _ in plan.parameters))
         return "\n".join(str(row[-1]) for row in found)
     values = {**statement.values, **{name: caller.claims[claim] for name, claim in plan.claims.items()}}
@@ -89,3 +92,32 @@ def test_filtered_tables_keep_their_indexes(
     for table in ("things", "owners"):
         for scan in (f"SCAN {table}", f"Seq Scan on {table}", "MATERIALIZE", "CO-ROUTINE", "AUTOMATIC"):
             assert scan not in plan, plan
+
+
+@pytest.mark.parametrize("where", [None, TENANT])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param({"columns": ["id", "count(things)"]}, id="count"),
+        pytest.param({"columns": ["id", "sum(things.id + 1)"]}, id="sum that may overflow"),
+        pytest.param({"order_by": ["max(things.name) desc"]}, id="order"),
+        pytest.param({"where": [{"some": "things"}]}, id="some"),
+        pytest.param(
+            {"where": [{"none": "things", "where": [{"column": "name", "op": "ne", "value": "x"}]}]},
+            id="none",
+        ),
+    ],
+)
+def test_related_rows_are_found_by_the_index_of_their_key(
+    asked: dict[str, list[object]], where: str | None, indexed: Shops, dialect: str
+) -> None:
+    shop = indexed(dialect)
+    few = {"column": "id", "op": "lte", "value": "21"}
+    arguments = {**asked, "where": [few, *asked.get("where", ())]}
+    grants: Grants = {name: GrantSection(where=where) if where else True for name in ("things", "owners")}
+    with calling_as(shop, grants, {"tenant": 1}) as caller:
+        plan = _plan(shop, caller, "list_owners", arguments)
+
+    assert "things_by_owner" in plan, plan
+    for scan in ("SCAN things", "Seq Scan on things", "MATERIALIZE", "AUTOMATIC"):
+        assert scan not in plan, plan

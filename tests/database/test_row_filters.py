@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from dbtools import errors
+from dbtools.links import ROW_TEMPLATE
 from dbtools.settings.sections import GrantSection
 from tests.database.role_callers import (
     COUNT,
@@ -46,8 +47,13 @@ def test_missing_claim_denies(ask: Ask, claims: Mapping[str, object], shop: Shop
         assert caller.outcome(ask)[0] == errors.Denied.code
 
 
-def test_missing_claim_leaves_other_tables(shop: Shop) -> None:
+def test_missing_claim_completes_nothing_and_leaves_other_tables(shop: Shop) -> None:
     with calling_as(shop, RICH_GRANTS) as caller:
+        keys = caller.portal.call(
+            caller.toolbox.complete, caller.identity, ROW_TEMPLATE, "key", "", {"table": "patients"}
+        )
+
+        assert keys.values == ()
         assert len(caller.rows("list_visits")) == 5
 
 
