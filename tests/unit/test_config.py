@@ -12,8 +12,8 @@ from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.queries import query_files
-from dbtools.service.resolve import described, description_findings
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from dbtools.settings.roles import roles_of
@@ -346,5 +346,5 @@ def test_description_of_what_is_not_there_is_told_of(
     catalog, settings = Catalog(tables=(*SHOP.tables, *twins)), Settings(tables=sections)
 
     assert described(catalog, settings) == catalog
-    (finding,) = description_findings(catalog, settings)
+    (finding,) = declaration_findings(catalog, settings)
     assert [said for said in says if said not in str(finding)] == []
