@@ -47,6 +47,8 @@ class Column:
     choices: tuple[str, ...] = ()  #: the only values that a CHECK constraint allows
     minimum: str | None = None  #: the least value that a CHECK constraint allows; "> 0" where 0 itself is not
     maximum: str | None = None
+    #: by which its texts are compared, where that is not the database's default
+    collation: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         """Hash by name: names are unique within a table, and equality is still of the whole."""
@@ -71,6 +73,7 @@ class ForeignKey:
     target_columns: tuple[str, ...]
     #: whether at most one row of the target has these values, and comparing them cannot fail
     joinable: bool = True
+    declared: bool = field(default=True, compare=False)  #: by the database; else in [tables]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +111,8 @@ class Table:
     kind: TableKind = TableKind.TABLE
     columns: tuple[Column, ...]
     keys: tuple[Key, ...] = ()  #: the primary key first, then unique keys without nulls
+    #: columns that each have no value twice, though there may be nulls
+    unique: frozenset[str] = field(default=frozenset(), compare=False)
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
     row_estimate: int | None = None

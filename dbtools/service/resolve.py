@@ -92,7 +92,7 @@ async def resolve(
         roles=tuple(_shared(resolved)),
         library=library,
         findings=(
-            *declaration_findings(catalog, settings),
+            *declaration_findings(catalog, settings, backend.facts.alike),
             *token_findings(settings),
             *posture_findings(settings, catalog),
         ),
@@ -124,7 +124,8 @@ async def _role(
     # Claims are not known yet; that they can be set is.
     session = {setting.name: setting.value for setting in role.session}
     try:
-        seen = described(await backend.introspect(settings.selection(), session), settings)
+        found = await backend.introspect(settings.selection(), session)
+        seen = described(found, settings, backend.facts.alike)
     except errors.Refused as exc:
         message = f"role {role.name}, set_role and settings: {exc.message}"
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
@@ -262,7 +263,8 @@ async def _with_working_queries(
 
 async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
     """Return the catalog of the database, with the descriptions in *settings*."""
-    catalog = described(await backend.introspect(settings.selection()), settings)
+    catalog = await backend.introspect(settings.selection())
+    catalog = described(catalog, settings, backend.facts.alike)
     if settings.roles:
         # Tables that the login may not select are reported with the rules that name them.
         return catalog

@@ -54,10 +54,15 @@ class DatabaseSection(Section):
 
 
 class TableSection(Section):
-    """[tables.T]: descriptions that replace comments in the database."""
+    """[tables.T]: what the database does not say, or says differently."""
 
     description: str = Field(default="", description="replaces the table's comment")
     columns: dict[str, str] = Field(default={}, description="replaces comments of columns, by column name")
+    references: dict[str, str] = Field(
+        default={},
+        description="foreign keys that the database does not declare: "
+        '{ region_id = "regions.id" }, to a primary or unique key',
+    )
 
 
 class LimitsSection(Section):

@@ -188,6 +188,7 @@ def _table(structure: Structure) -> Table:
         kind=structure.kind,
         columns=columns,
         keys=_keys(structure, columns),
+        unique=frozenset(each.name for each in columns if {each.name} in structure.unique),
         comment=structure.definition.comment,
         row_identifier=_row_identifier(structure),
         computed=structure.kind is not TableKind.TABLE or _is_computed(structure.rows),
