@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dbtools.errors import UnknownColumn
 from dbtools.policy import Finding
 from dbtools.settings.sections import GrantSection, TableSection
 from dbtools.types import Mask
@@ -399,3 +400,33 @@ def test_role_of_the_database_that_may_not_read_the_target_has_no_path(
         postgresql_server.execute(f"drop role if exists {name}", url=postgresql_server.url)
 
     assert (refused.partition(":")[0], rows, problems) == ("unknown_column", [["North"]], [])
+
+
+PARTITIONED = """
+create table regions (id integer primary key, name text);
+create table sales (id integer, day integer, region_id integer, other_id integer) partition by range (day);
+create table low partition of sales for values from (0) to (10);
+alter table low add foreign key (region_id) references regions, add foreign key (other_id) references regions;
+create table high (other_id integer, region_id integer references regions, day integer not null, id integer);
+alter table sales attach partition high for values from (10) to (20);
+create table top partition of sales for values from (20) to (30) partition by list (id);
+create table top_one partition of top for values in (3);
+alter table top_one add foreign key (region_id) references regions;
+insert into regions values (1, 'North'), (2, 'South');
+insert into sales values (1, 5, 1, 1), (2, 15, 2, 1), (3, 25, 1, 2);
+"""
+
+
+def test_partitioned_table_has_the_keys_that_all_its_partitions_share(serve: Serve) -> None:
+    asked = {"columns": ["region.name"], "order_by": ["id"]}
+    with serve("postgresql", PARTITIONED) as shop:
+        rows = shop.rows("sales", **asked)
+        related = shop.rows("regions", columns=["count(sales)"], order_by=["id"])
+        with pytest.raises(UnknownColumn):
+            shop.rows("sales", columns=["other.name"])
+        with calling_as(shop, {"*": True}, tables=sections({"sales": {"other_id": "regions.id"}})) as caller:
+            others = caller.rows("list_sales", columns=["other.name", "region.name"], order_by=["id"])
+
+    assert rows == [["North"], ["South"], ["North"]]
+    assert related == [[2], [1]]
+    assert others == [["North", "North"], ["North", "South"], ["South", "North"]]
