@@ -47,7 +47,7 @@ class Column:
     choices: tuple[str, ...] = ()  #: the values that a CHECK constraint allows
     minimum: str | None = None  #: that a CHECK constraint allows; "> 0" if it excludes 0
     maximum: str | None = None
-    #: by which its texts are compared, where that is not the database's default
+    #: By which its texts are compared, if not by the default of the database.
     collation: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
@@ -114,6 +114,7 @@ class Table:
     unique: frozenset[str] = field(default=frozenset(), compare=False)
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
+    definition: str = ""  #: the SELECT of a view, which names what it reads
     row_estimate: int | None = None
     row_identifier: str | None = None  #: a unique pseudo-column, such as rowid
     filter: RowFilter | None = None  #: None: all rows are visible

@@ -28,6 +28,7 @@ from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown
 from dbtools.types import Family
 
 LONGEST_COMMENT = 500
+LONGEST_DEFINITION = 2_000
 MOST_TABLES = 200  #: that are named in one call
 MOST_ROWS = 10_000  #: of a table whose values are read
 MOST_COLUMNS = 40  #: whose values are read in one call
@@ -67,7 +68,7 @@ class DescribeTables(Tool):
         description = (
             "Describe tables and views: columns, types, keys, comments, relations, which are the steps of "
             "paths such as customer.country, and referenced_by, the relations of count(orders), some and "
-            "none. detail: names, summary, or full with defaults and bounds. "
+            "none. detail: names, summary, or full with defaults, bounds and views' SQL. "
             f"(Schema {self.setting.digest}.)"
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
@@ -194,6 +195,7 @@ def _described(
             references=relation_targets(catalog, table),
             relations=relations,
             referenced_by=referred,
+            definition=cleaned(table.definition, LONGEST_DEFINITION),
         )
     )
 

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import anyio
+import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
@@ -41,6 +42,7 @@ ALIKE = {
     *(("text", "bpchar"), ("bpchar", "varchar"), ("timestamp", "date"), ("date", "timestamp")),
 }
 
+MOST_DEFINITIONS = 500  #: that are read, since each takes up to 0.3 ms
 MOST_NAMES = 5  #: of a sentence of the posture
 #: In their order, by facts such as the attributes of roles; the first implies all others.
 SENTENCES: Mapping[str, str] = {
@@ -72,11 +74,12 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         replaced = await connection.fetchval(catalog_queries.REPLACED)
         posture = await connection.fetch(catalog_queries.POSTURE)
         stamp = await fingerprint(connection)
+        definitions = await _read_definitions(connection, facts)
     # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
     # On a thread: a large schema takes 50 ms, in which calls go on.
-    read = await anyio.to_thread.run_sync(_tables, facts, replaced)
+    read = await anyio.to_thread.run_sync(_tables, facts, definitions, replaced)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
@@ -135,7 +138,20 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
     )
 
 
-def _tables(facts: _Facts, replaced: bool) -> list[Table]:
+async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapping[int, str]:
+    """Return the definitions of views by number, none while a migration locks what one of them reads."""
+    views = [number for number, row in facts.relations.items() if row["kind"] in DERIVED]
+    try:
+        async with connection.transaction():
+            await connection.execute(catalog_queries.IMPATIENT)
+            rows = await connection.fetch(catalog_queries.DEFINITIONS, views[:MOST_DEFINITIONS])
+    except asyncpg.PostgresError:
+        # They are optional, and what a view reads may have been dropped meanwhile.
+        return {}
+    return {row["number"]: row["query"] or "" for row in rows}
+
+
+def _tables(facts: _Facts, definitions: Mapping[int, str], replaced: bool) -> list[Table]:
     """Return the tables of *facts*, where users' functions may have *replaced* those of the system."""
     columns = _columns(facts)
     return [
@@ -148,6 +164,7 @@ def _tables(facts: _Facts, replaced: bool) -> list[Table]:
             unique=frozenset(_unique(facts.keys.get(number, ()), columns)),
             foreign_keys=tuple(_foreign_keys(facts, number, columns)),
             comment=row["comment"],
+            definition=definitions.get(number, ""),
             # The estimate counts rows that row-level security hides.
             row_estimate=None if row["secured"] or row["rows"] is None else round(row["rows"]),
             reads=facts.reads.get(number),
