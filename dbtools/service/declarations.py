@@ -111,7 +111,8 @@ def _reference(
     if end not in target.unique:
         return wrong(f"{text} is not a primary or unique key.")
     if not alike(there, here):
-        return wrong(f"{here.type.name} and {text}, {there.type.name}, differ in type or collation.")
+        types = f"{here.type.name} and {there.type.name}"
+        return wrong(f"it cannot be compared with {text}: {types} differ in type or collation.")
     schema, other = target.location
     return ForeignKey(
         columns=(column,), target_schema=schema, target=other, target_columns=(end,), declared=False

@@ -146,7 +146,9 @@ def _values(table: Table, column: Column, found: ResultSet) -> list[object]:
     """Return the values in *found*, none if they are many, long or rare."""
     cells = [cell for (cell,) in found.rows if cell is not None]
     few = len(cells) <= MOST_STORED and len(cells) * FREQUENT <= (table.row_estimate or 0)
-    if found.more or not few or any(isinstance(cell, Cut) for cell in cells):
+    # Columns that are declared short are read whole.
+    long = any(isinstance(cell, Cut) or len(str(cell)) > LONGEST_STORED for cell in cells)
+    if found.more or long or not few:
         return []
     return sorted(map(encoder(column.type), cells), key=json_of)
 

@@ -15,7 +15,7 @@ create table kinds (code text primary key, label text);
 insert into kinds values ('x', 'X'), ('y', 'Y');
 create table things (
     id integer primary key, discontinued text, state text, name text, kind text references kinds (code),
-    word text unique, note text, size integer, chosen text check (chosen in ('p', 'q'))
+    word text unique, note varchar(99), size integer, chosen text check (chosen in ('p', 'q'))
 );
 create view shown as select * from things;
 """
@@ -57,7 +57,7 @@ def test_few_values_of_text_columns_are_shown(shop: Shop) -> None:
         "name text",
         "kind text → kinds.code",
         "word text",
-        "note text",
+        "note varchar(99)",
         "size integer",
         "chosen p|q",
     ]
