@@ -17,7 +17,7 @@ from dbtools.policy import REDACTED
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings, typed_claims
-from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
+from dbtools.settings.sections import GrantSection, PolicySection, RoleSection, TableSection
 from dbtools.types import Mask, ParameterName
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, rows_of
@@ -143,12 +143,14 @@ def calling_as(
     hash_key: str = KEY,
     declared: Mapping[str, ParameterName] = TYPES,
     excluded: Sequence[str] = (),
+    tables: Mapping[str, TableSection] | None = None,
 ) -> Iterator[Caller]:
     """Give somebody with *grants* on the database of *shop*."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, exclude=tuple(excluded)),
         roles={**(roles or {}), ROLE: RoleSection(tables=dict(grants), inherits=tuple(inherits))},
         policy=PolicySection(hash_key=hash_key, claims=dict(declared)),
+        tables=dict(tables or {}),
     )
     toolbox, database = open_toolbox(settings)
     try:
