@@ -104,7 +104,8 @@ def edit(text: str, suffix: str, section: str, name: str, entry: Entry | None) -
             raise ValueError("editing it would change more than the entry")
         return document.as_string()
     unit = re.search(r"\n([ \t]+)\S", text)
-    return json.dumps(content, indent=unit[1] if unit else INDENT, ensure_ascii=False) + "\n"
+    is_escaped = bool(text) and text.isascii()
+    return json.dumps(content, indent=unit[1] if unit else INDENT, ensure_ascii=is_escaped) + "\n"
 
 
 def _put(content: MutableMapping[str, Any], section: str, name: str, entry: Entry | None) -> None:
