@@ -57,6 +57,8 @@ class CallError(DbtoolsError, code="call_error"):
 class BadArgument(CallError, code="bad_argument"):
     """An argument is invalid."""
 
+    limit: str = ""  #: the limit of the role that rejects it, if one does
+
 
 class UnknownArgument(CallError, code="unknown_argument"):
     """Unknown argument."""

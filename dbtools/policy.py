@@ -160,6 +160,8 @@ class Role:
     rules: tuple[Rule, ...] | None = None  #: its own before inherited ones; None: it sees everything
     queries: tuple[QueryGrant, ...] | None = None  #: None: all permitted queries
     session: tuple[SessionSetting, ...] = ()
+    #: The places of its configured limits, by name.
+    bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
     problems: tuple[Finding, ...] = ()  #: of its rules; what they concern is withheld
     source: Source = field(default_factory=Source)
 

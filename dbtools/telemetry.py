@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from random import getrandbits
+from typing import Literal
 
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 
+RequestIdTarget = Literal["comment", "application_name"]  #: how the database learns the ID of a request
 TRACER = trace.get_tracer("dbtools")
 METER = metrics.get_meter("dbtools")
 DURATION = METER.create_histogram("dbtools.call.duration", "s", "How long calls take")

@@ -44,8 +44,16 @@ class Facts:
     claim_casts: Mapping[str, str] | None
     #: The families that the database may implicitly cast each family to, at the risk of an overflow.
     implicit_casts: Mapping[Family, frozenset[Family]]
+    names_connections: bool  #: whether a connection has an application name
     announcement: str | None  #: the statement by which a migration announces itself
     watch_script: str | None  #: makes the database announce changes
+
+
+class Label(NamedTuple):
+    """How a statement carries the ID of its request."""
+
+    comment: str = ""  #: SQL in front of it
+    application: str = ""  #: the application name while it runs: letters, digits and `-_.:`
 
 
 class Run(NamedTuple):
@@ -58,7 +66,7 @@ class Run(NamedTuple):
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
     stamp: str = ""  #: of the schema that the statement was made for, if known
     versions: Sequence[str] = ()  #: of the tables and queries that it reads, in that schema
-    comment: str = ""  #: SQL in front of it, with the ID of the request
+    label: Label = Label()
 
     @property
     def parameters(self) -> tuple[object, ...]:

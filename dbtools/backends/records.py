@@ -1,16 +1,22 @@
 """The tables that dbtools keeps in a database. Rows of a registry in, values out; and the RecordStore."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
+from itertools import groupby
 from typing import Any, Protocol
 
+from dbtools import errors
+from dbtools.types import quoted
+
 LATEST = "registry_0001"  #: the revision of the tables that this release supports, as named in `migrations`
+KNOWN = frozenset({LATEST})
 NO_REGISTRY = "The database has no registry."
 #: SQL for every database, because a server reads the registry before it imports SQLAlchemy. Texts are cut to
 #: bound memory.
+REVISIONS = "select cast(version_num as text) from {}"
 QUERIES = """
 select
     coalesce(cast(name as text), ''),
@@ -23,8 +29,8 @@ from {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegistryEntry:
-    """A permitted query in a registry."""
+class QueryVersion:
+    """One version of a permitted query in a registry."""
 
     name: str
     version: int
@@ -33,18 +39,49 @@ class RegistryEntry:
     changed_at: str  #: RFC 3339, UTC
 
 
-Registry = tuple[RegistryEntry, ...]  #: the queries of a registry by name, the latest version last
+@dataclass(frozen=True, kw_only=True)
+class RegistryEntry:
+    """One query of a registry."""
+
+    current: QueryVersion
+    previous: QueryVersion | None  #: the version before, None for a new query
 
 
-def registry_from(rows: Iterable[Sequence[Any]]) -> Registry:
-    """Return the registry from the rows of QUERIES."""
-    return tuple(sorted((_entry(*row) for row in rows), key=lambda each: (each.name, each.version)))
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """The content of a registry at one moment."""
+
+    revisions: tuple[str, ...]  #: of its tables; empty if unknown
+    queries: tuple[QueryVersion, ...]  #: by name, the latest version first
+
+    def entries(self) -> Mapping[str, RegistryEntry]:
+        """Return the queries by name, or raise ConfigurationError if a later release made the registry."""
+        unknown = sorted({*self.revisions} - KNOWN)
+        if unknown:
+            raise errors.ConfigurationError(
+                f"The registry is of a newer version, {quoted(unknown[-1])}: this dbtools knows {LATEST}.",
+                hint="Install a newer dbtools.",
+            )
+        entries: dict[str, RegistryEntry] = {}
+        for name, group in groupby(self.queries, lambda each: each.name):
+            current, *before = group
+            entries[name] = RegistryEntry(current=current, previous=before[0] if before else None)
+        return entries
 
 
-def _entry(name: str, version: int, text: str, enabled: object, changed: object) -> RegistryEntry:
+def registry_from(revisions: Iterable[Sequence[Any]], queries: Iterable[Sequence[Any]]) -> Registry:
+    """Return the registry from the rows of REVISIONS and QUERIES."""
+    versions = [_version(*row) for row in queries]
+    return Registry(
+        revisions=tuple(sorted(each for (each,) in revisions if str(each).startswith("registry_"))),
+        queries=tuple(sorted(versions, key=lambda each: (each.name, -each.version))),
+    )
+
+
+def _version(name: str, version: int, text: str, enabled: object, changed: object) -> QueryVersion:
     moment = moment_of(changed)
     changed_at = rfc3339(moment, "seconds") if moment else ""
-    return RegistryEntry(name=name, version=version, text=text, enabled=bool(enabled), changed_at=changed_at)
+    return QueryVersion(name=name, version=version, text=text, enabled=bool(enabled), changed_at=changed_at)
 
 
 def rfc3339(moment: datetime, timespec: str = "milliseconds") -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 QUERY = ".sql"  #: the suffix of a query file, which is never a TARGET
 ONE = "[TARGET] NAME"
 STATES: Mapping[str, tuple[str, str]] = {
-    "remove": ("removed", "Remove the query NAME."),
+    "remove": ("removed", "Remove the query NAME and its previous version."),
     "enable": ("enabled", "Serve the query NAME again."),
     "disable": ("disabled", "Stop serving the query NAME, but keep it."),
 }
@@ -80,7 +80,8 @@ def query() -> None:
 def add(words: Sequence[str], as_json: bool) -> None:
     """Save the queries in each FILE to the registry.
 
-    dbtools checks all of them against the database first, and saves none if one is wrong.
+    dbtools checks all of them against the database first, and saves none if one is wrong. It keeps the
+    previous version of each query.
     """
     from dbtools.records.registry import add as save, read_entries
 
@@ -91,7 +92,7 @@ def add(words: Sequence[str], as_json: bool) -> None:
     place = _place(settings)
     wait_for(read_entries, place)
     texts = _checked(settings, [Path(each) for each in paths])
-    saved = wait_for(save, place, texts).values()
+    saved = [entry.current for entry in wait_for(save, place, texts).values()]
     content = [{"name": each.name, "version": each.version} for each in saved]
     echo(as_json, content, "\n".join(f"{each.name}: version {each.version}" for each in saved))
 
@@ -143,10 +144,10 @@ def list_queries(target: str | None, as_json: bool) -> None:
         rows.append(
             {
                 "name": name,
-                "version": entry.version,
-                "enabled": entry.enabled,
+                "version": entry.current.version,
+                "enabled": entry.current.enabled,
                 "description": found[0].description if found else "",
-                "changed_at": entry.changed_at,
+                "changed_at": entry.current.changed_at,
             }
         )
     if as_json:
@@ -157,19 +158,24 @@ def list_queries(target: str | None, as_json: bool) -> None:
 
 @query.command(epilog=example("dbtools query show sample.db order_status"))
 @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
+@click.option("--previous", is_flag=True, help="Print the previous version.")
 @json_option
-def show(words: Sequence[str], as_json: bool) -> None:
+def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
     """Print the query NAME in the form of a query file."""
     from dbtools.cells import visible
+    from dbtools.errors import ConfigurationError
     from dbtools.records.registry import entry_of
 
     target, name = _one(words)
     entry = wait_for(entry_of, _place(settings_for(target)), name)
+    shown = entry.previous if previous else entry.current
+    if shown is None:
+        raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
     # Escape sequences in the text must not reach a terminal; a file gets the text unchanged.
-    text = entry.text
+    text = shown.text
     if sys.stdout.isatty():
         text = "\n".join(visible(line) for line in text.splitlines())
-    echo(as_json, asdict(entry), text.removesuffix("\n"))
+    echo(as_json, asdict(shown), text.removesuffix("\n"))
 
 
 def _add_command(verb: str, state: str, help: str) -> None:
@@ -179,10 +185,10 @@ def _add_command(verb: str, state: str, help: str) -> None:
     @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
     @json_option
     def change(words: Sequence[str], as_json: bool) -> None:
-        from dbtools.records.registry import change as changed
+        from dbtools.records import registry as records
 
         target, name = _one(words)
-        wait_for(changed, _place(settings_for(target)), name, verb)
+        wait_for(getattr(records, verb), _place(settings_for(target)), name)
         echo(as_json, {"name": name, "state": state}, f"{name}: {state}")
 
 

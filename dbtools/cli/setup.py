@@ -44,8 +44,7 @@ FILE = """\
 
 [database]
 url = {url}
-{login}# description = "…"           # for people and models, in one sentence
-# exclude = ["audit_*"]       # tables that no role sees
+{login}{description}# exclude = ["audit_*"]       # tables that no role sees
 
 [queries]
 directory = "queries"         # each query in its .sql files becomes a tool
@@ -55,8 +54,9 @@ directory = "queries"         # each query in its .sql files becomes a tool
 [roles.default]
 queries = ["*"]               # names or patterns
 tables."*" = true             # names or patterns; a more exact rule wins, such as one of these:
-# tables.audit_log = false
-# tables.orders = {{ exclude = ["note"], where = "status = 'paid'", mask = {{ email = "partial" }} }}
+# tables.{table} = false
+# tables.{table} = {{ exclude = [{column}] }}
+# Rules may also filter rows and mask columns: {{ where = "status = 'paid'", mask = {{ email = "partial" }} }}
 {hidden}
 # [limits]
 # max_rows = 200              # per answer
@@ -66,12 +66,20 @@ HIDDEN = """
 # These columns look like secrets. To show one, remove it from its list.
 """
 LOGIN = "# The password is in the environment variable {}.\n"
-QUERY = """\
--- name: example
--- description: An example. Replace it with a query of yours; its description says when to call it.
--- param word: text = hello  Any text.
+FIND = """\
+-- name: find_{tool}
+-- description: Find rows of {title} by {label}, ignoring case.
+-- param pattern: text  A pattern for {label}: % matches any text, _ one character.
+select {columns}
+from {table}
+where lower({column}) like lower(:pattern)
+order by {order}
+"""
+NOTHING = """\
+-- name: one
+-- description: The number one. Replace this with your own query.
 -- returns: one
-select cast(:word as text) as word
+select 1 as one
 """
 
 
@@ -98,7 +106,7 @@ def sample(path: Path, as_json: bool) -> None:
 def init(target: str | None, as_json: bool) -> None:
     """Write a commented dbtools.toml and an example query.
 
-    URL names the database, and may be a file; by default it is the only database file in the folder.
+    URL names the database, and may be a file. On a terminal, dbtools asks for what is missing.
     """
     from dbtools.cells import visible
     from dbtools.errors import ConfigurationError
@@ -106,16 +114,22 @@ def init(target: str | None, as_json: bool) -> None:
     for path in (CONFIGURATION, EXAMPLE):
         if path.exists():
             raise ConfigurationError(f"{path} already exists.", hint="Remove it, or use another folder.")
-    place = target or _only_database()
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    place = target or _only_database(asks)
     if place.endswith(".toml"):
         raise click.UsageError("URL must name a database, not a configuration.")
     url, environment, catalog, hidden = wait_for(_read, place)
     left_out = [visible(", ".join(f"{table}.{name}" for name in names)) for table, names in hidden.items()]
+    question = f"These columns look like secrets: {'; '.join(left_out)}. Hide them?"
+    if asks and hidden and not click.confirm(question, default=True, err=True):
+        hidden, left_out = {}, []
+    description = _ask("Describe the database in one sentence (optional)", "") if asks else ""
     # The URL may hold a password, which the file must not.
     password = next((each for each in environment if each not in os.environ), "")
+    text = configuration(catalog, url, hidden, description, password)
     EXAMPLE.parent.mkdir(exist_ok=True)
-    EXAMPLE.write_text(QUERY, encoding="utf-8")
-    CONFIGURATION.write_text(configuration(url, hidden, password), encoding="utf-8")
+    EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
+    CONFIGURATION.write_text(text, encoding="utf-8")
     count = len(catalog.tables)
     lines = [
         f"Wrote {CONFIGURATION} and {EXAMPLE} for {counted(count, 'table')}.",
@@ -127,12 +141,19 @@ def init(target: str | None, as_json: bool) -> None:
     echo(as_json, content, "\n".join(filter(None, lines)))
 
 
-def _only_database() -> str:
-    """Return the only database file in this folder, or raise UsageError."""
-    here = list(map(str, Path().glob(DATABASES)))
-    if len(here) != 1:
-        raise click.UsageError("Name the database, for example: dbtools init shop.db")
-    return here[0]
+def _only_database(asks: bool) -> str:
+    """Return the database that the user names, or the only one in this folder."""
+    here = sorted(str(path) for path in Path().glob(DATABASES))
+    if asks:
+        return _ask("Which database? (a file or a URL)", here[0] if here else "")
+    if len(here) == 1:
+        return here[0]
+    raise click.UsageError("Name the database, for example: dbtools init shop.db")
+
+
+def _ask(question: str, default: str) -> str:
+    answer: str = click.prompt(question, default=default, show_default=bool(default), err=True)
+    return answer
 
 
 async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
@@ -153,7 +174,7 @@ async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
     return url if "://" in place else place, environment, catalog, hidden
 
 
-def configuration(url: str, hidden: Hidden, password: str) -> str:
+def configuration(catalog: "Catalog", url: str, hidden: Hidden, description: str, password: str) -> str:
     """Return the text of dbtools.toml for the database at *url*, with columns *hidden*.
 
     *password* is the variable that holds the password, or empty.
@@ -162,9 +183,13 @@ def configuration(url: str, hidden: Hidden, password: str) -> str:
         f"tables.{_key(table)} = {{ exclude = [{', '.join(map(_toml, names))}] }}\n"
         for table, names in hidden.items()
     )
+    first = catalog.tables[0] if catalog.tables else None
     return FILE.format(
+        table=_key(catalog.unique_name(first)) if first else "orders",
+        column=_toml(first.columns[-1].name) if first else '"note"',
         url=_toml(url),
         login=LOGIN.format(password) if password else "",
+        description=f"description = {_toml(description)}\n" if description else "",
         hidden=f"{HIDDEN}{rules}" if rules else "",
     )
 
@@ -176,6 +201,35 @@ def _key(name: str) -> str:
 def _toml(text: str) -> str:
     """Return *text* as a TOML string, which has the escapes of JSON and one for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def example_query(catalog: "Catalog", hidden: Hidden) -> str:
+    """Return a query that searches the largest table with names or titles, or with any text."""
+    from dbtools.backends.plans import identifier
+    from dbtools.cells import one_line
+    from dbtools.types import Family
+
+    found = [
+        (table, column.name)
+        for table in sorted(catalog.tables, key=lambda each: each.row_estimate or 0, reverse=True)
+        for column in table.columns
+        if table.keys and column.type.family is Family.TEXT
+        if column.name not in hidden.get(catalog.unique_name(table), ())
+    ]
+    if not found:
+        return NOTHING
+    table, column = max(found, key=lambda each: each[1].lower().endswith(("name", "title")))
+    keys = [each.name for each in table.key_columns()]
+    names = (table.name,) if not table.schema or table.schema in catalog.search_path else table.location
+    return FIND.format(
+        tool=re.sub(r"[^a-z0-9]+", "_", table.name.lower()).strip("_")[:30] or "rows",
+        title=one_line(table.name),
+        label=one_line(column),
+        columns=", ".join(map(identifier, dict.fromkeys([*keys, column]))),
+        table=".".join(map(identifier, names)),
+        column=identifier(column),
+        order=", ".join(map(identifier, keys)),
+    )
 
 
 @click.command(epilog=example("dbtools check dbtools.toml"))

@@ -56,11 +56,6 @@ CALLS = sa.Table(
     sa.Column("protocol", sa.Text),
     sa.Column("client", sa.Text),
 )
-CHANGES: Mapping[str, sa.Update | sa.Delete] = {
-    "remove": sa.delete(QUERIES),
-    "enable": sa.update(QUERIES).values(enabled=True, changed_at=sa.func.now()),
-    "disable": sa.update(QUERIES).values(enabled=False, changed_at=sa.func.now()),
-}
 KEYS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
 #: Everything but numbers is read as text: databases store times and JSON differently.
 READ = [each if each.type.python_type in (int, bool, float) else sa.cast(each, sa.Text) for each in CALLS.c]
@@ -71,7 +66,7 @@ async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
     registry = await read_registry(url)
     if registry is None:
         raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` makes one.")
-    return {each.name: each for each in registry}
+    return registry.entries()
 
 
 async def entry_of(url: str, name: str) -> RegistryEntry:
@@ -86,7 +81,7 @@ async def entry_of(url: str, name: str) -> RegistryEntry:
 async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]:
     """Store *texts*, by the names of their queries, in the registry at *url*; return their entries.
 
-    A query that has its text already keeps its version.
+    A query that has its text already is only enabled: a new version would replace the previous one.
     """
     before = await read_entries(url)
     changes = [each for name, text in texts.items() for each in _changes(before.get(name), name, text)]
@@ -96,21 +91,38 @@ async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]
     return {name: after[name] for name in texts}
 
 
-async def change(url: str, name: str, verb: str) -> None:
-    """Apply *verb*, which is remove, enable or disable, to the query *name* of the registry at *url*."""
+async def remove(url: str, name: str) -> None:
+    """Drop the query *name* and the version before from the registry at *url*."""
     await entry_of(url, name)
-    await _change(url, [CHANGES[verb].where(QUERIES.c.name == name)])
+    await _change(url, [sa.delete(QUERIES).where(QUERIES.c.name == name)])
+
+
+async def enable(url: str, name: str) -> None:
+    """Serve the query *name* of the registry at *url*."""
+    await entry_of(url, name)
+    await _change(url, [_switched(name, enabled=True)])
+
+
+async def disable(url: str, name: str) -> None:
+    """Stop serving the query *name* of the registry at *url*, but keep it."""
+    await entry_of(url, name)
+    await _change(url, [_switched(name, enabled=False)])
 
 
 def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.UpdateBase]:
     """Return the statements that serve the query *name* with *text*."""
-    if entry is not None and entry.text == text:
-        return [] if entry.enabled else [CHANGES["enable"].where(QUERIES.c.name == name)]
+    if entry is not None and entry.current.text == text:
+        return [] if entry.current.enabled else [_switched(name, enabled=True)]
     values = {"name": name, "version": _latest(name) + 1, "text": text}
     return [
         sa.insert(QUERIES).values(**values, enabled=True, changed_at=sa.func.now()),
-        sa.delete(QUERIES).where(QUERIES.c.name == name, QUERIES.c.version < _latest(name)),
+        sa.delete(QUERIES).where(QUERIES.c.name == name, QUERIES.c.version < _latest(name) - 1),
     ]
+
+
+def _switched(name: str, *, enabled: bool) -> sa.Update:
+    current = (QUERIES.c.name == name, QUERIES.c.version == _latest(name))
+    return sa.update(QUERIES).where(*current).values(enabled=enabled, changed_at=sa.func.now())
 
 
 def _latest(name: str) -> sa.ScalarSelect[int]:

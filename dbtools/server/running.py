@@ -94,7 +94,7 @@ async def open_server(
     log = open_log(settings)
     server = Server(
         served.toolbox,
-        Calls(served.toolbox, limiter, log, named=settings.database.request_id),
+        Calls(served.toolbox, limiter, log, named=settings.database.request_id is not None),
         instructions=f"{settings.database.description} {HINTS}".lstrip(),
         fresh=served.backend.facts.interval,
         stateless=stateless,

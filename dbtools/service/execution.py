@@ -6,24 +6,25 @@ from functools import lru_cache, partial
 
 from dbtools import errors
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import NO_SESSION, Backend, Run, Runner, is_current
+from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner, is_current
 from dbtools.errors import listing
 from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
 from dbtools.statement import QueryShape, Shape, Statement, argument
-from dbtools.telemetry import is_tracing, request_comment, statement_span
+from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
+NO_LABEL = Label()
 PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database, with the request ID in a comment if it *names_requests*."""
+    """Runs statements on one database; *tells*: how to pass the request ID to it."""
 
-    def __init__(self, backend: Backend, *, names_requests: bool = False) -> None:
+    def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
-        self._names_requests = names_requests
+        self._warns = tells
         self._is_tracing = is_tracing()
         self._compile: Callable[[Shape], Plan] | None = None
         self._run: Callable[[Run], Awaitable[ResultSet]]
@@ -47,7 +48,7 @@ class Execution:
             stamp=view.stamp,
             # Those of the plan may be older: a shape is the same with others.
             versions=statement.shape.versions,
-            comment=request_comment() if self._names_requests else "",
+            label=self._label() if self._warns else NO_LABEL,
         )
         try:
             found = await self._run(run)
@@ -67,6 +68,11 @@ class Execution:
         runner = await self._backend.runner()
         if runner.confirms and not await self.is_current(stamp):
             raise errors.SchemaChanged
+
+    def _label(self) -> Label:
+        if self._warns == "comment":
+            return Label(comment=request_comment())
+        return Label(application=f"dbtools:{request_id()}")
 
 
 async def _traced(runner: Runner, run: Run) -> ResultSet:

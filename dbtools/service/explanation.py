@@ -36,7 +36,8 @@ async def explain(
     view = await toolbox.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
-        reason = " ".join([f"The role {caller.role} has no tool {name}.", *map(str, problems_of(view, name))])
+        problems = problems_of(view, name) or _withheld(view, name)
+        reason = " ".join([f"The role {caller.role} has no tool {name}.", *map(str, problems)])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     decided = _source(view, tool.table)
     try:
@@ -50,25 +51,38 @@ async def explain(
         plan = (await backend.runner()).compile(statement.shape)
         parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
     except errors.CallError as exc:
-        rule = _named(view, arguments) or decided
+        rule = _bound(view, exc) or _named(view, arguments) or decided
         return Explanation(allowed=False, reason=str(exc), rule=rule)
     reason = _reason(statement, told)
     return Explanation(allowed=True, reason=reason, rule=decided, sql=plan.sql, parameters=parameters)
 
 
-def problems_of(view: View, tool: str) -> tuple[Finding, ...]:
-    """Return why *view* may lack *tool*, for the operator: a query is withdrawn, or a table is withheld."""
-    found = [each for each in view.problems if isinstance(each, Finding)]
+def problems_of(view: View, query: str) -> tuple[Finding, ...]:
+    """Return why *query* is withdrawn, for the operator."""
+    return tuple(each for each in _findings(view) if each.subject == query)
+
+
+def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
+    """Return what is wrong with the role of *view*, as far as it may concern *tool*."""
     return tuple(
         each
-        for each in found
-        if (each.subject == tool and each.role in ("", view.role.name))
-        or (each.role == view.role.name and _concerns(each.subject, tool))
+        for each in _findings(view)
+        if each.role
+        and (not each.subject or tool.endswith(f"_{normalised(each.subject.rpartition('.')[2])}"))
     )
 
 
-def _concerns(subject: str, tool: str) -> bool:
-    return not subject or tool.endswith(f"_{normalised(subject.rpartition('.')[2])}")
+def _findings(view: View) -> Iterator[Finding]:
+    for each in view.problems:
+        if isinstance(each, Finding) and each.role in ("", view.role.name):
+            yield each
+
+
+def _bound(view: View, refusal: errors.CallError) -> Source | None:
+    """Return where the limit is written that explains *refusal*."""
+    if not isinstance(refusal, errors.BadArgument) or not refusal.limit:
+        return None
+    return view.role.bounds.get(refusal.limit, view.role.source)
 
 
 def _named(view: View, arguments: Mapping[str, object]) -> Source | None:

@@ -10,7 +10,7 @@ import anyio
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.backends.records import NO_REGISTRY as MISSING, Registry, RegistryEntry
+from dbtools.backends.records import Registry, RegistryEntry
 from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
@@ -121,17 +121,18 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
     A file wins even if it does not work. A registry that cannot be read is a finding.
     """
     url, lexis = registry_url(settings), backend.facts.lexis
+    registry: Registry | None = None
     try:
         registry = await _read(url, backend) if url else None
+        if registry is None and settings.registry.url:
+            message = "The database has no registry. `dbtools registry upgrade URL` makes one."
+            raise errors.ConfigurationError(message)
+        entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:
-        return LoadedQueries(findings=(_unread(settings, exc),), stamp=str(exc))
-    if registry is None and settings.registry.url:
-        missing = errors.ConfigurationError(MISSING, hint="`dbtools registry upgrade URL` makes one.")
-        return LoadedQueries(findings=(_unread(settings, missing),))
-    entries = {each.name: each for each in registry or ()}
-    enabled = [entry for entry in entries.values() if entry.enabled]
-    covered = [entry.name for entry in enabled if entry.name in files]
-    found = [query_of(entry, lexis) for entry in enabled if entry.name not in files]
+        return LoadedQueries(findings=(_unread(settings, exc),), stamp=registry or str(exc))
+    enabled = [entry for entry in entries.values() if entry.current.enabled]
+    covered = [entry.current.name for entry in enabled if entry.current.name in files]
+    found = [query_of(entry, lexis) for entry in enabled if entry.current.name not in files]
     return LoadedQueries(
         queries=tuple(query for queries, _ in found for query in queries),
         findings=(
@@ -170,9 +171,9 @@ def _covered(name: str, other: Source) -> Finding:
 
 
 def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
-    """Return the query that *entry* is, or what is wrong with it."""
-    name = entry.name
-    found, problems = read_queries(entry.text, _place(name), lexis)
+    """Return the query that the current version of *entry* is, or what is wrong with it."""
+    name, text = entry.current.name, entry.current.text
+    found, problems = read_queries(text, _place(name), lexis)
     if not problems and [query.name for query in found] != [name]:
         message = f"query {quoted(name)}: the registry has other queries under this name."
         problems = (Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1)),)

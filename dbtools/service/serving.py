@@ -64,7 +64,7 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
     """Open the database of *settings* for serving, for all roles or the role *only*."""
     backend = open_backend(settings.database.url)
     current = Current(settings, backend.facts.lexis, only)
-    execution = Execution(backend, names_requests=settings.database.request_id)
+    execution = Execution(backend, settings.database.request_id)
     return Served(
         toolbox=Toolbox(partial(_resolved, current, backend), execution),
         backend=backend,

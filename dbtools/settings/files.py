@@ -80,6 +80,10 @@ def load(path: Path, file: str = "") -> Settings:
         raise file_error(written.source(("database",)), "[database] url is missing.")
     if settings.log.registry and not settings.registry.url:
         raise written.error(("log", "registry"), "needs the database of a registry: [registry] url.")
+    facts = open_backend(settings.database.url).facts
+    if settings.database.request_id == "application_name" and not facts.names_connections:
+        problem = "connections to this database have no names."
+        raise written.error(("database", "request_id"), problem, hint='There is "comment".')
     return settings.written_in(written)
 
 

@@ -39,18 +39,19 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
     if not settings.roles:
-        return (Role(limits=limits),)
+        return (Role(limits=limits, bounds=_bounds(settings)),)
     return tuple(_role(settings, name, limits, lexis) for name in names)
 
 
 def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
     lowered: dict[str, Any] = {}
     problems: list[Finding] = []
+    bounds = _bounds(settings)
     for key, wanted in settings.roles[name].limits.model_dump(exclude_none=True).items():
         most, source = getattr(limits, key), settings.source("roles", name, "limits", key)
         # A role may set lower limits, never higher ones.
         if most is None or wanted <= most:
-            lowered[key] = wanted
+            lowered[key], bounds[key] = wanted, source
         else:
             message = f"role {name}, limits.{key}: [limits] allows {most:g} at the most."
             problems.append(Finding(code="higher_limit", message=message, level="warning", source=source))
@@ -59,6 +60,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         limits=replace(limits, **lowered),
         rules=(),
         queries=(),
+        bounds=bounds,
         source=settings.source("roles", name),
     )
     try:
@@ -80,6 +82,10 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         session=tuple(session.values()),
         problems=tuple(problems),
     )
+
+
+def _bounds(settings: Settings) -> dict[str, Source]:
+    return {key: settings.source("limits", key) for key in settings.limits.model_fields_set}
 
 
 def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:

@@ -25,6 +25,7 @@ from dbtools.settings.fields import (
     is_resource,
 )
 from dbtools.settings.positions import TomlFile
+from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 
 
@@ -42,13 +43,18 @@ def key(default: Any, meaning: str, **bounds: Any) -> Any:
 class DatabaseSection(Section):
     """[database]: the database to serve, and which of its tables."""
 
-    url: DatabaseUrl = key("", "database file or URL; ${NAME} is read from the environment")
-    schemas: tuple[str, ...] = key((), "schemas to serve; by default all except system schemas")
-    include: tuple[str, ...] = key(("*",), "name patterns of the tables to serve")
-    exclude: tuple[str, ...] = key((), "name patterns of the tables to leave out")
-    description: str = key("", "what the database is about, for people and models")
-    request_id: StrictBool = key(
-        False, "whether each statement passes the request ID to the database, in a comment"
+    url: DatabaseUrl = Field(
+        default="", description="database file or URL; ${NAME} is read from the environment"
+    )
+    schemas: tuple[str, ...] = Field(
+        default=(), description="schemas to serve; by default all except system schemas"
+    )
+    include: tuple[str, ...] = Field(default=("*",), description="name patterns of the tables to serve")
+    exclude: tuple[str, ...] = Field(default=(), description="name patterns of the tables to leave out")
+    description: str = Field(default="", description="what the database is about, for people and models")
+    request_id: RequestIdTarget | None = Field(
+        default=None,
+        description="how to pass the request ID to the database: comment or application_name",
     )
 
 

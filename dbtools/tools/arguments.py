@@ -141,7 +141,9 @@ def read(
     if max_rows is None or limit <= max_rows:
         return asked
     if "limit" in given:
-        raise errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
+        refused = errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
+        refused.limit = "max_rows"
+        raise refused
     # The caller has not set this limit.
     return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})
 

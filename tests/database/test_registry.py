@@ -24,9 +24,11 @@ from dbtools.backends.records import LATEST
 from dbtools.records import AuditEntry
 from dbtools.records.registry import (
     add,
-    change,
+    disable,
+    enable,
     entry_of,
     read_entries,
+    remove,
 )
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, load, settings_of
@@ -232,38 +234,42 @@ def test_database_without_a_registry_has_none(place: Place) -> None:
         anyio.run(read_entries, place.url)
 
 
-def test_only_the_latest_version_is_kept(registry: Place) -> None:
+def test_version_before_is_kept_and_older_ones_go(registry: Place) -> None:
     texts = [THINGS.replace("All", each) for each in ("First", "Second", "Third")]
     for text in texts:
         anyio.run(add, registry.url, {"things": text})
 
     entry = anyio.run(entry_of, registry.url, "things")
 
-    assert (entry.version, entry.text, entry.enabled) == (3, texts[2], True)
-    assert registry.rows(f"select count(*) from {registry.table}") == [(1,)]
+    assert (entry.current.version, entry.current.text, entry.current.enabled) == (3, texts[2], True)
+    assert entry.previous is not None
+    assert (entry.previous.version, entry.previous.text) == (2, texts[1])
+    assert registry.rows(f"select count(*) from {registry.table}") == [(2,)]
 
 
 def test_same_text_is_no_new_version_and_is_enabled_again(registry: Place) -> None:
     for text in (THINGS.replace("All", "First"), THINGS, THINGS):
         anyio.run(add, registry.url, {"things": text})
     same = anyio.run(entry_of, registry.url, "things")
-    anyio.run(change, registry.url, "things", "disable")
+    anyio.run(disable, registry.url, "things")
     disabled = anyio.run(entry_of, registry.url, "things")
     anyio.run(add, registry.url, {"things": THINGS})
     again = anyio.run(entry_of, registry.url, "things")
 
-    assert (same.version, same.enabled) == (2, True)
-    assert (disabled.version, disabled.enabled) == (2, False)
-    assert (again.version, again.text, again.enabled) == (2, THINGS, True)
+    assert (same.current.version, same.current.enabled) == (2, True)
+    assert (disabled.current.version, disabled.current.enabled) == (2, False)
+    assert (again.current.version, again.current.text, again.current.enabled) == (2, THINGS, True)
+    assert again.previous is not None
+    assert (again.previous.version, again.previous.text) == (1, THINGS.replace("All", "First"))
 
 
 def test_disabled_one_is_not_served_until_it_is_enabled(registry: Place, tmp_path: Path) -> None:
     settings = settings_of(registry.url)
     anyio.run(add, registry.url, {"things": THINGS, "names": NAMES})
 
-    anyio.run(change, registry.url, "names", "disable")
+    anyio.run(disable, registry.url, "names")
     without = _served(settings)
-    anyio.run(change, registry.url, "names", "enable")
+    anyio.run(enable, registry.url, "names")
 
     assert without == (["things"], [])
     assert _served(settings) == (["names", "things"], [])
@@ -283,25 +289,28 @@ def _served(settings: Settings) -> tuple[list[str], list[str]]:
     return anyio.run(view)
 
 
-def test_removed_one_is_gone(registry: Place) -> None:
+def test_removed_one_is_gone_with_its_versions(registry: Place) -> None:
     anyio.run(add, registry.url, {"things": THINGS})
     anyio.run(add, registry.url, {"things": THINGS.replace("All", "The")})
 
-    anyio.run(change, registry.url, "things", "remove")
+    anyio.run(remove, registry.url, "things")
 
     assert registry.rows(f"select count(*) from {registry.table}") == [(0,)]
-    for verb in ("remove", "enable", "disable"):
+    for change in (remove, enable, disable):
         with pytest.raises(errors.ConfigurationError, match="no query 'things'"):
-            anyio.run(change, registry.url, "things", verb)
+            anyio.run(change, registry.url, "things")
 
 
-def test_registry_of_a_later_release_is_read_but_not_upgraded(registry: Place) -> None:
-    anyio.run(add, registry.url, {"things": THINGS})
+def test_registry_of_a_later_release_is_refused(registry: Place, tmp_path: Path) -> None:
     registry.rows("insert into dbtools_version values ('registry_0999')")
 
+    with pytest.raises(errors.ConfigurationError, match="newer version, 'registry_0999'"):
+        anyio.run(read_entries, registry.url)
     with pytest.raises(errors.ConfigurationError, match="cannot be upgraded"):
         upgrade(registry.url)
-    assert _served(settings_of(registry.url)) == (["things"], [])
+    queries, told = _served(settings_of(registry.url))
+    assert queries == []
+    assert "error: registry: The registry is of a newer version" in told[0]
 
 
 def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(
@@ -507,3 +516,24 @@ def test_tables_of_somebody_else_are_not_upgraded(
 
 def _name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
+
+
+def test_version_table_of_somebody_else_is_not_read(
+    postgresql_url: str, postgresql_server: PostgresqlServer
+) -> None:
+    assert run("registry", "upgrade", postgresql_url).exit_code == 0
+    evil = f"evil_{secrets.token_hex(4)}"
+    ddl = f"""
+    create role {evil};
+    create schema {evil} authorization {evil};
+    create table {evil}.dbtools_version (version_num varchar(64));
+    insert into {evil}.dbtools_version values ('registry_9');
+    alter table {evil}.dbtools_version owner to {evil};
+    """
+    postgresql_server.execute(ddl, url=postgresql_url)
+    try:
+        result = run("query", "list", postgresql_url)
+    finally:
+        postgresql_server.execute(f"drop owned by {evil}; drop role {evil}", url=postgresql_url)
+
+    assert result.exit_code == 0

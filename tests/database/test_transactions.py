@@ -126,7 +126,7 @@ def test_each_read_is_in_a_transaction_that_only_reads(
 async def test_read_of_a_role_and_of_a_request_is_in_such_a_transaction(url: str, tmp_path: Path) -> None:
     path = tmp_path / "dbtools.toml"
     path.write_text(
-        f'[database]\nurl = "{url}"\nrequest_id = true\n'
+        f'[database]\nurl = "{url}"\nrequest_id = "comment"\n'
         '[roles.some]\ntables."*" = true\nsettings = { "app.from" = "dbtools" }\n'
     )
     toolbox, database = open_toolbox(load(path))

@@ -199,22 +199,25 @@ limits = { max_rows = 90 }
 
 @pytest.mark.parametrize("words", [("list_customer",), ("list_rows", "table=customer"), ("list_tables",)])
 @pytest.mark.parametrize(
-    ("role", "text", "most"),
+    ("role", "text", "line", "most"),
     [
-        pytest.param("support", LIMITED, 20, id="own limit"),
-        pytest.param("wide", LIMITED, 50, id="own limit above that of all"),
-        pytest.param("support", LIMITED.replace("max_rows = 20", ""), 50, id="limit of all"),
-        pytest.param("support", LIMITED.replace("max_rows", "max_cell"), 200, id="limit that is not written"),
+        pytest.param("support", LIMITED, 9, 20, id="own limit"),
+        pytest.param("wide", LIMITED, 5, 50, id="own limit above that of all"),
+        pytest.param("support", LIMITED.replace("max_rows = 20", ""), 5, 50, id="limit of all"),
+        pytest.param(
+            "support", LIMITED.replace("max_rows", "max_cell"), 6, 200, id="limit that is not written"
+        ),
     ],
 )
-def test_refused_limit_is_explained(
-    configured: Callable[[str], Path], words: tuple[str, ...], role: str, text: str, most: int
+def test_refused_limit_is_explained_by_its_own_line(
+    configured: Callable[[str], Path], words: tuple[str, ...], role: str, text: str, line: int, most: int
 ) -> None:
     path = configured(text)
     result = run("explain", str(path), "--role", role, *words, "limit=201", "--json")
     found = json.loads(result.stdout)
 
     assert (found["allowed"], found["reason"]) == (False, f"limit: at most {most}, not 201.")
+    assert found["rule"] == {"file": "policy.toml", "line": line}
 
 
 ODD = """

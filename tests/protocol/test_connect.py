@@ -2,18 +2,20 @@
 
 import json
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 
-from dbtools.cli.connecting import CLIENTS
+from dbtools.cli.clients import CLIENTS
 from tests.protocol.client import PATIENCE, ROOT
 
 URL = "postgresql://ann:p%40ss@db.invalid:5433/shop?sslmode=require"
@@ -330,8 +332,16 @@ def test_help_and_the_readme_name_every_client(home: Home) -> None:
 
 
 def test_what_a_client_would_not_show_is_told_at_once(home: Home) -> None:
+    with closing(sqlite3.connect(home.folder / "users.db")) as connection:
+        connection.execute("create table users (id integer primary key, password_hash text)")
+
+    secrets = home.run("cursor", "users.db", "--write")
+    unreached = home.run("cursor", URL, "--write")
     remote = home.run("cursor", "--http", "http://db.example.com", "--write")
 
+    assert "users.password_hash" in secrets.stderr
+    assert "The database cannot be read now" in unreached.stderr
+    assert "p@ss" not in unreached.stderr
     assert "Set DBTOOLS_TOKEN to the token" in remote.stderr
     assert "unencrypted" in remote.stderr
 

@@ -1,6 +1,7 @@
 """`dbtools init` and `dbtools sample`: what they write passes `dbtools check`, and hides likely secrets."""
 
 import os
+import pty
 import shutil
 import sqlite3
 import subprocess
@@ -65,14 +66,15 @@ def test_what_is_written_passes_check_and_hides_secrets(url_of: Callable[[str], 
     }
     assert "customer.password_hash" in said
     assert ": error: " not in _run(tmp_path, "check")
-    assert "hello" in _run(tmp_path, "call", "example")
+    assert "find_customer" in _run(tmp_path, "tools")
+    assert "Ann" in _run(tmp_path, "call", "find_customer", "pattern=AN%")
     assert "no column 'password_hash'" in _run(
         tmp_path, "call", "list_customer", 'columns=["password_hash"]', status=1
     )
 
 
 @pytest.mark.parametrize("ddl", ["select 1;", NUMBERS])
-def test_database_with_few_tables_or_none_gets_a_configuration_too(
+def test_database_without_texts_has_an_example_too(
     ddl: str, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
     _run(tmp_path, "init", url_of(ddl))
@@ -87,7 +89,7 @@ def test_the_only_database_of_the_folder_is_taken(tmp_path: Path) -> None:
     assert tomllib.loads((tmp_path / "dbtools.toml").read_text())["database"] == {"url": "shop.db"}
 
 
-def test_database_must_be_named_where_the_folder_has_none(tmp_path: Path) -> None:
+def test_nothing_is_asked_in_a_pipe(tmp_path: Path) -> None:
     assert "Name the database" in _run(tmp_path, "init", status=2)
     assert list(tmp_path.iterdir()) == []
 
@@ -114,6 +116,23 @@ def test_password_is_left_to_the_environment(postgresql_url: str, tmp_path: Path
     assert "sekret" not in said + (tmp_path / "dbtools.toml").read_text()
     assert "PGPASSWORD" in said
     assert ": error: " not in _run(tmp_path, "check", PGPASSWORD="sekret")
+
+
+def test_person_at_a_terminal_is_asked(tmp_path: Path) -> None:
+    _file(tmp_path, SHOP)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*WORDS, "init"], cwd=tmp_path, env=_environment(), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.write(ours, b"\nn\nOur shop.\n")
+    status = process.wait(PATIENCE)
+    os.close(ours)
+
+    settings = tomllib.loads((tmp_path / "dbtools.toml").read_text())
+    assert status == 0
+    assert settings["database"] == {"url": "shop.db", "description": "Our shop."}
+    assert settings["roles"]["default"]["tables"] == {"*": True}
 
 
 def test_sample_is_the_shop_of_the_repository(tmp_path: Path) -> None:

@@ -106,6 +106,18 @@ def test_each_command_prints_json(registry: str) -> None:
     assert shown == {"name": "thing_count", "version": 1, "enabled": True, "text": COUNT}
 
 
+def test_version_before_can_be_shown(registry: str) -> None:
+    run("query", "add", registry, "both.sql")
+    unchanged = run("query", "show", registry, "things", "--previous")
+    Path("both.sql").write_text(THINGS.replace("order by id", "order by name"))
+    run("query", "add", registry, "both.sql")
+
+    assert unchanged.exit_code == 2
+    assert_one_complaint(unchanged.stderr, "no version before 1")
+    assert run("query", "show", registry, "things", "--previous").stdout == THINGS
+    assert "order by name" in run("query", "show", registry, "things").stdout
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,4 +1,4 @@
-"""The ID of a request in a comment for the database."""
+"""The id of a request, where the database is told it: in a comment, or as the name of the connection."""
 
 import json
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
+from dbtools import errors
 from dbtools.backends.sqlite.connections import Connection
 from dbtools.policy import Caller
 from dbtools.records import AuditLog
@@ -19,12 +20,14 @@ from dbtools.server.protocol import Server
 from dbtools.server.versions import LATEST_HANDSHAKE
 from dbtools.service.serving import open_served, open_toolbox
 from dbtools.settings import Settings
+from dbtools.settings.files import load
 from dbtools.telemetry import REQUEST
+from tests.database.poolers import proxy
 from tests.protocol.conftest import settings_for
 from tests.protocol.http_server import http_server, modern
 
 #: What the server knows of the statement that reads it.
-DDL = "create view told as select current_query() as query"
+DDL = "create view told as select current_setting('application_name') as name, current_query() as query"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -44,25 +47,26 @@ async def _told(url: str, way: str, folder: Path, headers: dict[str, str], **met
 
 
 @pytest.mark.parametrize("given", ["proxy-1.a:b_c", "'; select 1 --", "x" * 51, ""])
-async def test_only_a_plain_id_is_taken_from_the_header(
+async def test_connection_has_the_name_of_the_request(
     given: str, postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
 ) -> None:
     with postgresql_database(DDL) as url:
-        told = await _told(url, "request_id = true", tmp_path, {"X-Request-Id": given})
+        told = await _told(url, 'request_id = "application_name"', tmp_path, {"X-Request-Id": given})
 
-    assert told["query"].startswith(f"/*request_id='{told['request']}'*/ ")
+    assert told["name"] == f"dbtools:{told['request']}"
     assert (told["request"] == given) is (given == "proxy-1.a:b_c")
     assert told["request"]
+    assert "/*" not in told["query"]
 
 
 async def test_statement_has_a_comment_with_the_request(
     postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
 ) -> None:
     with postgresql_database(DDL) as url:
-        told = await _told(url, "request_id = true", tmp_path, {"X-Request-Id": "abc"})
+        told = await _told(url, 'request_id = "comment"', tmp_path, {"X-Request-Id": "abc"})
 
     assert told["query"].lower().startswith("/*request_id='abc'*/ select ")
-    assert told["request"] == "abc"
+    assert (told["name"], told["request"]) == ("dbtools", "abc")
 
 
 async def test_request_of_a_trace_has_the_id_of_that(
@@ -70,7 +74,7 @@ async def test_request_of_a_trace_has_the_id_of_that(
 ) -> None:
     trace = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
     with postgresql_database(DDL) as url:
-        told = await _told(url, "request_id = true", tmp_path, {"X-Request-Id": "abc"}, **trace)
+        told = await _told(url, 'request_id = "comment"', tmp_path, {"X-Request-Id": "abc"}, **trace)
 
     assert told["query"].lower().startswith(f"/*traceparent='00-{TRACE}-")
     assert told["request"] == TRACE
@@ -82,13 +86,23 @@ async def test_nothing_is_told_unless_it_is_wanted(
     with postgresql_database(DDL) as url:
         told = await _told(url, "", tmp_path, {"X-Request-Id": "abc"})
 
-    assert told["request"] is None
+    assert (told["name"], told["request"]) == ("dbtools", None)
     assert "/*" not in told["query"]
+
+
+async def test_name_passes_a_pooler(
+    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    with postgresql_database(DDL) as url:
+        async with proxy(url, refuses=True) as pooler:
+            told = await _told(pooler, 'request_id = "application_name"', tmp_path, {"X-Request-Id": "abc"})
+
+    assert told["name"] == "dbtools:abc"
 
 
 async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
     path = sqlite_database("create table person (id integer primary key); insert into person values (1);")
-    settings = Settings.model_validate({"database": {"url": f"sqlite:///{path}", "request_id": True}})
+    settings = Settings.model_validate({"database": {"url": f"sqlite:///{path}", "request_id": "comment"}})
     served, seen = open_served(settings), list[str]()
 
     def trace(connection: Connection, _: object) -> None:
@@ -131,3 +145,11 @@ async def test_names_that_a_role_sees_are_collected_only_for_the_log(path: Path)
 
     assert "vocabulary" not in vars(view.setting)
     assert "person" in log.record.call_args.args[0].vocabulary()
+
+
+def test_file_has_no_name_for_a_connection(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{sqlite_database("")}"\nrequest_id = "application_name"\n')
+
+    with pytest.raises(errors.ConfigurationError, match=r"dbtools.toml:3: .* have no names"):
+        load(path)

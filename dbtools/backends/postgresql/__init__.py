@@ -46,6 +46,7 @@ class Backend(port.Backend):
             Family.DECIMAL: frozenset({Family.NUMBER}),
             Family.DATE: frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
         },
+        names_connections=True,
         announcement=changes.ANNOUNCEMENT,
         watch_script=changes.SCRIPT,
     )

@@ -15,7 +15,7 @@ import asyncpg
 
 from dbtools.backends.postgresql.connections import connect
 from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS
-from dbtools.backends.records import NO_REGISTRY, QUERIES, Purpose, Registry, registry_from
+from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.errors import DatabaseUnavailable
 
 #: Schemas in which no other role may create anything.
@@ -59,20 +59,26 @@ exists (
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.atttypid >= '16384'
 )"""
 
-#: The table $1 of the registry, and whether the login may read it. Types and policies of other roles would
-#: run their code; the owner of a schema may put another table there.
-TABLE = f"""{TRUSTED}
+#: The table $1 of the registry, and the version tables of its owner; whether the login may read each. Types
+#: and policies of other roles would run their code; the owner of a schema may put another table there.
+TABLES = f"""{TRUSTED}
 select
+    c.relname::pg_catalog.text as name,
+    pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
     pg_catalog.has_schema_privilege(n.oid, 'usage')
     and pg_catalog.has_table_privilege(c.oid, 'select') as readable,
     not c.relrowsecurity and not {HAS_FOREIGN_TYPE} as plain,
     c.relowner in (select t.role from trusted as t)
     and n.nspowner in (select t.role from trusted as t) as trusted,
     o.rolname::pg_catalog.text as owner
-from pg_catalog.pg_class as c
+from pg_catalog.pg_class as r
+join pg_catalog.pg_namespace as s on s.oid = r.relnamespace
+join pg_catalog.pg_class as c
+    on c.oid = r.oid or c.relkind = 'r' and c.relname = 'dbtools_version' and c.relowner = r.relowner
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 join pg_catalog.pg_roles as o on o.oid = c.relowner
-where n.nspname = 'dbtools' and c.relname = $1 and c.relkind = 'r'
+where s.nspname = 'dbtools' and r.relname = $1 and r.relkind = 'r'
+order by 1, 2
 """
 
 T = TypeVar("T")
@@ -82,27 +88,36 @@ async def registry_of(connection: Any) -> Registry | None:
     """Return the registry in the database of *connection*, or None."""
     async with connection.transaction(**SNAPSHOT):
         await connection.execute(PIN_READING)
-        if not await _is_trusted(connection, "dbtools_query"):
+        tables = await _trusted_tables(connection, "dbtools_query")
+        if not tables:
             return None
-        return registry_from(await connection.fetch(QUERIES.format("dbtools.dbtools_query")))
+        revisions = [
+            revision
+            for table in tables
+            if table["name"] == "dbtools_version"
+            and all(table[fact] for fact in ("readable", "plain", "trusted"))
+            for revision in await connection.fetch(REVISIONS.format(table["place"]))
+        ]
+        return registry_from(revisions, await connection.fetch(QUERIES.format("dbtools.dbtools_query")))
 
 
-async def _is_trusted(connection: Any, name: str) -> bool:
-    """Return whether the registry has the table *name*.
+async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record]:
+    """Return the table *name* of the registry and the version tables of its owner, if there is one.
 
     Raise DatabaseUnavailable if the login may not read it, or if it is not trusted.
     """
-    table = await connection.fetchrow(TABLE, name)
-    if table is None:
-        return False
-    if not table["readable"]:
+    tables: Sequence[asyncpg.Record] = await connection.fetch(TABLES, name)
+    kept = next((table for table in tables if table["name"] == name), None)
+    if kept is None:
+        return ()
+    if not kept["readable"]:
         raise DatabaseUnavailable("The login may not read the registry.")
-    if not (table["trusted"] and table["plain"]):
+    if not (kept["trusted"] and kept["plain"]):
         raise DatabaseUnavailable(
-            f"The registry is not read: its owner {table['owner']} is neither the database's owner nor a "
-            "role of the login, or its tables are not as dbtools created them."
+            f"The registry is not read: its owner {kept['owner']} is neither the database's owner nor a role "
+            "of the login, or its tables are not as dbtools created them."
         )
-    return True
+    return tables
 
 
 class PostgresqlRecords:
@@ -134,7 +149,7 @@ class PostgresqlRecords:
             transaction = self._connection.transaction(**(SNAPSHOT if reads else {}))
             self._run(transaction.start)
             self._run(self._connection.execute, PIN_READING if reads else PIN)
-            if reads and not self._run(_is_trusted, self._connection, "dbtools_call"):
+            if reads and not self._run(_trusted_tables, self._connection, "dbtools_call"):
                 raise DatabaseUnavailable(NO_REGISTRY)
             if changes:
                 self.fetch(LOCK, ())

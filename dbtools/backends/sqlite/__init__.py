@@ -40,6 +40,7 @@ class Backend(port.Backend):
         interval=1.0,
         claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
         implicit_casts={},
+        names_connections=False,
         announcement=None,
         watch_script=None,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from dbtools.backends.records import NO_REGISTRY, QUERIES, Purpose, Registry, registry_from
+from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.backends.sqlite.files import Location, connect, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
@@ -22,7 +22,11 @@ def read_registry(location: Location) -> Registry | None:
             connection.execute("begin")
             if not _has(connection, "dbtools_query"):
                 return None
-            return registry_from(connection.execute(QUERIES.format("main.dbtools_query")))
+            versioned = _has(connection, "dbtools_version")
+            return registry_from(
+                connection.execute(REVISIONS.format("main.dbtools_version")) if versioned else (),
+                connection.execute(QUERIES.format("main.dbtools_query")),
+            )
         except sqlite3.Error as exc:
             raise DatabaseUnavailable("The registry cannot be read.") from exc
 
