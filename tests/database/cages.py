@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dbtools.settings.sections import GrantSection
+from dbtools.settings.sections import GrantSection, TableSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import NORTH, UNCHECKED, Caller, Grants, calling_as
@@ -111,6 +111,15 @@ DENIED: Mapping[str, Grants] = {
 }
 
 
+#: What [tables] declares: one leads to a table that is seen, and one to a hidden one.
+SEEN_REFERENCE = {"amount": "teams.id"}
+HIDDEN_REFERENCE = {"vault_id": "CANARY_vault.id"}
+
+
+def _referring(references: Mapping[str, str]) -> Mapping[str, TableSection]:
+    return {"people": TableSection(references=dict(references))}
+
+
 def granted_on(dialect: str) -> Grants:
     schema = SCHEMAS[dialect]
     return {f"{schema}people": PEOPLE, f"{schema}teams": TEAMS}
@@ -175,12 +184,12 @@ def cage(request: pytest.FixtureRequest, dialect: str, shops: Shops, poor_shops:
     """Give those who see the same of both."""
     starred = request.param == "all but what is denied"
     grants = granted_on(dialect)
+    some = {"*": True, **DENIED[dialect], **grants} if starred else grants
+    every = {"*": True, **grants} if starred else grants
     with (
         calling_as(shops(dialect), {"*": True}) as other,
-        calling_as(
-            shops(dialect), {"*": True, **DENIED[dialect], **grants} if starred else grants, NORTH
-        ) as rich,
-        calling_as(poor_shops(dialect), {"*": True, **grants} if starred else grants, NORTH) as poor,
+        calling_as(shops(dialect), some, NORTH, tables=_referring(SEEN_REFERENCE | HIDDEN_REFERENCE)) as rich,
+        calling_as(poor_shops(dialect), every, NORTH, tables=_referring(SEEN_REFERENCE)) as poor,
     ):
         assert [each for each in rich.problems() if " is withheld" not in each] == []
         assert poor.problems() == ()

@@ -45,6 +45,7 @@ TABLES = (
 )
 SEEN = (
     *("id", "name", "region", "amount", "born", "boss_id", "team_id", "vault_id", "team_code", "%(limit)s"),
+    *("amount.title", "boss.amount.founded"),
     *("team.title", "team.id", "team.region", "team.founded", "boss.name", "boss.born", "boss.team.title"),
 )
 MASKS = ("blank", "redacted", "mail", "tag", "boss.mail", "boss.tag")
@@ -79,8 +80,8 @@ ODD = (
 
 #: What refers to people or teams; some of it only where nothing is hidden.
 RELATIONS = (
-    *("people", "people_by_boss_id", "people_by_team_id", "people_by_team_code", "canary_people"),
-    "CANARY_vault",
+    *("people", "people_by_amount", "people_by_boss_id", "people_by_team_id", "people_by_team_code"),
+    *("canary_people", "CANARY_vault"),
 )
 NUMBERS = (
     *("id", "amount", "boss_id", "amount", "born - team.founded", "boss.amount", "424242", "1", "0"),
