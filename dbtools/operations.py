@@ -82,7 +82,7 @@ def applied(operation: Operation, operands: Sequence[Operand], literals: Literal
 def negated(operand: Operand) -> Calculation:
     """Return the negative of a number."""
     if not is_number(operand.type):
-        raise ValueError(f"{operand.name} is no number")
+        raise ValueError(f"- takes a number, not {described(operand)}")
     return calculation(Operation.NEGATE, NUMBERS[operand.type.family], operand)
 
 

@@ -6,10 +6,9 @@ A term is a value: equal terms are one term to a statement, however callers have
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from dbtools.catalog import Column
-from dbtools.paths import Distant, Referrer
+from dbtools.paths import Distant, Relation
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family
 
 
@@ -142,7 +141,7 @@ class Measure:
 class Related:
     """A measure of the rows that refer to a row."""
 
-    referrer: Referrer
+    relation: Relation
     measure: Measure
     name: str = field(compare=False)  #: as it is written
 
@@ -158,13 +157,7 @@ class Related:
 
 
 Operand = Column | Distant | Literal | Calculation | Bucketed | Related
-
-
-class Finds(Protocol):
-    """What knows the terms that callers may name."""
-
-    def find(self, text: str, argument: str) -> Operand:
-        """Return the term that *text* means, or raise a CallError that names the *argument*."""
+Term = Operand | Measure  #: what a statement reads, compares and orders by
 
 
 def parts_within(term: Operand) -> Iterator[Operand]:

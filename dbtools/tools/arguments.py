@@ -8,12 +8,10 @@ from typing import Annotated, ClassVar, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dbtools import errors
-from dbtools.binding import (
-    ORDER_FORM,
-)
 from dbtools.errors import listing, nearest
 from dbtools.types import UNSENDABLE, quoted
 
+ORDER_FORM = 'Write "column" or "column desc".'
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500

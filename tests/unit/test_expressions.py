@@ -141,7 +141,7 @@ def test_equal_literals_share_a_parameter() -> None:
         ),
         ("coalesce(raw, raw)", "bad_argument", "coalesce does not take raw (bytes)"),
         ("note * 2", "bad_argument", "position 6: note (text) * 2 (integer) has no meaning"),
-        ("-note", "bad_argument", "position 1: note is no number"),
+        ("-note", "bad_argument", "position 1: - takes a number, not note (text)"),
         ("paid + 1", "bad_argument", "paid (boolean) + 1 (integer) has no meaning"),
         ("1 - ordered_on", "bad_argument", "1 (integer) - ordered_on (date) has no meaning"),
         ("ordered_on + shipped_at", "bad_argument", "has no meaning"),
@@ -152,7 +152,7 @@ def test_equal_literals_share_a_parameter() -> None:
         ("quantity * secret", "bad_operator", "secret is masked"),
         ("99999999999999999999 + id", "bad_argument", "position 1: '99999999999999999999' is not an integer"),
         (" + ".join(["id"] * 65), "bad_argument", "more than 64 columns, numbers and operators"),
-        ("(" * 70 + "id" + ")" * 70, "bad_argument", "more than 12 parentheses within one another"),
+        ("(" * 70 + "id" + ")" * 70, "bad_argument", "more than 12 nested parentheses"),
         ("id + " + "1" * 5000, "bad_argument", "an expression has at most 4,000 characters"),
     ],
 )
@@ -172,4 +172,4 @@ def test_call_has_a_bounded_number_of_expressions() -> None:
     with pytest.raises(errors.BadArgument) as caught:
         known.find(sixty, "columns[8]")
 
-    assert "more than 500 of them in one call" in caught.value.message
+    assert "more than 500 columns, numbers and operators in one call" in caught.value.message
