@@ -12,6 +12,7 @@ its result, is decided by `operations`; what it computes is decided by the datab
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from dbtools import errors
@@ -35,8 +36,9 @@ from dbtools.terms import (
 from dbtools.types import quoted
 
 MOST_NODES = 64
+NAMES = ("name", "quoted")  #: kinds of tokens
 NODES = "columns, numbers and operators"
-DEEPEST = 12  #: parentheses: databases have parsers with small stacks
+DEEPEST = 8  #: parentheses: the stack of a database's parser is small
 MOST_IN_CALL = 500  #: nodes: more take too long to compile
 MOST_CHARACTERS = 4_000
 TOKEN = re.compile(
@@ -159,7 +161,7 @@ class _Parser:
         self._next = 0
         self._at = 0  #: where the operation stands that is applied
         self._nodes = 0
-        self._depth = 0
+        self._depth = -1  #: in parentheses
 
     def parse(self) -> Operand:
         """Return the term of the whole text."""
@@ -256,7 +258,7 @@ class _Parser:
     def _path(self, first: _Token) -> Operand:
         parts = [_unquoted(first)]
         while self._take("."):
-            if self._token.kind not in ("name", "quoted"):
+            if self._token.kind not in NAMES:
                 raise self._expected("a column")
             parts.append(_unquoted(self._token))
             self._next += 1
@@ -283,11 +285,12 @@ class _Parser:
         return applied(FUNCTIONS[word], operands, self._terms.literals)
 
     def _related(self, name: _Token) -> Related:
-        """Return a measure of the rows that refer to a row: its argument names the relation first."""
+        """Return a measure of the rows that refer to a row: the first name in its argument is the relation."""
         self._take("(")
-        first = self._token
-        self._check(self._relation is None, first, "a measure of related rows cannot contain another one")
-        if first.kind not in ("name", "quoted"):
+        self._check(self._relation is None, name, "a measure of related rows cannot contain another one")
+        following = pairwise(self._tokens[self._next :])
+        first = next((each for each, after in following if each.kind in NAMES and after.text != "("), None)
+        if first is None:
             raise self._expected("a relation")
         relation, self._terms = self._outer.related(_unquoted(first), self._argument, aggregating=True)
         if not relation.target.aggregated:
@@ -295,7 +298,7 @@ class _Parser:
             raise errors.Denied(message, hint="some and none in where ask for such rows.")
         self._relation = relation.name
         place: Operand | None = None
-        if self._tokens[self._next + 1].text == ")":
+        if self._token is first and self._tokens[self._next + 1].text == ")":
             self._next += 1
         else:
             place = self._sum()

@@ -1,7 +1,9 @@
 """What operations mean: operands in, a typed term out, or a ValueError that says what does not fit."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 from dbtools.terms import NUMBER, TEXT, Calculation, Literal, Operand, Operation, is_moment, is_number
 from dbtools.types import ColumnType, Family
@@ -38,6 +40,9 @@ class Literals:
 
         Equal ones share a parameter: a database may group by one, and not by another of the same value.
         """
+        size = float(text) if type == DECIMAL else 1.0
+        if math.isinf(size) or (size == 0 and Decimal(text) != 0):
+            raise ValueError(f"{text} is too large or too close to 0")
         key = type.family, text
         parameter = self._parameters.get(key, f"e{len(self._parameters)}")
         self.values[parameter] = type.read(text)
@@ -114,6 +119,8 @@ def _text(operation: Operation, operands: Sequence[Operand], literals: Literals)
 
 def _first(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
     """Return the first of *operands* that is not null: they are of one family."""
+    if len(operands) < 2:
+        raise ValueError("coalesce takes at least 2 arguments")
     leading = next((each for each in operands if not isinstance(each, Literal)), operands[0])
     if leading.type.family is not Family.TEXT:
         operands = [literals.fitted(each, leading) for each in operands]

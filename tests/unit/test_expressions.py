@@ -139,6 +139,9 @@ def test_equal_literals_share_a_parameter() -> None:
             "bad_argument",
             "coalesce takes values of one kind, not note (text), 0 (integer)",
         ),
+        ("coalesce(note)", "bad_argument", "position 1: coalesce takes at least 2 arguments"),
+        ("discount * 1e400", "bad_argument", "position 12: 1e400 is too large or too close to 0"),
+        ("discount * 1e-400", "bad_argument", "position 12: 1e-400 is too large or too close to 0"),
         ("coalesce(raw, raw)", "bad_argument", "coalesce does not take raw (bytes)"),
         ("note * 2", "bad_argument", "position 6: note (text) * 2 (integer) has no meaning"),
         ("-note", "bad_argument", "position 1: - takes a number, not note (text)"),
@@ -152,7 +155,7 @@ def test_equal_literals_share_a_parameter() -> None:
         ("quantity * secret", "bad_operator", "secret is masked"),
         ("99999999999999999999 + id", "bad_argument", "position 1: '99999999999999999999' is not an integer"),
         (" + ".join(["id"] * 65), "bad_argument", "more than 64 columns, numbers and operators"),
-        ("(" * 70 + "id" + ")" * 70, "bad_argument", "more than 12 nested parentheses"),
+        ("(" * 70 + "id" + ")" * 70, "bad_argument", "more than 8 nested parentheses"),
         ("id + " + "1" * 5000, "bad_argument", "an expression has at most 4,000 characters"),
     ],
 )
