@@ -285,7 +285,7 @@ class _Parser:
         return applied(FUNCTIONS[word], operands, self._terms.literals)
 
     def _related(self, name: _Token) -> Related:
-        """Return a measure of the rows that refer to a row: the first name in its argument is the relation."""
+        """Return a measure of the rows that refer to a row; the first name in it is the relation."""
         self._take("(")
         self._check(self._relation is None, name, "a measure of related rows cannot contain another one")
         following = pairwise(self._tokens[self._next :])

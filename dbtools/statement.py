@@ -15,14 +15,12 @@ from dbtools.paths import Distant, Relation
 from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
-    RAISING,
-    Calculation,
-    Function,
     Literal,
     Measure,
     Operand,
     Related,
     Term,
+    may_raise,
     parts_within,
 )
 from dbtools.types import ColumnType, Operator
@@ -168,7 +166,7 @@ class Select:
         others = ((each.term, each.other) for each in self.comparisons if each.other is not None)
         # Numbers of two kinds are made one kind to be compared.
         converts = any(term.type.family is not other.type.family for term, other in others)
-        return converts or any(map(_raises, self.parts))
+        return converts or any(map(may_raise, self.parts))
 
     @property
     def literals(self) -> Mapping[str, ColumnType]:
@@ -211,16 +209,6 @@ class Select:
     def comparisons(self) -> tuple[Condition, ...]:
         """All comparisons, those of groups last."""
         return (*conditions_within(self.conditions), *self.having)
-
-
-def _raises(part: Operand) -> bool:
-    match part:
-        case Calculation():
-            return part.operation in RAISING
-        case Related():
-            return part.measure.function in (Function.SUM, Function.AVG)
-        case _:
-            return False
 
 
 @dataclass(frozen=True, kw_only=True)

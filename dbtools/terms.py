@@ -42,8 +42,8 @@ class Operation(StrEnum):
     UPPER = "upper"
 
 
-#: These raise an error where the result is too large, so they must not meet a hidden row.
-RAISING = frozenset(Operation) - {Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER}
+#: The operations that never raise an error; a result of the others may be too large.
+TOTAL = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 TEXT = ColumnType(family=Family.TEXT, name="text")
 NUMBER = ColumnType(family=Family.NUMBER, name="number")
@@ -173,6 +173,17 @@ def parts_within(term: Operand) -> Iterator[Operand]:
             yield from parts_within(term.measure.place)
         case _:
             pass
+
+
+def may_raise(part: Operand) -> bool:
+    """Return whether computing *part* may raise an error, so that it must not meet a hidden row."""
+    match part:
+        case Calculation():
+            return part.operation not in TOTAL
+        case Related():
+            return part.measure.function in (Function.SUM, Function.AVG)
+        case _:
+            return False
 
 
 def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:

@@ -117,14 +117,14 @@ def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Ope
     number = _number(*days, days[0].type.family)
     capped = sa.func.greatest(sa.func.least(number, _constant(f"{MOST_DAYS}")), _constant(f"-{MOST_DAYS}"))
     if family is Family.DATE:
-        ahead, tick = f"{AHEAD}", "1"
+        ahead, tick, day = f"{AHEAD}", "1", "1"
         by: Element = sa.cast(capped, Named("pg_catalog.int4"))
     else:
-        ahead, tick = f"interval '{AHEAD} days'", "interval '1 microsecond'"
-        by = _constant("interval '1 day'").op("*")(_cast(capped, Family.NUMBER))
+        ahead, tick, day = f"interval '{AHEAD} days'", "interval '1 microsecond'", "interval '1 day'"
+        by = _constant(day).op("*")(_cast(capped, Family.NUMBER))
     name = TYPES[family].rpartition(".")[2]
     low = _constant(f"({name} '0001-01-01' + {ahead} - {tick})")
-    high = _constant(f"({name} '9999-12-31' + {ahead} + {'1' if tick == '1' else '''interval '1 day' '''})")
+    high = _constant(f"({name} '9999-12-31' + {ahead} + {day})")
     moved = _cast(_moment(*moment), family).op("+")(_constant(ahead)).op("+")(by)
     known = sa.func.nullif(sa.func.nullif(sa.func.greatest(sa.func.least(moved, high), low), low), high)
     return known.op("-")(_constant(ahead))
