@@ -1,12 +1,13 @@
-"""Foreign-key paths: `customer.country` is a column of the row that a foreign key leads to.
+"""Foreign-key paths, and the names of tables: `customer.country` is a column of the row that a key leads to.
 
 A relation is a step of a path. It leads to at most one row, so a path never multiplies rows; where there is
 no such row, its columns are null.
 """
 
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -15,13 +16,15 @@ from typing import TypeVar
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.naming import normalised, table_names
 from dbtools.types import ColumnType, quoted
 
 MOST_STEPS = 3
 #: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
+LONGEST_NAME = 40  #: characters of a tool's name
+RESERVED = {"tables", "rows", "row"}  #: that tools for all tables are named after
+LONGEST_PREFIX = len("list_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,3 +244,35 @@ def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
         return known[name]
     found = [value for each, value in known.items() if each.lower() == name.lower()]
     return found[0] if len(found) == 1 else None
+
+
+def table_names(catalog: Catalog) -> Mapping[Location, str]:
+    """Return for each table, by schema and name, the part T of its tools' names `list_T` and `get_T`.
+
+    The first table of a name keeps it bare; one like it in another schema gets the schema's name behind,
+    and whatever still collides or is too long a digest of the whole name.
+    """
+    names: dict[Location, str] = {}
+    taken: set[str] = set()
+    for table in catalog.tables:
+        name = next(each for each in _candidates(catalog, table) if each not in taken)
+        taken.add(name)
+        names[table.location] = name
+    return names
+
+
+def _candidates(catalog: Catalog, table: Table) -> Iterable[str]:
+    bare = normalised(table.name)
+    mark = hashlib.sha256(catalog.qualified(table).encode()).hexdigest()
+    longest = LONGEST_NAME - LONGEST_PREFIX
+    if bare.strip("_") and len(bare) <= longest and bare not in RESERVED:
+        yield bare
+        if table.schema and len(in_schema := f"{bare}_{normalised(table.schema)}") <= longest:
+            yield in_schema
+    for digits in range(6, len(mark)):
+        yield f"{bare[: longest - 1 - digits].rstrip('_')}_{mark[:digits]}".lstrip("_")
+
+
+def normalised(name: str) -> str:
+    """Return *name* in lower case with `_` for every character but a-z, 0-9 and `_`."""
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())

@@ -27,7 +27,7 @@ FLOORS = (
     {"errors", "dates"},
     {"types", "sql"},
     {"catalog", "cells"},
-    {"policy", "vetting", "queries", "links", "naming"},
+    {"policy", "vetting", "queries", "links"},
     {"paths"},
     {"terms"},
     {"operations"},

@@ -253,16 +253,6 @@ def schema_of(model: type[Arguments]) -> Mapping[str, object]:
     return inlined
 
 
-def narrowed_schema(schema: Mapping[str, object], path: Sequence[str], part: object) -> dict[str, object]:
-    """Return *schema* with *part* at *path*; what is not on the way is shared with *schema*."""
-    first, *rest = path
-    if not rest:
-        return {**schema, first: part}
-    inner = schema[first]
-    assert isinstance(inner, Mapping)
-    return {**schema, first: narrowed_schema(inner, rest, part)}
-
-
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
     """Return *schema* without references, and without what only readers of this code need."""
     if isinstance(schema, list):
