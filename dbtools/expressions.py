@@ -5,8 +5,8 @@
     factor   = "-" factor | primary [":" bucket]
     primary  = number | 'text' | "(" sum ")" | function "(" sum { "," sum } ")" | path
 
-A path is a column, or a column at the end of foreign keys. Which operands an operation takes, and the type of
-its result, is decided by `operations`; what it computes is decided by the databases, which agree.
+A path is a column, or a column at the end of foreign keys. `operations` decides which operands an operation
+takes, and the type of its result. The databases compute it, with equal results.
 """
 
 import re
@@ -52,7 +52,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
-COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: marks an expression among texts that name no column
+COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
 MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
@@ -61,7 +61,7 @@ FUNCTIONS = {str(each): each for each in RULES}
 
 @dataclass(kw_only=True)
 class Expressions:
-    """The terms of one call: what its texts mean, and the values of the literals in them."""
+    """Resolves the texts of one call to terms, and keeps the values of their literals."""
 
     names: Names
     aggregating: bool = False  #: whether the rows are counted or summed, which a table may forbid
@@ -78,7 +78,7 @@ class Expressions:
         return self.aliases.get(text) or self.names.get(text)
 
     def find(self, text: str, argument: str) -> Operand:
-        """Return the term that *text* means: a name, a bucket of one, or an expression.
+        """Return the term that *text* means: a name, a bucket such as "ordered_on:month", or an expression.
 
         Raises UnknownColumn, or BadArgument with the position where *text* cannot be parsed.
         """
@@ -150,7 +150,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Reads one expression, from left to right."""
+    """A recursive-descent parser of one expression."""
 
     def __init__(self, terms: Expressions, text: str, argument: str) -> None:
         self._terms = self._outer = terms
@@ -159,7 +159,7 @@ class _Parser:
         self._argument = argument
         self._tokens = self._split()
         self._next = 0
-        self._at = 0  #: where the operation stands that is applied
+        self._at = 0  #: the position of the operation that is applied
         self._nodes = 0
         self._depth = -1  #: in parentheses
 
@@ -194,7 +194,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def _take(self, *signs: str) -> _Token | None:
-        """Return the next token, and step behind it, if it is one of *signs*."""
+        """Consume and return the next token if it is one of *signs*."""
         token = self._token
         if token.kind != "sign" or token.text not in signs:
             return None
@@ -253,7 +253,7 @@ class _Parser:
                 self._close()
                 return term
         self._next -= 1
-        raise self._expected("a column, a number, a 'text', a function or (")
+        raise self._expected("a column, number, 'text', function or (")
 
     def _path(self, first: _Token) -> Operand:
         parts = [_unquoted(first)]
@@ -328,8 +328,8 @@ class _Parser:
 
     def _expected(self, what: str) -> errors.BadArgument:
         token = self._token
-        found = "it ends" if token.kind == "end" else f"{quoted(token.text)} stands"
-        return self._refusal(token.at, f"{found} where {what} is expected")
+        found = "the end" if token.kind == "end" else quoted(token.text)
+        return self._refusal(token.at, f"expected {what}, found {found}")
 
     def _refusal(
         self, at: int, what: str, hint: str = "Write names with other characters in double quotes."

@@ -1,4 +1,4 @@
-"""What operations mean: operands in, a typed term out, or a ValueError that says what does not fit."""
+"""Apply operations to terms: operands in, a typed term out, or a ValueError that says why they do not fit."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ NUMBERS: Mapping[Family, ColumnType] = {
     Family.ANY: NUMBER,
 }
 TEXTS = (Family.TEXT, Family.ENUM, Family.ANY)
-#: Families whose values may stand beside each other in coalesce.
+#: The families that coalesce takes, besides numbers.
 JOINABLE = (
     *(Family.BOOLEAN, Family.TEXT, Family.UUID),
     *(Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ),
@@ -160,7 +160,7 @@ def calculation(operation: Operation, type: ColumnType, *operands: Operand) -> C
 
 
 def _widest(terms: Sequence[Operand]) -> ColumnType:
-    """Return the type of numbers that holds all *terms*; a literal follows what stands beside it."""
+    """Return the type of numbers that holds all *terms*; a literal adapts to columns."""
     families = {each.type.family for each in terms}
     stored = {each.type.family for each in terms if not isinstance(each, Literal)}
     if Family.DECIMAL in stored or (Family.DECIMAL in families and not stored & {Family.NUMBER, Family.ANY}):

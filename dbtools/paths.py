@@ -199,7 +199,7 @@ class Names:
         return path, table, parts
 
     def unknown(self, text: str, argument: str) -> errors.UnknownColumn:
-        """Return the complaint that *text* names nothing: where its path ends, and what is known there."""
+        """Return the error for an unknown *text*: where its path ends, and which names there are."""
         path, table, (part, *further) = self._walk(text)
         relations = self.paths.relations(table)
         within = f" as in {quoted(text)}" if text != part else ""

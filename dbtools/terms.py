@@ -1,4 +1,4 @@
-"""What may stand where a column is named: columns, paths, and what is computed from them.
+"""Terms: columns, paths, and what is computed from them.
 
 A term is a value: equal terms are one term to a statement, however callers have written them.
 """

@@ -84,7 +84,7 @@ class AggregateRows(Tool):
         having, bounds = bind_having(results, asked.having)
         order = bind_order(Results(known={**groups, **measures}, names=names), asked.order_by)
         named = {step.term for step in order}
-        # With the groups behind it the same call always has the same answer.
+        # With all groups in the order, the same call always has the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
         terms = {**groups, **measures}
         values = {**names.values, **values, **bounds}

@@ -147,7 +147,7 @@ def read(
 
 
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
-    """Return the complaint that there is no argument *name*."""
+    """Return the error for an unknown argument *name*."""
     within = f"{place}: there" if place else "There"
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
     joins = joins and (place.startswith(("where", "having")) or "match" in known)

@@ -174,7 +174,7 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
     """Return the condition that compares *term* with another one."""
     operator, text = comparison.op, comparison.value_column
     if comparison.value is not None or comparison.values is not None:
-        raise errors.BadArgument(f"{argument}: value_column stands alone, without value or values.")
+        raise errors.BadArgument(f"{argument}: value_column excludes value and values.")
     if operator not in SIGNED:
         raise errors.BadOperator(
             f"{argument}.op: {operator} does not take value_column.", hint=f"Operators: {listing(SIGNED)}."

@@ -1,4 +1,4 @@
-"""The arguments that say which rows, in which order: conditions, pages and what stands in them."""
+"""The arguments that choose rows: conditions, order and page."""
 
 from typing import Annotated
 

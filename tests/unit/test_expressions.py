@@ -122,10 +122,18 @@ def test_equal_literals_share_a_parameter() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("quantity *", "bad_argument", "position 11: it ends where a column, a number"),
-        ("quantity * * 2", "bad_argument", "position 12: '*' stands where a column, a number"),
-        ("(quantity", "bad_argument", "position 10: it ends where ) or an operator is expected"),
-        ("quantity 2 *", "bad_argument", "position 10: '2' stands where an operator or the end is expected"),
+        (
+            "quantity *",
+            "bad_argument",
+            "position 11: expected a column, number, ",
+        ),
+        (
+            "quantity * * 2",
+            "bad_argument",
+            "or (, found '*'.",
+        ),
+        ("(quantity", "bad_argument", "position 10: expected ) or an operator, found the end"),
+        ("quantity 2 *", "bad_argument", "position 10: expected an operator or the end, found '2'"),
         ("quantity % 2 * 1", "bad_argument", "position 10: '%' is not part of an expression"),
         ("quantity * 'a", "bad_argument", "position 12: ''' is not part of an expression"),
         ("sqrt(quantity)", "bad_argument", "position 1: 'sqrt' is not a function"),

@@ -48,7 +48,7 @@ class Named(UserDefinedType[Any]):
 
 
 def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
-    """Return the SQL of *term*, of whose operands *operands* are the SQL."""
+    """Return the SQL of *term*, given the SQL of its *operands*."""
     pairs = list(zip(term.operands, operands, strict=True))
     family = term.type.family
     match term.operation:
