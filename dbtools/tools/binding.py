@@ -110,7 +110,7 @@ def _comparisons(clauses: Sequence[Within]) -> Iterator[Comparison]:
     for clause in clauses:
         if clause.any:
             yield from clause.any
-        elif isinstance(clause, Where) and clause.where:
+        elif isinstance(clause, Where) and (clause.some or clause.none):
             yield from _comparisons(clause.where)
         else:
             yield clause
