@@ -14,11 +14,11 @@ from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.connections import Connection, ConnectionLost
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.guard import CONTAINS, Search
-from dbtools.binding import LONGEST_PATTERN, MOST_SEARCHES
 from dbtools.errors import CallError
 from dbtools.policy import Caller
 from dbtools.results import Answer
 from dbtools.settings import LimitsSection
+from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES
 from dbtools.types import Operator
 from tests.database.conftest import Serve
 from tests.database.shop import Shop

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dbtools import errors
-from dbtools.binding import bind_order
 from dbtools.statement import Direction, Order
+from dbtools.tools.binding import bind_order
 from dbtools.types import Family
 from tests.unit.shop import ANYTHING, PRODUCT, TYPES, column, names, table, terms
 

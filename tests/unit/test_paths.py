@@ -1,49 +1,155 @@
-"""Paths lead to columns along foreign keys."""
+"""Foreign-key paths: how relations are named, what a path means, and what a tool lists of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Catalog, ForeignKey
+from dbtools.catalog import Catalog, Column, ForeignKey, Table
 from dbtools.errors import UnknownColumn
-from dbtools.paths import MOST_LISTED, Distant, Paths
+from dbtools.paths import Distant, Paths, parts_of, spelled
 from dbtools.types import Family
-from tests.unit.joined_tables import SIDES, reference, relations_of, row
 from tests.unit.shop import ID, column, names, table, tools
 
-REGION = row("region", "name")
-COUNTRY = row("country", "name", "region_id", to=[reference("region_id", to="region")])
-CUSTOMER = row(
+SIDES = ("buyer", "seller")
+ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=8) | st.text("ab.:\"' \n", max_size=6)
+
+
+def _reference(*columns: str, to: str, by: Sequence[str] = ("id",), **more: Any) -> ForeignKey:
+    return ForeignKey(columns=columns, target_schema="", target=to, target_columns=tuple(by), **more)
+
+
+def _row(name: str, *columns: str, to: Sequence[ForeignKey] = ()) -> Table:
+    """Return a table with an id, and with texts as its other *columns*."""
+    return table(ID, *map(column, columns), name=name, foreign_keys=tuple(to))
+
+
+REGION = _row("region", "name")
+COUNTRY = _row("country", "name", "region_id", to=[_reference("region_id", to="region")])
+CUSTOMER = _row(
     "customer",
     *("country", "SupportRepId", "home_id", "parent_id"),
     to=[
-        reference("SupportRepId", to="employee"),
-        reference("home_id", to="country"),
-        reference("parent_id", to="customer"),
+        _reference("SupportRepId", to="employee"),
+        _reference("home_id", to="country"),
+        _reference("parent_id", to="customer"),
     ],
 )
-EMPLOYEE = row("employee", "last_name", "ReportsTo", to=[reference("ReportsTo", to="employee")])
+EMPLOYEE = _row("employee", "last_name", "ReportsTo", to=[_reference("ReportsTo", to="employee")])
 ORDER = table(
     ID,
     column("customer_id", Family.INTEGER),
     column("ordered_on", Family.DATE),
     column("total", Family.DECIMAL),
     name="order",
-    foreign_keys=(reference("customer_id", to="customer"),),
+    foreign_keys=(_reference("customer_id", to="customer"),),
 )
 WORLD = (CUSTOMER, COUNTRY, REGION, EMPLOYEE)
 NAMES = names(ORDER, *WORLD)
 
 
+def _relations(of: Table, *others: Table) -> dict[str, str]:
+    """Return the targets of the relations of the table *of* by their names."""
+    paths = Paths(Catalog(tables=(of, *others)))
+    return {name: relation.target.name for name, relation in paths.relations(of).items()}
+
+
+@pytest.mark.parametrize(
+    ("referring", "name"),
+    [
+        pytest.param("customer_id", "customer", id="_id"),
+        pytest.param("SupportRepId", "SupportRep", id="Id, case kept"),
+        pytest.param("ownerID", "owner", id="ID"),
+        pytest.param("Customer_ID", "Customer", id="_ID"),
+        pytest.param("ReportsTo", "ReportsTo", id="like its own column"),
+        pytest.param("paid", "paid", id="id as part of a word"),
+        pytest.param("id_customer", "id_customer", id="id in front"),
+        pytest.param("_id", "_id", id="nothing but _id"),
+        pytest.param("Id", "Id", id="nothing but Id"),
+        pytest.param("customer.id", "customer.id", id="dot"),
+    ],
+)
+def test_relation_is_named_after_its_column(referring: str, name: str) -> None:
+    order = _row("order", referring, to=[_reference(referring, to="person")])
+
+    assert _relations(order, _row("person")) == {name: "person"}
+
+
+@pytest.mark.parametrize(
+    ("order", "relations"),
+    [
+        pytest.param(
+            _row("order", "customer", "customer_id", to=[_reference("customer_id", to="person")]),
+            {"person_by_customer_id": "person"},
+            id="name of another column",
+        ),
+        pytest.param(
+            _row(
+                "order",
+                *("customer_id", "customerId"),
+                to=[_reference("customer_id", to="person"), _reference("customerId", to="person")],
+            ),
+            {"customer": "person", "person_by_customerId": "person"},
+            id="name of another relation",
+        ),
+        pytest.param(
+            _row(
+                "order", "buyer_id", "seller_id", to=[_reference(f"{each}_id", to="person") for each in SIDES]
+            ),
+            {"buyer": "person", "seller": "person"},
+            id="two to one table",
+        ),
+        pytest.param(
+            _row("order", "customer_id", to=[_reference("customer_id", to="person")] * 3),
+            {
+                "customer": "person",
+                "person_by_customer_id": "person",
+                "person_by_customer_id_2": "person",
+            },
+            id="the same three times",
+        ),
+        pytest.param(
+            _row("order", "a", "b", to=[_reference("a", "b", to="person", by=("id", "name"))]),
+            {"person_by_a_b": "person"},
+            id="composite",
+        ),
+        pytest.param(
+            _row("order", "a", "b", "person_by_a_b", to=[_reference("a", "b", to="person", by=("x", "y"))]),
+            {"person_by_a_b_2": "person"},
+            id="composite, its name a column's",
+        ),
+        pytest.param(
+            _row("order", "customer_id", to=[_reference("customer_id", to="person", joinable=False)]),
+            {},
+            id="not joinable",
+        ),
+        pytest.param(
+            _row("order", "customer_id", to=[_reference("customer_id", to="secret")]),
+            {},
+            id="target not visible",
+        ),
+        pytest.param(
+            _row("order", "parent_id", to=[_reference("parent_id", to="order")]),
+            {"parent": "order"},
+            id="to itself",
+        ),
+    ],
+)
+def test_relation_whose_name_is_taken_is_named_after_target_and_columns(
+    order: Table, relations: dict[str, str]
+) -> None:
+    assert _relations(order, _row("person", "name")) == relations
+
+
 def test_relation_that_is_no_path_does_not_take_a_name() -> None:
-    order = row(
+    order = _row(
         "order",
         *("customer_id", "customerId"),
-        to=[reference("customer_id", to="secret"), reference("customerId", to="person")],
+        to=[_reference("customer_id", to="secret"), _reference("customerId", to="person")],
     )
 
-    assert relations_of(order, row("person")) == {"customer": "person"}
+    assert _relations(order, _row("person")) == {"customer": "person"}
 
 
 def test_target_is_that_of_its_schema() -> None:
@@ -63,7 +169,10 @@ def test_target_is_that_of_its_schema() -> None:
         pytest.param("total", [], ("order", "total"), id="own column"),
         pytest.param("customer.country", ["customer"], ("customer", "country"), id="one step"),
         pytest.param(
-            "customer.home.region.name", ["customer", "home", "region"], ("region", "name"), id="three steps"
+            "customer.home.region.name",
+            ["customer", "home", "region"],
+            ("region", "name"),
+            id="three steps",
         ),
         pytest.param("customer_id.country", ["customer"], ("customer", "country"), id="by the column"),
         pytest.param(
@@ -116,7 +225,7 @@ def test_end_of_a_path_may_be_null() -> None:
 
 
 def test_own_column_comes_before_a_path_of_the_same_spelling() -> None:
-    order = row("order", "customer_id", "customer.country", to=[reference("customer_id", to="customer")])
+    order = _row("order", "customer_id", "customer.country", to=[_reference("customer_id", to="customer")])
 
     found = names(order, *WORLD)
 
@@ -125,47 +234,64 @@ def test_own_column_comes_before_a_path_of_the_same_spelling() -> None:
 
 
 def test_relation_comes_before_the_table_of_the_same_name() -> None:
-    node = row("node", "name", "node_id", to=[reference("node_id", to="node")])
+    node = _row("node", "name", "node_id", to=[_reference("node_id", to="node")])
 
     assert isinstance(names(node).find("node.name", "x"), Distant)
 
 
 def test_column_in_two_cases_is_found_only_by_its_own_name() -> None:
-    twins = names(row("twin", "Name", "name"))
+    twins = names(_row("twin", "Name", "name"))
 
     assert twins.find("Name", "x").name == "Name"
     with pytest.raises(UnknownColumn):
         twins.find("NAME", "x")
 
 
-def test_own_columns_are_listed_before_the_paths_of_one_step() -> None:
-    assert list(NAMES.listed) == ["id", "customer_id", "ordered_on", "total", "customer.country"]
-    assert list(names(CUSTOMER, *WORLD[1:]).listed) == [
-        *("id", "country", "SupportRepId", "home_id", "parent_id"),
-        *("SupportRep.last_name", "home.name", "parent.country"),
-    ]
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a", ["a"]),
+        ("a.b.c", ["a", "b", "c"]),
+        ('"a.b".c', ["a.b", "c"]),
+        ('"say ""hi"""', ['say "hi"']),
+        ('a"b', ['a"b']),
+        ("it's", ["it's"]),
+        ("Größe.名前", ["Größe", "名前"]),
+    ],
+)
+def test_parts_are_separated_by_dots(text: str, parts: list[str]) -> None:
+    assert parts_of(text) == parts
 
 
 @pytest.mark.parametrize(
-    ("own", "sides"),
-    [
-        pytest.param(MOST_LISTED - 4, SIDES, id="both relations"),
-        pytest.param(MOST_LISTED - 3, SIDES[:1], id="the second would not fit whole"),
-        pytest.param(MOST_LISTED - 2, SIDES[:1], id="the first to the last entry"),
-        pytest.param(MOST_LISTED - 1, (), id="the first would not fit whole"),
-        pytest.param(MOST_LISTED + 20, (), id="more columns than entries"),
-    ],
+    "text", ["", ".", "a.", ".a", "a..b", ":", ":month", "a.b:month", "a:", '"a', '"a"b', '"a".', '""a""']
 )
-def test_paths_are_listed_relation_by_relation_while_there_are_few(own: int, sides: Sequence[str]) -> None:
-    target = row("target", "name", "city")
-    more = [f"column_{number}" for number in range(own - 3)]
-    references = [reference(f"{side}_id", to="target") for side in SIDES]
-    order = row("order", "buyer_id", "seller_id", *more, to=references)
+def test_text_that_is_no_path_has_no_parts(text: str) -> None:
+    assert parts_of(text) is None
 
-    listed = list(names(order, target).listed)
 
-    assert listed[:own] == [each.name for each in order.columns]
-    assert listed[own:] == [f"{side}.{each}" for side in sides for each in ("name", "city")]
+@given(ANY_NAME.filter(bool))
+def test_any_name_is_read_back_as_it_was_spelled(name: str) -> None:
+    assert parts_of(f"{spelled(name)}.{spelled(name)}") == [name, name]
+
+
+@given(ANY_NAME)
+def test_column_of_any_name_is_found_as_it_is_spelled(name: str) -> None:
+    of = names(table(Column(name=name, type=ID.type), name="odd", key=()))
+
+    assert of.find(spelled(name), "x") is of.table.columns[0]
+
+
+@given(ANY_NAME.filter(bool), ANY_NAME.filter(bool))
+def test_path_of_any_names_is_found_as_it_is_named(step: str, end: str) -> None:
+    target = table(Column(name=end, type=ID.type), name="target", key=())
+    referring = (Column(name=step, type=ID.type),)
+    key = _reference(step, to="target", by=("the key",))
+    order = table(*referring, name="order", key=(), foreign_keys=(key,))
+    of = names(order, target)
+    path = f"{spelled(step)}.{spelled(end)}"
+
+    assert of.find(path, "x").name == path
 
 
 def test_tools_of_both_surfaces_take_every_path() -> None:
@@ -225,7 +351,7 @@ def test_complaint_names_what_there_is_and_the_nearest(text: str, says: list[str
 
 def test_complaint_lists_names_as_they_are_to_be_written() -> None:
     with pytest.raises(UnknownColumn) as raised:
-        names(row("odd", "a.b")).find("x", "columns[0]")
+        names(_row("odd", "a.b")).find("x", "columns[0]")
 
     assert '"a.b"' in str(raised.value)
 
