@@ -7,7 +7,7 @@ statements. It is imported at the first call, because that takes long.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -18,7 +18,7 @@ import anyio
 from dbtools.backends.plans import Plan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Selection, Table
-from dbtools.errors import CallError, ConfigurationError, Refused
+from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 NO_SESSION: Mapping[str, str] = {}
-STAMP_TIMEOUT = 5.0  #: seconds
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
@@ -103,10 +102,6 @@ class Runner(Protocol):
 
     async def probe(self) -> Probe:
         """Try to write on a connection that serves calls, or raise a CallError."""
-
-    @property
-    def confirms(self) -> bool:
-        """Whether each run compares the stamp, because that is cheap."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -262,13 +257,6 @@ class Backend(ABC):
         """Close every connection."""
         if self._runner is not None:
             await self._runner.close()
-
-
-async def is_current(runner: Runner, stamp: str) -> bool:
-    """Return whether the schema still has *stamp*, True if that cannot be found out."""
-    with anyio.move_on_after(STAMP_TIMEOUT), suppress(CallError):
-        return await runner.stamp() == stamp
-    return True
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

@@ -1,12 +1,15 @@
 """Run a statement under limits. Statement in, ResultSet out; its failures in words that fit what it reads."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 
+import anyio
+
 from dbtools import errors
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner, is_current
+from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner
 from dbtools.errors import listing
 from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
@@ -16,6 +19,7 @@ from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, requ
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 NO_LABEL = Label()
+STAMP_TIMEOUT = 5.0  #: seconds
 PLANS = 1_000  #: compiled shapes that are kept
 
 
@@ -60,14 +64,10 @@ class Execution:
         return found
 
     async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema is still as of *stamp*; also if that cannot be found out."""
-        return await is_current(await self._backend.runner(), stamp)
-
-    async def confirm(self, stamp: str) -> None:
-        """Raise SchemaChanged where the schema is not as of *stamp*, and each call looks at that."""
-        runner = await self._backend.runner()
-        if runner.confirms and not await self.is_current(stamp):
-            raise errors.SchemaChanged
+        """Return whether the schema still has *stamp*, True if that cannot be found out."""
+        with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
+            return await (await self._backend.runner()).stamp() == stamp
+        return True
 
     def _label(self) -> Label:
         if self._warns == "comment":

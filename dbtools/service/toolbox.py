@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import anyio
 
@@ -14,7 +14,7 @@ from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
-from dbtools.tools.definition import Change, Tool, ToolDefinition
+from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_resource, complete
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
@@ -22,8 +22,6 @@ PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change a
 LARGE = 100_000  #: characters and bytes of a result, which take a millisecond or so to be rendered
 MANY = 12_500  #: cells of a result, which take as long
 NOTHING = ResultSet(outputs=(), rows=())
-
-T = TypeVar("T")
 
 #: What is the same on any schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
@@ -37,9 +35,6 @@ class Executes(Protocol):
 
         It is SchemaChanged where the view is out of date. *timeout*: seconds, where the others are too many.
         """
-
-    async def confirm(self, stamp: str) -> None:
-        """Raise SchemaChanged where each call looks whether the schema is as of *stamp*, and it is not."""
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema is as of *stamp*."""
@@ -108,30 +103,26 @@ class Toolbox:
     ) -> Answer:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
 
-        Here and below *seen* is what the caller's role sees, where that has been looked up.
+        *seen* is the view of the caller's role, if it has been looked up.
         """
+        return await self._answer(caller, seen, lambda view: _tool(view, name).bind(arguments))
 
-        async def answer(view: View) -> Answer:
-            call = _tool(view, name).bind(arguments)
-            found = await self._execute(call.statement, view, caller)
-            inquiries = call.inquire(found)
-            stored = await self._inquire(inquiries, view, caller) if inquiries else ()
-            if _is_large(found):
-                return await anyio.to_thread.run_sync(call.render, found, stored)
-            return call.render(found, stored)
+    async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
+        """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
+        return await self._answer(caller, seen, lambda view: bind_resource(view.setting, uri))
 
-        return await self._answered(caller, answer, seen)
+    async def _answer(
+        self, caller: Caller, seen: View | None, bind: Callable[[View], Call[AnswerT]]
+    ) -> AnswerT:
+        """Return the answer of the call that *bind* makes of *seen*, or of a later view.
 
-    async def _answered(self, caller: Caller, answer: Callable[[View], Awaitable[T]], seen: View | None) -> T:
-        """Return what *answer* makes of *seen*, or of a later view if the schema has changed.
-
-        Any error may be due to that: a tool or a column may be new, or gone.
+        Any error may be due to a change of the schema: a tool or a column may be new, or gone.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
         while True:
             try:
-                return await answer(view)
+                return await self._run(bind(view), view, caller)
             except FINAL:
                 raise
             except errors.DbtoolsError:
@@ -144,6 +135,17 @@ class Toolbox:
                 if later is None:
                     raise
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
+
+    async def _run(self, call: Call[AnswerT], view: View, caller: Caller) -> AnswerT:
+        found = NOTHING
+        if call.statement is not None:
+            found = await self._execution.execute(call.statement, view, caller, math.inf)
+        inquiries = call.inquire(found)
+        further = await self._inquire(inquiries, view, caller) if inquiries else ()
+        if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
+            # On a thread, so that other callers need not wait.
+            return await anyio.to_thread.run_sync(call.render, found, further)
+        return call.render(found, further)
 
     async def _later(self, seen: View) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, or None if it has not."""
@@ -159,15 +161,6 @@ class Toolbox:
     def _shows(self, view: View) -> bool:
         return self.current is not None and self.current.views.get(view.role.name) is view
 
-    async def _execute(
-        self, statement: Statement | None, view: View, caller: Caller, timeout: float = math.inf
-    ) -> ResultSet:
-        """Return the rows of *statement*, or none if the catalog has the answer and is up to date."""
-        if statement is not None:
-            return await self._execution.execute(statement, view, caller, timeout)
-        await self._execution.confirm(view.stamp)
-        return NOTHING
-
     async def _inquire(
         self, inquiries: Sequence[Statement], view: View, caller: Caller
     ) -> Sequence[ResultSet]:
@@ -177,22 +170,10 @@ class Toolbox:
         for statement in inquiries:
             left = max(ends - time.monotonic(), 0.01)
             try:
-                found.append(await self._execute(statement, view, caller, left))
+                found.append(await self._execution.execute(statement, view, caller, left))
             except errors.CallError:
                 break
         return found
-
-    async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
-        """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
-
-        async def answer(view: View) -> Media:
-            call = bind_resource(view.setting, uri)
-            found = await self._execute(call.statement, view, caller)
-            if _is_large(found):
-                return await anyio.to_thread.run_sync(call.render, found)
-            return call.render(found)
-
-        return await self._answered(caller, answer, seen)
 
     async def complete(
         self,
@@ -207,14 +188,8 @@ class Toolbox:
 
         *given* are the variables before it.
         """
-
         view = seen or await self.view(caller.role)
         return complete(view.setting, template, name, value, given)
-
-
-def _is_large(found: ResultSet) -> bool:
-    """Return whether to render *found* on a thread, so that other callers need not wait."""
-    return len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE)
 
 
 def _tool(view: View, name: str) -> Tool:

@@ -226,7 +226,10 @@ def _described(table: Table) -> object:
     return (table.schema, table.name, table.kind, table.comment, columns, values, keys)
 
 
-class Call(Protocol):
+AnswerT = TypeVar("AnswerT", covariant=True)
+
+
+class Call(Protocol[AnswerT]):
     """A call whose arguments have been read."""
 
     @property
@@ -236,11 +239,8 @@ class Call(Protocol):
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return further statements whose results explain *found*."""
 
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> AnswerT:
         """Return the answer made of the rows *found*; *further* are the results of the inquiries."""
-
-
-AnswerT = TypeVar("AnswerT")
 
 
 class SingleCall(NamedTuple, Generic[AnswerT]):
@@ -288,7 +288,7 @@ class Tool:
         """How the tool is listed."""
         raise NotImplementedError
 
-    def bind(self, arguments: Mapping[str, object]) -> Call:
+    def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
         """Return the call that *arguments* mean, or raise a CallError."""
         raise NotImplementedError
 

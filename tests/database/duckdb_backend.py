@@ -327,8 +327,6 @@ def _null(type: ColumnType | None) -> str:
 class Runner:
     """The Runner of DuckDB: each statement on a cursor and a thread of its own."""
 
-    confirms = False
-
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 

@@ -7,7 +7,7 @@ import pytest
 
 from dbtools.catalog import ForeignKey, Key
 from dbtools.cells import Cut
-from dbtools.results import ResultSet
+from dbtools.results import Answer, ResultSet
 from dbtools.statement import Order, Output, Select, Statement
 from dbtools.tools.definition import Call, Toolset
 from dbtools.tools.nearest_values import MOST_ROWS
@@ -57,17 +57,17 @@ def _condition(name: str, value: object, op: str = "eq") -> dict[str, object]:
     return {"column": name, "op": op, "values" if op in ("in", "between") else "value": value}
 
 
-def _call(*conditions: Mapping[str, object], of: Toolset = TOOLS, match: str = "all") -> Call:
+def _call(*conditions: Mapping[str, object], of: Toolset = TOOLS, match: str = "all") -> Call[Answer]:
     return of["list_rows"].bind({"table": "shop", "where": conditions, "match": match})
 
 
-def _asked(call: Call) -> Sequence[Statement]:
+def _asked(call: Call[Answer]) -> Sequence[Statement]:
     """Return what *call* asks of the database where there is no row."""
     assert call.statement is not None
     return call.inquire(ResultSet(outputs=call.statement.shape.outputs, rows=()))
 
 
-def _note(call: Call, *stored: Stored, more: bool = False) -> str:
+def _note(call: Call[Answer], *stored: Stored, more: bool = False) -> str:
     """Return the note of an empty answer of *call*, whose inquiries brought the *stored* values."""
     asked = _asked(call)
     further = [
@@ -354,7 +354,7 @@ def test_no_value_of_the_database_is_shown_with_its_controls() -> None:
     assert "c" * 61 not in note
 
 
-def _aggregate(**arguments: object) -> Call:
+def _aggregate(**arguments: object) -> Call[Answer]:
     return TOOLS["aggregate_rows"].bind(
         {
             "table": "shop",

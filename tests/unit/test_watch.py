@@ -31,9 +31,6 @@ class Executed:
         """Answer with nothing."""
         return ResultSet(outputs=(), rows=())
 
-    async def confirm(self, stamp: str) -> None:
-        """Confirm."""
-
     async def is_current(self, stamp: str) -> bool:
         """Take each schema for the current one."""
         return True

@@ -96,8 +96,6 @@ ROLLBACK, CHECK, CLEAN = messages("rollback"), messages(UNTOUCHED), messages(CLE
 class PostgresqlRunner:
     """The Runner of PostgreSQL."""
 
-    confirms = False  #: a statement compares the versions of its tables instead, which costs less
-
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=_is_usable, end=Connection.terminate)

@@ -51,8 +51,6 @@ LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pie
 class SqliteRunner:
     """The Runner of SQLite."""
 
-    confirms = True
-
     def __init__(self, where: Location, connect: Callable[[Location], Connection] = Connection) -> None:
         self._pool = pool_of(lambda: connect(where), size=CONNECTIONS)
         self._slow: set[str] = set()  #: lookups that take long
