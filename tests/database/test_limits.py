@@ -15,11 +15,10 @@ import pytest
 from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.connections import prepare
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.connections import Connection, ConnectionLost
-from dbtools.backends.sqlite.files import location_of
-from dbtools.backends.sqlite.guard import CONTAINS, Search
+from dbtools.backends.sqlite.files import CONTAINS, Search, location_of
 from dbtools.binding import LONGEST_PATTERN, MOST_SEARCHES
 from dbtools.errors import CallError, DatabaseUnavailable, DbtoolsError
 from dbtools.links import ROW_TEMPLATE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.guard import secure
+from dbtools.backends.sqlite.files import secure
 from dbtools.backends.sqlite.syntax import with_names
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.sqlite.guard import secure
+from dbtools.backends.sqlite.files import secure
 from dbtools.backends.sqlite.introspection import LONGEST_NAME, read_catalog
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.backends.sqlite.types import column_type

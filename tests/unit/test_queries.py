@@ -5,7 +5,7 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.postgresql import syntax as postgresql
+from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, QueryParameter, Returns, read_queries

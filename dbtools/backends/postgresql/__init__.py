@@ -14,7 +14,7 @@ from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection

@@ -1,23 +1,35 @@
-"""What PostgreSQL says of a query before it is ever called. A connection and pieces in, an Inspected out.
+"""Check operators' SQL before it is served. A connection and pieces in, an Inspected out.
 
-The server parses the query where its grammar permits nothing but a SELECT, and keeps a temporary view of it
-that is rolled back. With the view it keeps which columns are read, which functions are called, and the types
-with their lengths and domains. Of a view that the query names, only the view's own columns are listed.
+The server prepares the query where its grammar permits nothing but a SELECT. A parameter has its declared
+type. A text or a claim may also have a type whose values are written as text, such as an enum: the server
+infers it. Then the server makes a temporary view of the query, which is rolled back. Its catalog says which
+columns are read, which functions are called, and the types with their lengths and domains. For a view that
+the query names, only the view's own columns are listed.
 """
 
 import re
 import secrets
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
-from itertools import count
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, count, pairwise
 from typing import Any
 
 import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
-from dbtools.backends.port import Declared, Inspected, Read, check_names, passing_refusal, refusal
+from dbtools.backends.port import (
+    NOT_READING,
+    Declared,
+    Inspected,
+    Read,
+    check_names,
+    passing_refusal,
+    refusal,
+)
 from dbtools.backends.postgresql.changes import versions_locked
 from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
@@ -33,19 +45,17 @@ from dbtools.backends.postgresql.dependencies import (
     reads_of,
 )
 from dbtools.backends.postgresql.pipeline import rolled_back
-from dbtools.backends.postgresql.prepared_queries import (
-    PreparedQuery,
-    Query,
-    is_passing,
-    prepare_query,
-    refused,
+from dbtools.backends.postgresql.types import (
+    UNLIMITED,
+    DeclaredTypes,
+    TypeNumber,
+    lexis,
+    read_types,
+    sql_name,
 )
-from dbtools.backends.postgresql.syntax import lexis, names_before, placeholder_hint
-from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.catalog import Column, Table
-from dbtools.sql import Fragment
-from dbtools.types import ColumnType, Family
+from dbtools.sql import Fragment, Kind, Parameter, code_of
 
 LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
 VIEW = "dbtools_inspected"
@@ -73,8 +83,78 @@ LOCK_TIMEOUT = "500"  #: milliseconds: while a migration locks a table, the rest
 PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
 UNANSWERED = "The queries cannot be checked against the database."
 
-#: The families that a parameter declared as text may turn out to be.
-WRITTEN_AS_TEXTS = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
+BEFORE, AFTER = "select * from (", "\n) as q limit 0"  #: the grammar allows only a SELECT between them
+BLIND = "select 1 as one from ("  #: if the driver has no codec for a column
+NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
+PASSING = ("08", "40", "53", "55", "57", "58", "XX")  #: SQLSTATE classes that do not concern the query
+
+#: The SQL types of declared types, if their names differ.
+CASTS: Mapping[str, str] = {
+    **{"integer": "int8", "number": "float8", "decimal": "numeric", "boolean": "bool"},
+    **{"timestamp": "timestamptz", "json": "jsonb"},
+}
+UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
+TEXT = Declared(type="text", array=False)
+MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """A query in pieces, as the operator wrote it and as PostgreSQL reads it."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+    declared: Mapping[str, Declared]
+    casts: Mapping[str, str] = field(default_factory=dict)  #: the types that parameters are cast to
+    before: str = BEFORE
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Declared]:
+        """The declared types of the parameters; claims are texts."""
+        names = (piece.name for piece in self.pieces if isinstance(piece, Parameter))
+        return {name: self.declared.get(name, TEXT) for name in names}
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The pieces with numbered parameters and their casts."""
+        marks = {
+            name: f"(${number}::{self.casts[name]})" if name in self.casts else f"${number}"
+            for number, name in enumerate(self.parameters, 1)
+        }
+        return [piece if isinstance(piece, str) else marks[piece.name] for piece in self.pieces]
+
+    @property
+    def sql(self) -> str:
+        """The statement."""
+        return f"{self.before}{''.join(self.texts)}{AFTER if self.before else ''}"
+
+    def offset_at(self, position: int) -> int:
+        """Return the offset in the operator's text that is nearest to *position* in the statement."""
+        starts = list(accumulate(map(len, self.texts), initial=len(self.before)))
+        at = min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
+        piece = self.source[at]
+        within = min(max(position - starts[at], 0), len(piece)) if isinstance(piece, str) else 0
+        return sum(len(str(each)) for each in self.source[:at]) + within
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedQuery:
+    """A query that the server has prepared."""
+
+    query: Query
+    statement: Any  #: of asyncpg; returns no rows
+    types: Mapping[str, asyncpg.Type]  #: of the parameters
+
+    @property
+    def with_nulls(self) -> str:
+        """The bare query, with typed nulls as parameters."""
+        nulls = {name: f"(null::{sql_name(type)})" for name, type in self.types.items()}
+        return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.query.pieces)
+
+    @property
+    def columns(self) -> Sequence[asyncpg.Attribute] | None:
+        """The columns, or None if the driver has no codec for one."""
+        return None if self.query.before == BLIND else self.statement.get_attributes()
 
 
 @asynccontextmanager
@@ -150,10 +230,11 @@ class Description:
         # asyncpg (0.32) leaves what has prepared a statement open, and only the beginning of a transaction
         # can make it one that writes.
         await self.connection.execute("select")
-        sql = prepared.query.with_nulls(prepared.casts)
         try:
             async with rolled_back(self.connection, WRITING):
-                await self.connection.execute(f"create temporary view {VIEW} as select * from ({sql}\n) as q")
+                await self.connection.execute(
+                    f"create temporary view {VIEW} as select * from ({prepared.with_nulls}\n) as q"
+                )
                 return await self._shown(prepared, await self.connection.fetch(VIEW_COLUMNS, VIEW))
         except asyncpg.PostgresError as exc:
             if is_passing(exc):
@@ -211,8 +292,6 @@ class Description:
         self._types.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
         types = DeclaredTypes([*self._types.values(), *rows])
         parameters = {name: types[number].type for name, number in taken.items()}
-        for name, type in parameters.items():
-            _check(prepared.query, name, type)
         return Inspected(
             columns=tuple(Column(name=name, type=types[number].type) for name, number in columns),
             parameters=parameters,
@@ -220,6 +299,66 @@ class Description:
             reads=None,
             functions=(),
         )
+
+
+def is_passing(error: asyncpg.PostgresError) -> bool:
+    """Return whether *error* concerns the server or the moment, and not the statement."""
+    return (error.sqlstate or "").startswith(PASSING)
+
+
+async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
+    """Return *query* as the server has prepared it, or raise Refused.
+
+    The driver has no codec for a row or a range of types that it reads as text: such columns are left out.
+    """
+    for each in (query, replace(query, before=BLIND)):
+        with suppress(*UNDECODABLE):
+            return await _prepare_query(connection, each)
+    raise refusal(
+        "The type of a parameter is a row or a range.", hint="Cast it from a text, as in :p::text::daterange."
+    )
+
+
+async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
+    casts = {
+        name: f'"pg_catalog"."{CASTS.get(each.type, each.type)}"{"[]" if each.array else ""}'
+        for name, each in query.parameters.items()
+    }
+    declared = {name: cast for name, cast in casts.items() if name in query.declared}
+    certain = {name: cast for name, cast in declared.items() if query.declared[name].type != TEXT.type}
+    # The server infers no type from `:p is null`. Then texts are cast too, and claims last.
+    for each in (certain, declared, casts):
+        try:
+            statement = await connection.prepare((cast := replace(query, casts=each)).sql)
+            types = dict(zip(cast.parameters, statement.get_parameters(), strict=True))
+            return PreparedQuery(query=cast, statement=statement, types=types)
+        except asyncpg.PostgresError as exc:
+            if is_passing(exc):
+                raise
+            problem = exc
+    raise await _refused(connection, problem, replace(query, casts=casts)) from problem
+
+
+async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) -> Exception:
+    """Return the error of a query that cannot be prepared, with the message for the bare query."""
+    if error.sqlstate not in NO_GRAMMAR:
+        return refused(error, query)
+    alone = replace(query, casts={}, before="")
+    try:
+        await connection.prepare(alone.sql)
+    except asyncpg.PostgresError as exc:
+        if exc.sqlstate in NO_GRAMMAR:
+            return refused(exc, alone)
+    return refusal(NOT_READING)
+
+
+def refused(error: asyncpg.PostgresError, query: Query) -> Exception:
+    """Return *error* for operators, with the server's message and the offset in their text."""
+    position = getattr(error, "position", None)
+    offset = query.offset_at(int(position) - 1) if position else None
+    note = placeholder_hint(error.sqlstate, "".join(map(str, query.source)))
+    hint = " ".join(filter(None, (getattr(error, "hint", None), note)))
+    return refusal(f"{error.args[0]}.", hint=hint, offset=offset)
 
 
 @contextmanager
@@ -235,22 +374,21 @@ def _refusing(condition: str | None = None) -> Iterator[None]:
         raise (passing_refusal if passes else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc
 
 
-def _check(query: Query, name: str, type: ColumnType) -> None:
-    """Raise Refused where *query* declares the parameter *name* a text, and its *type* is something else."""
-    declared = query.declared.get(name)
-    if declared is None or declared.type != "text":
-        return
-    item = type.element if declared.array else type
-    if item is None or item.family not in WRITTEN_AS_TEXTS:
-        raise refusal(
-            f":{name} is declared {declared}, and the database takes it for {type.name}.",
-            hint=f"Declare it so, or write a cast, such as :{name}::text.",
-            offset=query.offset_of(name),
-        )
-
-
 def _check_functions(query: Query, called: Iterable[Record]) -> None:
     """Raise Refused where one of the functions that are *called* does more than read."""
     for name in (row["name"] for row in called if acts(row)):
         calls = reversed([*names_before("(", "".join(map(str, query.source)))])
         raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
+
+
+def placeholder_hint(state: str | None, sql: str) -> str:
+    """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers take for a parameter."""
+    marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
+    return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
+
+
+def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
+    """Yield the names in *sql* that *sign* follows, as the server reads them, and their offsets."""
+    for token, mark in pairwise(code_of(sql, lexis)):
+        if mark.text == sign and token.kind in (Kind.WORD, Kind.NAME):
+            yield token.word or token.value, token.offset

@@ -15,8 +15,7 @@ from dbtools.backends.postgresql import catalog_queries
 from dbtools.backends.postgresql.changes import fingerprint, together
 from dbtools.backends.postgresql.dependencies import by_relation, read_dependencies
 from dbtools.backends.postgresql.pipeline import DriverConnection
-from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.types import DeclaredTypes, read_types
+from dbtools.backends.postgresql.types import DeclaredTypes, lexis, read_types
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
 from dbtools.errors import listing
 from dbtools.types import Family

@@ -44,7 +44,7 @@ from dbtools.backends.postgresql.pipeline import (
     rolled_back,
     setting,
 )
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
 from dbtools.results import ResultSet

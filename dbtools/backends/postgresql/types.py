@@ -1,4 +1,4 @@
-"""The types of PostgreSQL's columns. Numbers of types in, declared types out."""
+"""The types of PostgreSQL's columns, and its lexical rules. Numbers of types in, declared types out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,24 @@ from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.sql import Lexis, words
 from dbtools.types import ColumnType, Family
 
+#: What is quoted, what is a comment, and what raises no error.
+lexis = Lexis(
+    name_quotes='"',
+    nested_comments=True,
+    dollar_quotes=True,
+    escape_strings=True,
+    line_ends="\n\r",
+    native_marks="$",
+    lenient=False,
+    total_functions=words(
+        "btrim char_length coalesce count greatest least left lower ltrim max min now nullif "
+        "right rtrim starts_with strpos upper"
+    ),
+    total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
+)
 LONGEST_SMALL = 400  #: characters: a shorter cell is never cut
 HEADER = 4  #: what a modifier adds to a length or a precision
 UNLIMITED = -1  #: the modifier of a type without one

@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dbtools.backends import port
+from dbtools.backends import port, url_of_file
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Runner, Subject
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite.files import Watched, encoded, location_of, read_file, stamp_of
+from dbtools.backends.sqlite.files import location_of, read_file, stamp_of
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
@@ -57,9 +57,9 @@ class Backend(port.Backend):
     @staticmethod
     def resolved(url: str, folder: Path) -> str:
         """Return *url* with the full path of the file, resolved against *folder*."""
-        scheme, separator, rest = url.partition(":///")
+        _, separator, rest = url.partition(":///")
         is_relative = separator and rest and not rest.startswith("/")
-        return f"{scheme}:///{encoded(folder.absolute())}/{rest}" if is_relative else url
+        return f"{url_of_file(folder.absolute())}/{rest}" if is_relative else url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL with the full path of the file, so that it works in any folder."""
@@ -100,8 +100,7 @@ class Backend(port.Backend):
     async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
         """Open what polls the state of *subject*; a file announces no changes."""
         stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
-        read = stamp if subject is Subject.SCHEMA else self.registry
-        yield Watched(self._location, read).look
+        yield stamp if subject is Subject.SCHEMA else self.registry
 
     async def registry(self) -> Registry | None:
         """Return the current content of the registry in the file, None if there is none."""

@@ -14,15 +14,18 @@ import anyio
 
 from dbtools.backends.port import Run
 from dbtools.backends.sqlite.files import (
+    LARGEST_VALUE,
+    LOCK_TIMEOUT,
     SCHEMA_VERSION,
     Location,
+    Search,
     identity_of,
     is_locked,
     open_file,
+    secure,
     stamp_of,
     unavailable,
 )
-from dbtools.backends.sqlite.guard import LARGEST_VALUE, LOCK_TIMEOUT, Search, secure
 from dbtools.cells import held
 from dbtools.results import ResultSet
 

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
-from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
+from dbtools.backends.sqlite.files import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.statement import Output

@@ -26,8 +26,17 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.sqlite.files import Location, connect, is_locked, open_file, wants_recovery
-from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, authorize, explain, resolve_views, secure
+from dbtools.backends.sqlite.files import (
+    Location,
+    authorize,
+    connect,
+    explain,
+    is_locked,
+    open_file,
+    resolve_views,
+    secure,
+    wants_recovery,
+)
 from dbtools.backends.sqlite.syntax import (
     SILENT_JOINS,
     Piece,
@@ -150,7 +159,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
     arrays = {name for name, each in declared.items() if each.array}
     query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
     _check_lists(query, arrays)
-    with closing(connect(location, lock_timeout=LOCK_TIMEOUT)) as connection:
+    with closing(connect(location)) as connection:
         secure(connection)
         connection.text_factory = lambda text: text.decode(errors="replace")
         seen = _explain(connection, query)
@@ -215,7 +224,7 @@ class Description:
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
         if self._connection is None:
-            connection = open_file(self._location, lock_timeout=LOCK_TIMEOUT)
+            connection = open_file(self._location)
             secure(connection)
             self._connection = connection
         sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n)"

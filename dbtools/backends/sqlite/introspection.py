@@ -13,8 +13,7 @@ from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.files import read_any_text, stamp_of
-from dbtools.backends.sqlite.guard import resolve_views
+from dbtools.backends.sqlite.files import read_any_text, resolve_views, stamp_of
 from dbtools.backends.sqlite.relations import (
     HIDDEN,
     STORED,

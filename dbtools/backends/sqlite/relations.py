@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.guard import explain
+from dbtools.backends.sqlite.files import explain
 from dbtools.backends.sqlite.syntax import (
     BINARY,
     SILENT_JOINS,
