@@ -17,7 +17,6 @@ from dbtools.backends.sources import SEEN, Element, Grammar, Truth, column_of, c
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Referrer, Relation
-from dbtools.sql import Lexis
 from dbtools.statement import (
     AnyOf,
     Clause,
@@ -323,10 +322,10 @@ class Rows(FunctionElement[Any]):
 compiles(Rows)(compile_pieces)
 
 
-def compile_query(shape: QueryShape, grammar: Grammar, lexis: Lexis, forms: ListForms) -> Plan:
+def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan:
     """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
     arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
-    listed = with_lists(shape.pieces, arrays.__contains__, lexis, forms)
+    listed = with_lists(shape.pieces, arrays.__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
     claims = {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
     rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")

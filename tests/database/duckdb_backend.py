@@ -333,7 +333,7 @@ class Runner:
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
-            return compile_query(shape, GRAMMAR, LEXIS, FORMS)
+            return compile_query(shape, GRAMMAR, FORMS)
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:

@@ -90,8 +90,12 @@ PASSING = ("08", "40", "53", "55", "57", "58", "XX")  #: SQLSTATE classes that d
 
 #: The SQL types of declared types, if their names differ.
 CASTS: Mapping[str, str] = {
-    **{"integer": "int8", "number": "float8", "decimal": "numeric", "boolean": "bool"},
-    **{"timestamp": "timestamptz", "json": "jsonb"},
+    "integer": "int8",
+    "number": "float8",
+    "decimal": "numeric",
+    "boolean": "bool",
+    "timestamp": "timestamptz",
+    "json": "jsonb",
 }
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
 TEXT = Declared(type="text", array=False)
@@ -179,7 +183,7 @@ class Description:
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, or raise Refused."""
         arrays = {name for name, each in declared.items() if each.array}
-        written = with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS)
+        written = with_lists(pieces, arrays.__contains__, LIST_FORMS)
         query = Query(source=tuple(pieces), pieces=written, declared=declared)
         with _refusing():
             prepared = await prepare_query(self.connection, query)

@@ -44,7 +44,6 @@ from dbtools.backends.postgresql.pipeline import (
     rolled_back,
     setting,
 )
-from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
 from dbtools.results import ResultSet
@@ -103,7 +102,7 @@ class PostgresqlRunner:
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
-            return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
+            return compile_query(shape, GRAMMAR, LIST_FORMS)
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:

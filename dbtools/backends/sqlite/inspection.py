@@ -157,7 +157,7 @@ class WrittenQuery:
 def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
     arrays = {name for name, each in declared.items() if each.array}
-    query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
+    query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, LIST_FORMS))
     _check_lists(query, arrays)
     with closing(connect(location)) as connection:
         secure(connection)

@@ -26,7 +26,6 @@ from dbtools.backends.sqlite.connections import OPERATIONS, Connection, Connecti
 from dbtools.backends.sqlite.files import RECOVERY, Location, is_locked, read_any_text, wants_recovery
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
-from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Column
 from dbtools.cells import Cut, held
 from dbtools.errors import SchemaChanged
@@ -58,7 +57,7 @@ class SqliteRunner:
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
-            return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
+            return compile_query(shape, GRAMMAR, LIST_FORMS)
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
