@@ -134,7 +134,7 @@ class Declared:
 class Inspected:
     """One query as the database understands it."""
 
-    columns: tuple[Column, ...]  #: with name, type and nullable only
+    columns: tuple[Column, ...]  #: with name and type only
     parameters: Mapping[str, ColumnType]  #: an array for a list
     casts: Mapping[str, str]  #: the SQL names of these types, if the database needs casts
     reads: frozenset[Read] | None  #: all that is read, or more; None if unknown

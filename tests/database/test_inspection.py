@@ -141,8 +141,8 @@ def url(dialect: str, request: pytest.FixtureRequest) -> str:
 
 
 def shown(found: Inspected) -> dict[str, str]:
-    """Return the columns with the names of their types, and ! where there are no nulls."""
-    return {each.name: each.type.name + ("" if each.nullable else "!") for each in found.columns}
+    """Return the columns with the names of their types."""
+    return {each.name: each.type.name for each in found.columns}
 
 
 def lenient(found: Inspected) -> set[str]:
@@ -162,13 +162,13 @@ def reads(found: Inspected) -> set[str]:
         pytest.param(
             "select id, name, mail, kind, born, seen, rate, score, tags, doc, pair, host, key from people",
             {
-                "id": "bigint!",
-                "name": "character varying(80)!",
+                "id": "bigint",
+                "name": "character varying(80)",
                 "mail": "app.email",
-                "kind": "app.kind!",
+                "kind": "app.kind",
                 "born": "date",
                 "seen": "timestamp with time zone",
-                "rate": "numeric(12,2)!",
+                "rate": "numeric(12,2)",
                 "score": "double precision",
                 "tags": "text[]",
                 "doc": "jsonb",
@@ -186,7 +186,7 @@ def reads(found: Inspected) -> set[str]:
         pytest.param(
             "select kind, count(*), sum(rate), avg(score), array_agg(id) as ids from people group by kind",
             {
-                "kind": "app.kind!",
+                "kind": "app.kind",
                 "count": "bigint",
                 "sum": "numeric",
                 "avg": "double precision",
@@ -196,7 +196,7 @@ def reads(found: Inspected) -> set[str]:
         ),
         pytest.param(
             "with p as (select id, mail from people) select * from p order by mail limit 3",
-            {"id": "bigint!", "mail": "app.email"},
+            {"id": "bigint", "mail": "app.email"},
             id="CTE",
         ),
         pytest.param(
@@ -213,12 +213,12 @@ def reads(found: Inspected) -> set[str]:
         pytest.param("select id from people union all select 5", {"id": "bigint"}, id="set operation"),
         pytest.param(
             "select s.id, (select name from people limit 1) as n from (select id from orders) as s",
-            {"id": "bigint!", "n": "character varying(80)"},
+            {"id": "bigint", "n": "character varying(80)"},
             id="subqueries",
         ),
         pytest.param(
             "select id, rank() over (order by total) as r, lag(total) over () as l from orders",
-            {"id": "bigint!", "r": "bigint", "l": "integer"},
+            {"id": "bigint", "r": "bigint", "l": "integer"},
             id="window functions",
         ),
         pytest.param(
@@ -236,7 +236,7 @@ def reads(found: Inspected) -> set[str]:
         pytest.param("table totals", {"person": "bigint", "total": "bigint"}, id="table"),
         pytest.param(
             'select "Odd column", "select" as "a ""b" from "Odd schema"."Odd ""table" -- a comment',
-            {"Odd column": "integer!", 'a "b': "text"},
+            {"Odd column": "integer", 'a "b': "text"},
             id="odd names",
         ),
         pytest.param(
@@ -788,7 +788,7 @@ async def test_login_that_is_told_to_read_only_learns_everything(
     ) as url:
         found = await inspected(url, "select id, mail from people")
 
-    assert shown(found) == {"id": "bigint!", "mail": "app.email"}
+    assert shown(found) == {"id": "bigint", "mail": "app.email"}
     assert reads(found) == {"public.people.id", "public.people.mail"}
 
 

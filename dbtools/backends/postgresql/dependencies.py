@@ -37,13 +37,6 @@ FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfn
 COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
 #: The types of the columns of functions in FROM.
 MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
-ORIGINS = re.compile(
-    r":resno \d+ :resname (?:\\.|\S)+ :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (-?\d+)"
-    r" :resjunk false",
-    re.DOTALL,
-)
-#: An outer join, or grouping by more than one set: either makes nulls of what has none.
-MAKES_NULLS = re.compile(r":jointype [^0]|:groupingSets [^<]")
 
 #: The volatile functions of the system that a query may call. All others may write, or act on more than their
 #: own statement: a read-only transaction stops few of them.
@@ -109,17 +102,10 @@ from made as m
 join pg_catalog.pg_constraint as k on k.contypid = m.part
 where m.part <> '0' and k.contype = 'c'
 """
-#: The columns of the tables $1, by the names of the tables that partitions belong to; and whether each surely
-#: has no nulls, which the columns of those that inherit a table may have.
+#: The columns of the tables $1, by the names of the tables that partitions belong to.
 COLUMNS = """
 select c.oid as relation, n.nspname::text as schema, r.relname::text as name, a.attnum as number,
-    a.attname::text as column,
-    a.attnotnull and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
-    and not exists (
-        select
-        from pg_catalog.pg_constraint as k
-        where k.conrelid = c.oid and k.contype = 'n' and a.attnum = any(k.conkey) and not k.convalidated
-    ) as filled
+    a.attname::text as column
 from pg_catalog.pg_class as c
 join pg_catalog.pg_class as r
     on r.oid = coalesce(pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid, c.oid)
@@ -242,14 +228,3 @@ def types_made_in(tree: str) -> set[int]:
     listed = (number for numbers in MADE.findall(tree) for number in numbers.split())
     coerced = (type for field, type in COERCED.findall(tree) if not field)
     return {int(number) for number in (*coerced, *listed)}
-
-
-def origins_of(tree: str, width: int) -> list[tuple[int, int]]:
-    """Return, of each of the *width* columns of the result, the table and the column whose cells it shows.
-
-    The table is 0 where a column shows none, or where a join may have put nulls between.
-    """
-    if MAKES_NULLS.search(tree):
-        return [(0, 0)] * width
-    # The list of the query itself comes after those of all that is in it.
-    return [(int(table), int(column)) for table, column in ORIGINS.findall(tree)[-width:]]

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Reads
-from dbtools.backends.postgresql.inspection import Description, names_before
+from dbtools.backends.postgresql.inspection import Description
+from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, count
 from typing import Any
 
 import asyncpg
@@ -40,7 +40,6 @@ from dbtools.backends.postgresql.dependencies import (
     by_relation,
     called_by,
     location_of,
-    origins_of,
     places_of,
     reads_of,
 )
@@ -49,13 +48,15 @@ from dbtools.backends.postgresql.types import (
     UNLIMITED,
     DeclaredTypes,
     TypeNumber,
-    lexis,
+    names_before,
+    placeholder_hint,
     read_types,
     sql_name,
 )
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.catalog import Column, Table
-from dbtools.sql import Fragment, Kind, Parameter, code_of
+from dbtools.sql import Fragment, Parameter
+from dbtools.types import Family
 
 LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
 VIEW = "dbtools_inspected"
@@ -81,6 +82,8 @@ DUPLICATE = "42701"  #: the state of a view with two columns by one name
 LOCK_TIMEOUT = "500"  #: milliseconds: while a migration locks a table, the rest must be served
 #: A row filter waits as long as a call: without it a table is withheld.
 PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
+#: The families that a parameter declared as text may turn out to be.
+AS_TEXT = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
 UNANSWERED = "The queries cannot be checked against the database."
 
 BEFORE, AFTER = "select * from (", "\n) as q limit 0"  #: the grammar allows only a SELECT between them
@@ -99,7 +102,6 @@ CASTS: Mapping[str, str] = {
 }
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
 TEXT = Declared(type="text", array=False)
-MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +140,11 @@ class Query:
         at = min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
         piece = self.source[at]
         within = min(max(position - starts[at], 0), len(piece)) if isinstance(piece, str) else 0
-        return sum(len(str(each)) for each in self.source[:at]) + within
+        return self.start_of(at) + within
+
+    def start_of(self, at: int) -> int:
+        """Return the offset of piece number *at*."""
+        return sum(len(str(piece)) for piece in self.source[:at])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,12 +274,9 @@ class Description:
         called = (await called_by(self.connection, {0: tree}))[0]
         _check_functions(prepared.query, called)
         read = list(reads_of(tree))
-        rows = await self.connection.fetch(COLUMNS, [relation for relation, _ in read])
-        tables = by_relation(rows)
-        filled = {(row["relation"], row["number"]) for row in rows if row["filled"]}
+        tables = by_relation(await self.connection.fetch(COLUMNS, [relation for relation, _ in read]))
         typed = [(each["name"], (each["type"], each["modifier"])) for each in columns]
         inspected = await self._inspected(prepared, typed)
-        origins = zip(inspected.columns, origins_of(tree, len(columns)), strict=True)
         functions = (f"{row['schema']}.{row['name']}" for row in called if row["reads"])
         reads = (
             Read(*place)
@@ -282,7 +285,6 @@ class Description:
         )
         return replace(
             inspected,
-            columns=tuple(replace(column, nullable=origin not in filled) for column, origin in origins),
             reads=frozenset(reads),
             functions=tuple(dict.fromkeys(functions)),
         )
@@ -296,6 +298,15 @@ class Description:
         self._types.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
         types = DeclaredTypes([*self._types.values(), *rows])
         parameters = {name: types[number].type for name, number in taken.items()}
+        for name, type in parameters.items():
+            declared = prepared.query.declared.get(name)
+            item = type.element if declared and declared.array else type
+            if declared and declared.type == "text" and (item is None or item.family not in AS_TEXT):
+                raise refusal(
+                    f":{name} is declared {declared}, and the database takes it for {type.name}.",
+                    hint=f"Declare it so, or write a cast, such as :{name}::text.",
+                    offset=prepared.query.start_of([*map(str, prepared.query.source)].index(f":{name}")),
+                )
         return Inspected(
             columns=tuple(Column(name=name, type=types[number].type) for name, number in columns),
             parameters=parameters,
@@ -383,16 +394,3 @@ def _check_functions(query: Query, called: Iterable[Record]) -> None:
     for name in (row["name"] for row in called if acts(row)):
         calls = reversed([*names_before("(", "".join(map(str, query.source)))])
         raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
-
-
-def placeholder_hint(state: str | None, sql: str) -> str:
-    """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers take for a parameter."""
-    marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
-    return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
-
-
-def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
-    """Yield the names in *sql* that *sign* follows, as the server reads them, and their offsets."""
-    for token, mark in pairwise(code_of(sql, lexis)):
-        if mark.text == sign and token.kind in (Kind.WORD, Kind.NAME):
-            yield token.word or token.value, token.offset
