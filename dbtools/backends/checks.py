@@ -35,6 +35,7 @@ CASTS: Mapping[str, re.Pattern[str] | None] = {
         (*TEXTS, "date", *(f"{name} {zone}" for name in ("time", "timestamp") for zone in ZONES))
     ),
 }
+NEVER = re.compile("(?!)")
 PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 #: A choice must be written as the database shows it, which may differ for 1.50 and 1e2.
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
@@ -129,14 +130,10 @@ def _conjuncts(parts: _Parts) -> list[list[Part]]:
 def _unless_null(alternatives: Sequence[_Parts]) -> tuple[Check, ...]:
     """Read `x is null or …`."""
     for nulls, others in (alternatives, reversed(alternatives)) if len(alternatives) == 2 else ():
-        if (column := _null_column(_bare(nulls))) is not None:
-            return tuple(check for check in _conditions(others) if check.column == column)
+        match _bare(nulls):
+            case [*left, Token(word="is"), Token(word="null")] if (column := _column(left)) is not None:
+                return tuple(check for check in _conditions(others) if check.column == column)
     return ()
-
-
-def _null_column(parts: _Parts) -> str | None:
-    is_null = [part.word for part in parts[-2:]] == ["is", "null"]
-    return _column(parts[:-2]) if is_null else None
 
 
 def _condition(parts: _Parts) -> Check | None:
@@ -193,15 +190,16 @@ def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
 def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
     """Return the operand before an outer `::`, and the type after it."""
     plain, *casts = split(parts, "::")
-    # Two casts, or a length, make an unknown type.
-    names = [_type_word(part) for cast in casts for part in cast]
-    return plain, " ".join(names).replace(" []", "[]") if casts else None
-
-
-def _type_word(part: Part) -> str:
-    if isinstance(part, Group):
-        return "[]" if part.word == "[" and not part.parts else "?"
-    return part.word if part.kind is Kind.WORD else "?"
+    words: list[str] = []
+    for part in (part for cast in casts for part in cast):
+        match part:
+            case Token(Kind.WORD):
+                words.append(part.word)
+            case Group(word="[", parts=[]):
+                words.append("[]")
+            case _:  # two casts, or a length, make an unknown type
+                words.append("?")
+    return plain, " ".join(words).replace(" []", "[]") if casts else None
 
 
 def _literal(parts: _Parts) -> _Literal | None:
@@ -215,17 +213,13 @@ def _literal(parts: _Parts) -> _Literal | None:
             literal = _Literal(token.value, False)
         case _:
             return None
-    return literal if cast is None else _as_type(literal, cast)
-
-
-def _as_type(literal: _Literal, cast: str) -> _Literal | None:
-    """Return *literal* cast to the type *cast*, None if that might change it."""
-    if cast not in CASTS:
-        return None
-    pattern = CASTS[cast]
-    if pattern is None:
+    if cast is None:
+        return literal
+    # A cast that might change the literal, or that is unknown, makes it unknown.
+    numbers = CASTS.get(cast, NEVER)
+    if numbers is None:
         return None if literal.is_number else literal
-    return _Literal(literal.text, True) if pattern.fullmatch(literal.text) else None
+    return _Literal(literal.text, True) if numbers.fullmatch(literal.text) else None
 
 
 def _array(parts: _Parts) -> list[list[Part]]:

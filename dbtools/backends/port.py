@@ -6,10 +6,10 @@ statements. It is imported at the first call, because that takes long.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from enum import Enum, auto
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -94,9 +94,6 @@ class Runner(Protocol):
         statement in the database before returning.
         """
 
-    async def stamp(self) -> str:
-        """Return the current `Catalog.stamp`, or raise a CallError."""
-
     async def ready(self) -> None:
         """Raise a CallError if no connection is available."""
 
@@ -160,15 +157,6 @@ class Describe(Protocol):
         """Return the types that the database infers for the parameters of *condition* on *table*."""
 
 
-class Subject(Enum):
-    """A part of a database that may change while it is served."""
-
-    SCHEMA = auto()
-    REGISTRY = auto()
-
-
-#: Polls once: returns a value that differs after each change, or raises DatabaseUnavailable.
-Look = Callable[[], Awaitable[Hashable]]
 Heard = Callable[[], None]  #: called when the database announces a change
 
 
@@ -179,6 +167,7 @@ class Backend(ABC):
     """
 
     facts: Facts
+    runner_module: str  #: has `open_runner` and `open_engine`
 
     def __init__(self, url: str) -> None:
         """Raise ConfigurationError if *url* is invalid."""
@@ -208,13 +197,15 @@ class Backend(ABC):
                     self._runner = await anyio.to_thread.run_sync(self.load_runner)
         return self._runner
 
-    @abstractmethod
     def load_runner(self) -> Runner:
         """Import and return the Runner, without opening a connection."""
+        runner: Runner = import_module(self.runner_module).open_runner(self.url)
+        return runner
 
-    @abstractmethod
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
+        engine: Engine | AsyncEngine = import_module(self.runner_module).open_engine(self.url)
+        return engine
 
     @abstractmethod
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
@@ -225,8 +216,12 @@ class Backend(ABC):
         """Open a Describe with the settings *session*, or raise Refused."""
 
     @abstractmethod
-    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Open what polls the state of *subject*; for the schema, that is the stamp."""
+    async def stamp(self) -> str:
+        """Return the current `Catalog.stamp`."""
+
+    def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
+        """Return a context in which *heard* is called on each announcement, if there are any."""
+        return nullcontext()
 
     @abstractmethod
     async def registry(self) -> Registry | None:

@@ -66,7 +66,7 @@ class Execution:
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema still has *stamp*, True if that cannot be found out."""
         with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
-            return await (await self._backend.runner()).stamp() == stamp
+            return await self._backend.stamp() == stamp
         return True
 
     def _label(self) -> Label:

@@ -12,7 +12,6 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends import open_backend
-from dbtools.backends.port import Subject
 from dbtools.backends.postgresql import urls
 from dbtools.backends.postgresql.connections import connect, end
 from dbtools.backends.postgresql.urls import PARAMETERS, destination
@@ -340,8 +339,7 @@ async def test_client_is_told_no_place_and_the_log_is(secure: SecureServer) -> N
     async with client.connect(build_server(toolbox, Caller(), "")) as peer:
         error = await peer.error("tools/list")
     with pytest.raises(DatabaseUnavailable) as caught:
-        async with backend.listen(Subject.SCHEMA, lambda: None):
-            pass
+        await backend.stamp()
 
     assert error["message"] == str(DatabaseUnavailable())
     assert backend.place in str(caught.value)

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Facts, Heard, Look, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Facts, Heard, Reads
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
@@ -21,15 +19,8 @@ from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Role
 from dbtools.types import Family
 
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from dbtools.backends.postgresql.runner import PostgresqlRunner
-
 __all__ = ["Backend"]
 
-RUNNER = "dbtools.backends.postgresql.runner"
 NO_CATALOG = "The catalog of the database cannot be read."
 READING_CATALOG = 600.0  #: seconds that it may take; polls wait meanwhile
 READING_REGISTRY = 3.0  #: seconds that it may take; the rest of the snapshot waits
@@ -50,7 +41,7 @@ class Backend(port.Backend):
         announcement=changes.ANNOUNCEMENT,
         watch_script=changes.SCRIPT,
     )
-    _runner: "PostgresqlRunner | None"
+    runner_module = "dbtools.backends.postgresql.runner"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -72,16 +63,6 @@ class Backend(port.Backend):
         """Return the URL without passwords, and the environment variables that it needs."""
         return without_password(self.url)
 
-    def load_runner(self) -> Runner:
-        """Import the runner, and return it."""
-        runner: Runner = import_module(RUNNER).PostgresqlRunner(self.url)
-        return runner
-
-    def open_engine(self) -> "Engine | AsyncEngine":
-        """Return an engine that may write to the database."""
-        engine: AsyncEngine = import_module(RUNNER).open_engine(self.url)
-        return engine
-
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the catalog of what the login may read with the settings *session*."""
         if session:
@@ -102,9 +83,13 @@ class Backend(port.Backend):
         """Return a context that checks operators' SQL."""
         return inspection.describe(self.url, session)
 
-    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Return a context that polls *subject*; call *heard* on notifications and a lost connection."""
-        return self._control.watch(heard, changes.POLLS[subject])
+    async def stamp(self) -> str:
+        """Return the current stamp of the schema."""
+        return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.PATIENCE)
+
+    def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
+        """Call *heard* on notifications and a lost connection."""
+        return self._control.watch(heard)
 
     async def registry(self) -> Registry | None:
         """Return the content of the registry in the database, or None."""

@@ -10,17 +10,16 @@ and have these types, whatever changes before or after.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import asyncpg
 
-from dbtools.backends.port import Heard, Look, Subject
+from dbtools.backends.port import Heard
 from dbtools.backends.postgresql.connections import answering, connect, end, opened
 from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS, assertion, messages, rolled_back
-from dbtools.backends.postgresql.registry import registry_of
 from dbtools.errors import DatabaseUnavailable, DbtoolsError
 
 T = TypeVar("T")
@@ -189,6 +188,12 @@ def confirmation(versions: tuple[str, ...]) -> bytes:
     return b"".join(messages(CONFIRMATION, *each.split()) for each in single)
 
 
+async def read_stamp(connection: Any) -> str:
+    """Return the fingerprint, in a transaction without JIT compilation."""
+    async with rolled_back(connection, BEGIN):
+        return await fingerprint(connection)
+
+
 class Control:
     """The connection that reads the catalog, polls and listens: a new one takes three times as long."""
 
@@ -199,12 +204,11 @@ class Control:
         self._reading = asyncio.Lock()
 
     @asynccontextmanager
-    async def watch(self, heard: Heard, read: Read[Hashable]) -> AsyncIterator[Look]:
-        """Return what polls by *read*; call *heard* on a notification, and when the connection is lost."""
+    async def watch(self, heard: Heard) -> AsyncIterator[None]:
+        """Call *heard* on a notification, and when the connection is lost; the next answer opens another."""
         self._listeners.append(heard)
         try:
-            await self.answer(_nothing, UNANSWERED, PATIENCE)
-            yield partial(self.answer, read, UNANSWERED, PATIENCE)
+            yield
         finally:
             self._listeners.remove(heard)
             if not (self._listeners or self._reading.locked()):
@@ -258,27 +262,6 @@ async def listen(connection: Any, heard: Heard) -> None:
     # A server in recovery rejects LISTEN: polls remain.
     with suppress(asyncpg.PostgresError):
         await connection.add_listener(CHANNEL, lambda *_: heard())
-
-
-async def _nothing(_: Any) -> None:
-    """Read nothing: only open the connection, which listens."""
-
-
-async def _schema(connection: Any) -> str:
-    async with rolled_back(connection, BEGIN):
-        return await fingerprint(connection)
-
-
-async def _registry(connection: Any) -> Hashable:
-    try:
-        return await registry_of(connection)
-    except DatabaseUnavailable as exc:
-        # The login may not read it, or it is not trustworthy, which may change.
-        return str(exc)
-
-
-#: How to poll each subject.
-POLLS: Mapping[Subject, Read[Hashable]] = {Subject.SCHEMA: _schema, Subject.REGISTRY: _registry}
 
 
 async def install_watch(url: str) -> None:

@@ -7,10 +7,10 @@ then prepared and compared again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
-from dbtools.backends.postgresql.changes import CHANGED, confirmation, fingerprint
+from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import (
     ANOTHER,
     BEGIN,
@@ -51,8 +51,6 @@ from dbtools.statement import QueryShape, Shape
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
-
-T = TypeVar("T")
 
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: at most, in one fetch
@@ -109,20 +107,16 @@ class PostgresqlRunner:
         """Return the rows of *run*, read between BEGIN READ ONLY and ROLLBACK."""
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                return await self._attempt(partial(self._fetch, run))
+                return await self._attempt(run)
         except TimeoutError as exc:
             raise errors.TimedOut from exc
 
-    async def stamp(self) -> str:
-        """Return the current stamp of the schema."""
-        return await self._attempt(self._fingerprint)
-
-    async def _attempt(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of *work*, repeated after a lost connection or a conflict."""
+    async def _attempt(self, run: Run) -> ResultSet:
+        """Return the rows of *run*, repeated after a lost connection or a conflict."""
         attempts = 1
         while True:
             try:
-                return await work()
+                return await self._fetch(run)
             except DRIVER_ERRORS as exc:
                 if is_failure_of(exc, CHANGED) or isinstance(exc, STALE):
                     raise errors.SchemaChanged from exc
@@ -165,10 +159,6 @@ class PostgresqlRunner:
         rows = _rows(records[: run.limit], run.plan)
         return ResultSet(outputs=run.plan.outputs, rows=rows, more=more)
 
-    async def _fingerprint(self) -> str:
-        async with self._pool.connection() as connection:
-            return await fingerprint(connection)
-
     async def probe(self) -> Probe:
         """Try to create a table in a transaction like those of calls."""
         async with self._pool.connection() as connection:
@@ -195,6 +185,11 @@ def _is_usable(connection: Any) -> bool:
     if not connection.is_closed() and connection.is_in_transaction():
         connection.terminate()
     return not connection.is_closed()
+
+
+def open_runner(url: str) -> PostgresqlRunner:
+    """Return the Runner of the database at *url*."""
+    return PostgresqlRunner(url)
 
 
 def open_engine(url: str) -> "AsyncEngine":

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dbtools.backends import port, url_of_file
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Describe, Facts
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.files import location_of, read_file, stamp_of
 from dbtools.backends.sqlite.inspection import Description
@@ -20,10 +18,6 @@ from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import Refused
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["Backend"]
 
@@ -44,6 +38,7 @@ class Backend(port.Backend):
         announcement=None,
         watch_script=None,
     )
+    runner_module = "dbtools.backends.sqlite.runner"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -65,17 +60,6 @@ class Backend(port.Backend):
         """Return the URL with the full path of the file, so that it works in any folder."""
         return self.resolved(self.url, Path.cwd()), {}
 
-    def load_runner(self) -> Runner:
-        """Import the Runner."""
-        runner: Runner = import_module("dbtools.backends.sqlite.runner").SqliteRunner(self._location)
-        return runner
-
-    def open_engine(self) -> "Engine | AsyncEngine":
-        """Return an engine that can change the database."""
-        runner = import_module("dbtools.backends.sqlite.runner")
-        engine: Engine = runner.open_engine(self._location)
-        return engine
-
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the current catalog of the file."""
         if session:
@@ -96,11 +80,9 @@ class Backend(port.Backend):
         with closing(Description(self._location)) as description:
             yield description
 
-    @asynccontextmanager
-    async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
-        """Open what polls the state of *subject*; a file announces no changes."""
-        stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
-        yield stamp if subject is Subject.SCHEMA else self.registry
+    async def stamp(self) -> str:
+        """Return the current stamp of the schema."""
+        return await asyncio.to_thread(read_file, self._location, stamp_of)
 
     async def registry(self) -> Registry | None:
         """Return the current content of the registry in the file, None if there is none."""

@@ -30,7 +30,7 @@ from dbtools.backends.sqlite.syntax import (
 )
 from dbtools.catalog import UNREPORTED, ForeignKey, Reads, Table, TableKind
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
-from dbtools.types import NUMERIC, ColumnType, quoted
+from dbtools.types import NUMERIC, quoted
 
 #: The values of `hidden`: a column of a virtual table, and columns generated when read or when written.
 HIDDEN, VIRTUAL, STORED = 1, 2, 3
@@ -114,12 +114,14 @@ class Structure:
     @cached_property
     def exact(self) -> Sequence[Index]:
         """The indexes that compare texts no more strictly than the collations of their columns."""
-        return [index for index in self.indexes if not self._is_finer(index)]
-
-    def _is_finer(self, index: Index) -> bool:
-        """Return whether *index* distinguishes texts that are equal in the collation of their column."""
-        own = [BINARY if name is None else self.collation(name) for name in index.columns]
-        return any(own not in (BINARY, used) for own, used in zip(own, index.collations, strict=True))
+        return [
+            index
+            for index in self.indexes
+            if all(
+                name is None or self.collation(name) in (BINARY, used)
+                for name, used in zip(index.columns, index.collations, strict=True)
+            )
+        ]
 
     def collation(self, column: str) -> str:
         """Return the collation of *column*, folded."""
@@ -156,13 +158,15 @@ def _foreign_key(
     if len(target_columns) != len(pairs):
         return None
     columns = tuple([name for name, _ in pairs])
-    # The rowid is unique, and compares as a number with anything.
+    families = [
+        (target.column_by_name[name].type.family, table.column_by_name[given].type.family)
+        for given, name in zip(columns, target_columns, strict=True)
+    ]
+    # The rowid is unique, and compares as a number with anything. Otherwise `target = given` must match at
+    # most one row: a number would convert the target's texts to numbers, and both '1' and '01' would equal 1.
     joinable = target_columns == (there.rowid,) or (
         any(unique.issubset(target_columns) for unique in there.unique)
-        and all(
-            _compares_alike(table.column_by_name[given].type, target.column_by_name[name].type)
-            for given, name in zip(columns, target_columns, strict=True)
-        )
+        and all(named in NUMERIC or given is named for named, given in families)
     )
     return ForeignKey(
         columns=columns,
@@ -171,14 +175,6 @@ def _foreign_key(
         target_columns=target_columns,
         joinable=joinable,
     )
-
-
-def _compares_alike(given: ColumnType, target: ColumnType) -> bool:
-    """Return whether `target = given` matches at most the one row that a foreign key means.
-
-    A number would convert the target's texts to numbers: both '1' and '01' would equal 1.
-    """
-    return target.family in NUMERIC or given.family is target.family
 
 
 def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> Mapping[str, Reads]:

@@ -23,7 +23,14 @@ from dbtools.backends.port import Probe, Run
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sources import Element
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped
-from dbtools.backends.sqlite.files import RECOVERY, Location, is_locked, read_any_text, wants_recovery
+from dbtools.backends.sqlite.files import (
+    RECOVERY,
+    Location,
+    is_locked,
+    location_of,
+    read_any_text,
+    wants_recovery,
+)
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
 from dbtools.catalog import Column
@@ -84,10 +91,6 @@ class SqliteRunner:
             self._slow.add(run.plan.sql)
         return None
 
-    async def stamp(self) -> str:
-        """Return the stamp of the schema now, in one hop."""
-        return await self._on_thread(lambda connection, _: _stamp(connection))
-
     async def ready(self) -> None:
         """Raise a CallError if no connection is available."""
         await self._on_thread(lambda *_: None)
@@ -118,20 +121,17 @@ class SqliteRunner:
 
 def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
     """Return a pool of the connections that *connect* returns."""
-
-    async def opened() -> Connection:
-        connection = connect()
-        await connection
-        return connection
-
-    return Pool(
-        opened, size=size, is_usable=lambda connection: connection.ended is None, end=Connection.give_up
-    )
+    return Pool(connect, size=size, is_usable=lambda each: each.ended is None, end=Connection.give_up)
 
 
-def open_engine(where: Location) -> sa.Engine:
-    """Return an engine that can change or create the database file at *where*."""
-    return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
+def open_runner(url: str) -> SqliteRunner:
+    """Return the Runner of the file at *url*."""
+    return SqliteRunner(location_of(url))
+
+
+def open_engine(url: str) -> sa.Engine:
+    """Return an engine that can change or create the database file at *url*."""
+    return sa.create_engine(sa.URL.create("sqlite", database=location_of(url).name), poolclass=sa.NullPool)
 
 
 def translated(error: Exception) -> errors.CallError:
@@ -154,14 +154,6 @@ def translated(error: Exception) -> errors.CallError:
     if "no such table" in str(error) or "no such column" in str(error):
         return errors.SchemaChanged()
     return errors.Unreadable()
-
-
-def _stamp(connection: Connection) -> str:
-    connection.driver.execute("begin")
-    try:
-        return connection.stamp()
-    finally:
-        connection.driver.rollback()
 
 
 def _probe(connection: sqlite3.Connection) -> Probe:
