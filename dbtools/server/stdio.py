@@ -239,19 +239,20 @@ class LineConnection(asyncio.Protocol):
         self.ended.set()
 
     async def finish(self) -> None:
-        """Give running requests time to finish."""
+        """Give running requests time to finish, and the client time to read the answers."""
         self._server.notifications.close()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)
-
-    async def stop(self) -> None:
-        """Stop running requests, and give the client time to read the answers."""
-        self._cancel_all()
-        if self._running:
-            await asyncio.wait(self._running, timeout=GRACE)
+        await self.stop()
         if self._writing is not None:
             self._writing.close()
             await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=GRACE)
+
+    async def stop(self) -> None:
+        """Stop running requests, before the database closes."""
+        self._cancel_all()
+        if self._running:
+            await asyncio.wait(self._running, timeout=GRACE)
 
     def _cancel_all(self) -> None:
         for task in self._running:
