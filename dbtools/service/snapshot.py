@@ -64,11 +64,6 @@ class View:
         return sum(cost for each, cost in costs if each.name not in queries)
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """The problems as lines of text."""
-        return tuple(map(str, self.problems))
-
-    @property
     def surface(self) -> Surface:
         """How tables are listed."""
         return Surface.TYPED if ToolGroup.TABLES in self.typed else Surface.GENERIC

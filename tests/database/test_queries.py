@@ -242,7 +242,7 @@ def test_check_tells_every_mistake_in_its_place(dialect: str, serve_queries: Ser
 
 def test_what_is_wrong_is_told_in_the_log(dialect: str, serve_queries: ServeQueries) -> None:
     with serve_queries(dialect, DDL, MISTAKES) as shop:
-        warnings = [each for each in shop.view().warnings if "quer" in each or "latin" in each]
+        warnings = [each for each in map(str, shop.view().problems) if "quer" in each or "latin" in each]
 
     assert len([each for each in warnings if re.match(r"queries/mistakes\.sql:\d+: ", each)]) == 20
     assert any("query no_table is withdrawn: " in each and "custmers" in each for each in warnings)
@@ -334,7 +334,7 @@ def test_query_that_a_change_breaks_is_withdrawn_until_it_is_mended(
         shop.bare.execute(RENAME)
         stale = shop.refusal("customers_of", {"country": "PT"})
         shop.refresh()
-        broken, reasons = shop.listed(), shop.view().warnings
+        broken, reasons = shop.listed(), tuple(map(str, shop.view().problems))
         gone, absent = shop.refusal("customers_of"), shop.refusal("customers_at")
         kept = shop.rows("emails")
         shop.bare.execute(RENAME_BACK)

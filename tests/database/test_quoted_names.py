@@ -37,7 +37,7 @@ CHANGES = {
 
 def _reasons(shop: QueryShop) -> list[str]:
     """Return what is wrong, but for what the login of the tests can do."""
-    return [each for each in shop.view().warnings if ": error: " in each]
+    return [each for each in map(str, shop.view().problems) if ": error: " in each]
 
 
 @pytest.mark.parametrize("name", ['"hidden"', "hidden"])

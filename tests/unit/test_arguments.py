@@ -10,6 +10,7 @@ from hypothesis import example, given, strategies as st
 from dbtools.binding import MOST_CONDITIONS, MOST_VALUES, Comparison
 from dbtools.catalog import Column
 from dbtools.errors import BadArgument, CallError
+from dbtools.results import Answer
 from dbtools.statement import Match
 from dbtools.tools.aggregate_rows import AggregateArguments
 from dbtools.tools.arguments import (
@@ -414,7 +415,7 @@ NEARLY_A_LIST = st.fixed_dictionaries(
 NAMES_OF_TOOLS = sorted(TOOLS)
 
 
-def _bound(name: str, arguments: dict[str, object]) -> tuple[Call | None, CallError | None]:
+def _bound(name: str, arguments: dict[str, object]) -> tuple[Call[Answer] | None, CallError | None]:
     try:
         return TOOLS[name].bind(arguments), None
     except CallError as exc:
