@@ -1,6 +1,6 @@
 """Read CHECK constraints of well-known shapes. SQL text in, the values that a column may have out.
 
-A condition that is not fully understood is ignored, so that nothing false is reported.
+A condition that is not fully understood is ignored, so that no schema is too strict.
 """
 
 import re
@@ -27,7 +27,7 @@ TEXTS = frozenset({"text", "character varying", "varchar"})
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 ZONES = ("with time zone", "without time zone")
-#: By type, the numbers that a cast to it does not change; None: it takes texts, not numbers.
+#: By type: the numbers that a cast to it does not change. None: casts of texts change nothing.
 CASTS: Mapping[str, re.Pattern[str] | None] = {
     **dict.fromkeys(("smallint", "integer", "bigint"), INTEGER),
     **dict.fromkeys(("numeric", "real", "double precision"), NUMBER),
@@ -74,7 +74,7 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     if _is_odd(tokens, expression):
         return ()
     if parts and parts[0].word == "check":
-        # After the parentheses, NOT VALID and the like mean that some rows may not comply.
+        # NOT VALID and the like, after the parentheses, mean that some rows may not comply.
         parts = _inside(parts[1:]) or []
     return _conditions(parts)
 

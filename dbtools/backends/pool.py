@@ -13,7 +13,7 @@ IDLE = 300.0  #: seconds after which an unused connection is closed
 
 
 class Pool:
-    """At most *size* connections, each used by one call at a time; calls get one in the order of arrival.
+    """At most *size* connections, each used by one call at a time, in the order of arrival.
 
     *connect* opens one if none is idle. *end* closes one, and may return a future: no other one is opened in
     its place until the future is done.
@@ -30,7 +30,7 @@ class Pool:
         self._connect, self._is_usable, self._end = connect, is_usable, end
         self._slots = asyncio.Semaphore(size)
         self._kept: set[Any] = set()  #: connections opened since the last `dispose`
-        #: Each with the time of its release; the most recently used one last, since its caches are warm.
+        #: Each with the time of its release. The last one was used most recently, so its caches are warm.
         self._idle: list[tuple[Any, float]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -40,7 +40,7 @@ class Pool:
 
     @property
     def warmest(self) -> Any:
-        """The idle connection that was used last, if any: for use before anything is awaited."""
+        """The idle connection that was used last, if any; do not await anything while you use it."""
         return self._idle[-1][0] if self._idle else None
 
     async def dispose(self) -> None:

@@ -1,7 +1,7 @@
 """The port between dbtools and a database: the interface of a Backend, and the values that cross it.
 
-A backend has two halves. The light one reads catalogs and loads at once. The other one, its Runner, runs
-statements. It is imported at the first call, because that takes long.
+A backend has two halves. The light one reads catalogs, and is imported at once. The other one, its Runner,
+runs statements; it is imported at the first call, because that takes long.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +35,7 @@ NOT_READING = "This is not a single read-only statement: a query is a SELECT, wi
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What holds for every database of one kind."""
+    """What all databases of one kind have in common."""
 
     lexis: Lexis  #: how operators' SQL is written
     interval: float  #: seconds between two polls for changes
@@ -134,7 +134,7 @@ class Inspected:
     columns: tuple[Column, ...]  #: with name and type only
     parameters: Mapping[str, ColumnType]  #: an array for a list
     casts: Mapping[str, str]  #: the SQL names of these types, if the database needs casts
-    reads: frozenset[Read] | None  #: all that is read, or more; None if unknown
+    reads: frozenset[Read] | None  #: everything that is read, perhaps more; None if unknown
     functions: tuple[str, ...]  #: user functions, whose reads are unknown
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 

@@ -1,4 +1,4 @@
-"""Run a statement under limits. Statement in, ResultSet out; its failures in words that fit what it reads."""
+"""Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -24,7 +24,7 @@ PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database; *tells*: how to pass the request ID to it."""
+    """Runs statements on one database; *tells* says how to pass the request ID to it."""
 
     def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
@@ -36,7 +36,7 @@ class Execution:
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        Nothing runs on when this returns. *timeout*: seconds, where the others are too many.
+        No statement runs after this returns. *timeout*: seconds, if less than other limits.
         """
         if self._compile is None:
             runner = await self._backend.runner()
@@ -50,7 +50,7 @@ class Execution:
             timeout=min(timeout, statement.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
-            # Those of the plan may be older: a shape is the same with others.
+            # Those of the plan may be older, since shapes are compared without them.
             versions=statement.shape.versions,
             label=self._label() if self._warns else NO_LABEL,
         )
@@ -86,7 +86,7 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
 
 
 def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
-    """Return *error* in words that fit *statement*."""
+    """Return *error* worded for *statement*."""
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
             f"The call reached its timeout of {timeout:g} seconds and was stopped.",
@@ -112,7 +112,7 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
 def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
     """Return the values of *statement* with the claims of *caller* that the filters of *plan* ask for.
 
-    Raise Denied where a claim is missing: a filter is never left out.
+    Raise Denied if a claim is missing: no filter is ever left out.
     """
     if not plan.claims:
         return statement.values
@@ -135,7 +135,7 @@ def _claim(caller: Caller, name: str) -> object:
 
 
 def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
-    """Return *error* in words that fit a permitted query: its callers know no tables."""
+    """Return *error* worded for a permitted query, whose callers know no tables."""
     if isinstance(error, errors.SchemaChanged):
         return errors.SchemaChanged("What the query reads has changed or is gone. List the tools again.")
     if not isinstance(error, errors.BadValue | errors.Unreadable):

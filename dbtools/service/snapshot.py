@@ -1,4 +1,4 @@
-"""One moment of what is served. What settings mean to a database in, what each role sees out."""
+"""A snapshot of what is served. A Resolved in, what each role sees out."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,8 +33,8 @@ class View:
 
     role: Role
     setting: Setting
-    typed: frozenset[ToolGroup]  #: of which the typed tools are listed
-    problems: tuple[str | Finding, ...]  #: what the operator should know, and no caller
+    typed: frozenset[ToolGroup]  #: the groups whose typed tools are listed
+    problems: tuple[str | Finding, ...]  #: for the operator, never for a caller
     stamp: str  #: of the schema
     hash_key: bytes = field(repr=False)  #: of the mask hash
     tools: Toolset = field(repr=False)  #: all that can be called
@@ -58,7 +58,7 @@ class View:
 
     @property
     def cost_of_tables(self) -> int:
-        """How many tokens the definitions of tables take that are listed."""
+        """How many tokens the listed definitions of tables take."""
         queries = {query.name for query in self.setting.queries}
         costs = zip(self.definitions, self.costs, strict=True)
         return sum(cost for each, cost in costs if each.name not in queries)
@@ -80,12 +80,14 @@ class Snapshot:
 
     catalog: Catalog = field(repr=False)
     views: Mapping[str, View]  #: by the name of the role
-    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
-    missing: tuple[str, ...] = ()  #: why tools may be missing that are not in the database itself
+    stamps: Mapping[str, Hashable] = field(
+        default_factory=dict
+    )  #: of everything that it was made from, by name
+    missing: tuple[str, ...] = ()  #: why tools may be missing, if their registry cannot be read
     settings: Settings = field(default_factory=Settings, repr=False)  #: that it was made from
 
     def view(self, role: str) -> View:
-        """Return what *role* sees, or raise Denied where there is no such role any more."""
+        """Return what *role* sees, or raise Denied if the role no longer exists."""
         view = self.views.get(role)
         if view is None:
             raise errors.Denied
@@ -95,8 +97,8 @@ class Snapshot:
 def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapshot:
     """Return the snapshot in which each role sees its part of the catalog.
 
-    A role that was in the snapshot *before* keeps its surface, unless another one is configured: clients
-    would lose all tools at once.
+    A role that was in the snapshot *before* keeps its surface, unless the configuration changes it: otherwise
+    clients would lose all tools at once.
     """
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
@@ -115,7 +117,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     return Snapshot(
         catalog=resolved.catalog,
         views=views,
-        # No look finds the other stamp, so another refresh follows soon.
+        # No poll finds UNCHECKED, so another refresh follows soon.
         stamps={DATABASE: UNCHECKED if resolved.unchecked else resolved.catalog.stamp, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
@@ -123,7 +125,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
 
 
 def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
-    """Return how the lists of *after* differ from those *before*, by role: of those where any does."""
+    """Return how the lists of *after* differ from those of *before*, by role; omit roles without changes."""
     names = dict.fromkeys((*before.views, *after.views))
     changes = {name: (before.views.get(name), after.views.get(name)) for name in names}
     found: dict[Hashable, Change] = {}

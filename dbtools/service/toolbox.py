@@ -17,13 +17,13 @@ from dbtools.tools import unknown_tool
 from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_resource, complete
 
-PATIENCE = 0.2  #: seconds in which an empty answer may be explained
-PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
-LARGE = 100_000  #: characters and bytes of a result, which take a millisecond or so to be rendered
-MANY = 12_500  #: cells of a result, which take as long
+PATIENCE = 0.2  #: seconds to explain an empty answer
+PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time while the schema keeps changing
+LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
+MANY = 12_500  #: cells of a result that takes as long
 NOTHING = ResultSet(outputs=(), rows=())
 
-#: What is the same on any schema.
+#: Errors that do not depend on the schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
 
 
@@ -33,15 +33,17 @@ class Executes(Protocol):
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        It is SchemaChanged where the view is out of date. *timeout*: seconds, where the others are too many.
+        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
         """
 
     async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema is as of *stamp*."""
+        """Return whether the schema still has *stamp*."""
 
 
-Resolve = Callable[[], Awaitable[Resolved]]  #: what settings mean to the database now
-Listener = Callable[[Snapshot, Mapping[str, Change]], object]  #: of a snapshot, and by role what is new in it
+Resolve = Callable[[], Awaitable[Resolved]]  #: applies the settings to the database as it is now
+Listener = Callable[
+    [Snapshot, Mapping[str, Change]], object
+]  #: gets a snapshot, and the changes in it by role
 
 
 class Toolbox:
@@ -55,15 +57,15 @@ class Toolbox:
         self.current: Snapshot | None = None  #: the snapshot, if there is one yet
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have *listener* called with each snapshot that replaces another one, and the changes in it.
+        """Call *listener* with each snapshot that replaces another one, and the changes in it.
 
-        Return what ends that.
+        Return a function that unsubscribes it.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def refresh(self) -> Snapshot:
-        """Read the catalog again and replace the snapshot; where that fails the old one stays."""
+        """Read the catalog again and replace the snapshot; if that fails, the old one stays."""
         async with self._refreshing:
             return await self._refresh()
 
@@ -74,7 +76,7 @@ class Toolbox:
             return self.current
         if resolved.unchecked:
             raise errors.DatabaseUnavailable(resolved.unchecked)
-        # Calls go on meanwhile, on the old one.
+        # Meanwhile, calls use the old snapshot.
         after = await anyio.to_thread.run_sync(take_snapshot, resolved, before)
         changes = await anyio.to_thread.run_sync(changes_of, before, after)
         self.current = after
@@ -91,7 +93,7 @@ class Toolbox:
         return self.current
 
     async def view(self, role: str) -> View:
-        """Return what *role* sees now, or raise Denied where there is no such role any more."""
+        """Return what *role* sees now, or raise Denied if the role no longer exists."""
         return (self.current or await self.snapshot()).view(role)
 
     async def list(self, role: str) -> tuple[ToolDefinition, ...]:
@@ -143,7 +145,7 @@ class Toolbox:
         inquiries = call.inquire(found)
         further = await self._inquire(inquiries, view, caller) if inquiries else ()
         if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
-            # On a thread, so that other callers need not wait.
+            # On a thread, so that other calls need not wait.
             return await anyio.to_thread.run_sync(call.render, found, further)
         return call.render(found, further)
 
@@ -155,7 +157,7 @@ class Toolbox:
             async with self._refreshing:
                 return await self._refresh() if self._shows(seen) else self.current
         except errors.DbtoolsError:
-            # The Watch reports why.
+            # The Watch reports the error.
             return None
 
     def _shows(self, view: View) -> bool:
@@ -164,7 +166,7 @@ class Toolbox:
     async def _inquire(
         self, inquiries: Sequence[Statement], view: View, caller: Caller
     ) -> Sequence[ResultSet]:
-        """Return the results of *inquiries* that arrive soon: the call has its answer already."""
+        """Return the results of *inquiries* that arrive within PATIENCE; the call already has its answer."""
         found: list[ResultSet] = []
         ends = time.monotonic() + PATIENCE
         for statement in inquiries:
@@ -186,7 +188,7 @@ class Toolbox:
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
-        *given* are the variables before it.
+        *given* has the values of the variables before it.
         """
         view = seen or await self.view(caller.role)
         return complete(view.setting, template, name, value, given)

@@ -22,12 +22,12 @@ from dbtools.types import Family
 __all__ = ["Backend"]
 
 NO_CATALOG = "The catalog of the database cannot be read."
-READING_CATALOG = 600.0  #: seconds that it may take; polls wait meanwhile
-READING_REGISTRY = 3.0  #: seconds that it may take; the rest of the snapshot waits
+READING_CATALOG = 600.0  #: seconds to read the catalog; polls wait for it
+READING_REGISTRY = 3.0  #: seconds to read the registry; a refresh waits for it
 
 
 class Backend(port.Backend):
-    """A database of a PostgreSQL server."""
+    """A database on a PostgreSQL server."""
 
     facts = Facts(
         lexis=lexis,
@@ -72,7 +72,7 @@ class Backend(port.Backend):
         read = partial(read_catalog, selection=selection)
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         if self._runner is not None and self._search_path not in (None, catalog.search_path):
-            # Open connections keep the search path that they began with.
+            # Open connections keep their old search path.
             await self._runner.close()
         self._search_path = catalog.search_path
         return catalog
@@ -80,7 +80,7 @@ class Backend(port.Backend):
     def describe(
         self, session: Mapping[str, str] = NO_SESSION
     ) -> AbstractAsyncContextManager[inspection.Description]:
-        """Return a context that checks operators' SQL."""
+        """Return a context that checks SQL written by operators."""
         return inspection.describe(self.url, session)
 
     async def stamp(self) -> str:
@@ -88,7 +88,7 @@ class Backend(port.Backend):
         return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.PATIENCE)
 
     def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
-        """Call *heard* on notifications and a lost connection."""
+        """Call *heard* on each notification, and when the connection is lost."""
         return self._control.watch(heard)
 
     async def registry(self) -> Registry | None:

@@ -1,6 +1,6 @@
-"""The queries of the system catalogs. Numbers of tables in, rows out.
+"""Queries of the system catalogs. OIDs of tables in, rows out.
 
-All names are qualified: anyone may have put something else first on the search path.
+All names are qualified, because other schemas may come first on the search path.
 """
 
 from dbtools.backends.postgresql.changes import VERSION
@@ -16,10 +16,10 @@ def of_extension(catalog: str, number: str) -> str:
 
 
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
-#: The planner overestimates these statements: compiling them would take longer than running them.
+#: The planner overestimates the cost of these statements: to compile them takes longer than to run them.
 SETTINGS = "set local jit = off"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
-#: The estimate of the rows of the relation c. Before ANALYZE it is -1, or 0 before version 14.
+#: The estimated number of rows of relation c. Before ANALYZE it is -1, or 0 before version 14.
 ROWS = """nullif(c.reltuples, case
         when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 140000 then '0' else '-1'
     end::pg_catalog.float4)"""
@@ -58,7 +58,7 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
 """
 #: The columns of the tables $1. Those of the tables $2 are readable only if they were granted one by one. The
 #: collation is null where it is the default (100). A default expression names no column, so it is printed
-#: without its table, which is quicker and waits for no lock.
+#: without its table: that is faster, and waits for no lock.
 COLUMNS = f"""
 select
     a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
@@ -169,8 +169,8 @@ from pg_catalog.pg_class as c
 where c.relkind in ('v', 'f')
     or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
 """
-#: Whether a generated statement may run an operator, a cast, or a function by a name of the system's, that
-#: did not come with the server or with an extension.
+#: Whether a generated statement may run an operator, a cast or a function that users have created: functions
+#: count if they have the name of a system function.
 REPLACED = f"""
 select exists (
     select
@@ -191,9 +191,9 @@ select exists (
         )
 )
 """
-#: What the login can do beyond reading, in all of the database: facts, the names they are about, and the
-#: roles they hold for. A role that the login is a member of counts, since SET ROLE lets it become that one.
-#: Privileges are read from their lists: the functions that test one would be called for each role.
+#: What the login can do beyond reading, in the whole database: facts, the names that they are about, and the
+#: roles that have them. The roles of which the login is a member count, since SET ROLE makes it one of them.
+#: Privileges are read from access control lists: has_table_privilege() would run for each role and table.
 POSTURE = """
 with identities as materialized (
     select r.*

@@ -1,8 +1,9 @@
-"""How dbtools notices that a PostgreSQL schema has changed: versions, polls and notifications.
+"""Notice changes of a PostgreSQL schema: versions of tables, polls and notifications.
 
 The fingerprint of a schema comes from catalogs that every login may read. It changes with everything that a
-tool could show, including grants and policies, but not with rows, statistics and VACUUM. Polling it needs no
-privilege. A migration can also announce a change by NOTIFY, through an event trigger or a hook of Alembic.
+tool could show, including grants and policies, but not with rows, statistics and VACUUM. Polling it needs
+no privilege. A migration can also announce a change by NOTIFY, through an event trigger or a hook of
+Alembic.
 
 The version of a table stands for its identity, name and columns. A statement locks the tables that it reads
 until its transaction ends. If they then have the versions of the snapshot, its rows come from these tables
@@ -29,15 +30,15 @@ CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two polls
 PATIENCE = 10.0  #: seconds that a poll may take
 UNANSWERED = "The database does not answer whether it has changed."
-#: JIT compilation would take longer than the poll. A pooler reuses the connection.
+#: JIT compilation would take longer than the poll. It is off for the transaction only, because of poolers.
 BEGIN = "begin read only; set local jit = off"
 
 #: Temporary relations belong to one session.
 PERMANENT = "not in (select p.oid from passing as p)"
-#: The roles that the login is a member of.
+#: Selects the roles of which the login is a member.
 CONCERNED = "pg_catalog.pg_has_role(x.{}, 'member')"
 NOT_SYSTEM = "not pg_catalog.starts_with({}.nspname::pg_catalog.text, 'pg_')"
-#: Rows x of catalogs that count by their transactions, which VACUUM does not change.
+#: Catalog rows x whose changes show in xmin, which VACUUM keeps.
 WRITTEN = (
     f"pg_attribute as x where x.attrelid >= '16384' and x.attnum > 0 and x.attrelid {PERMANENT}",
     f"pg_attrdef as x where x.adrelid {PERMANENT}",
@@ -55,7 +56,7 @@ WRITTEN = (
     f"pg_namespace as x where {NOT_SYSTEM.format('x')}",
     f"pg_auth_members as x where {CONCERNED.format('member')}",
 )
-#: Rows x of catalogs that also hold statistics or secrets, and count by these columns.
+#: Catalog rows x that also hold statistics or secrets: only these columns are hashed.
 HASHED = (
     (
         "x.oid, x.relname, x.relnamespace, x.relkind, x.relowner, x.relrowsecurity, x.relforcerowsecurity, "
@@ -108,7 +109,7 @@ IS_CONFIRMED = f"""(
 ) = $2::pg_catalog.int8"""
 #: Fails unless relation $1 has number $2; has no rows.
 CONFIRMATION = f"select where {assertion(IS_CONFIRMED, CHANGED)} is null"
-#: The versions of the relations that the transaction has locked, so those that its statements read.
+#: The versions of the relations that the transaction has locked, which are those that its statements read.
 LOCKED = f"""
 select {VERSION} as version
 from pg_catalog.pg_class as c
@@ -205,7 +206,7 @@ class Control:
 
     @asynccontextmanager
     async def watch(self, heard: Heard) -> AsyncIterator[None]:
-        """Call *heard* on a notification, and when the connection is lost; the next answer opens another."""
+        """Call *heard* on each notification, and when the connection is lost; the next read opens another."""
         self._listeners.append(heard)
         try:
             yield
@@ -215,7 +216,7 @@ class Control:
                 await self.close()
 
     async def answer(self, read: Read[T], failing: str, patience: float) -> T:
-        """Return the result of *read* within *patience* seconds, once other reads have ended.
+        """Return the result of *read* within *patience* seconds, after other reads have ended.
 
         Raise DatabaseUnavailable with the message *failing* if the server does not answer.
         """
@@ -236,7 +237,7 @@ class Control:
         except DbtoolsError:
             raise
         except BaseException:
-            # After a cancellation, a statement may still run.
+            # A cancelled statement may still be running.
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.terminate()

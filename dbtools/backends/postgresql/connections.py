@@ -1,10 +1,10 @@
 """Connections to PostgreSQL: open them, explain why one cannot be opened, and apply settings. A URL in.
 
-A pooler, such as PgBouncer, provides a connection for one transaction. Settings would not stay, or
-stay for others, so each transaction begins with its own. The pooler itself must keep prepared statements.
+A pooler, such as PgBouncer, provides a connection for one transaction. Settings would get lost, or leak to
+other clients, so each transaction begins with its settings. The pooler must support prepared statements.
 
-The settings of a caller, a role and settings that policies read, are a second wall behind row filters: anyone
-who could run SQL could reset both.
+The session settings of a caller (its role, and the settings that policies read) are a second wall behind row
+filters: anyone who could run SQL could reset them.
 """
 
 import errno
@@ -41,15 +41,14 @@ RESERVED = {
         "transaction_read_only"
     ),
 }
-#: The search path with fixed names: "$user" would follow the role of a statement, and change the meaning of
-#: names in row filters.
+#: The search path with fixed names: with "$user", names in row filters would depend on the role.
 PATH = """
 select coalesce(
     pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), '""'
 )
 from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
 """
-#: How to read the server's texts, where the driver's own types lose something.
+#: How to decode the server's texts of types for which the driver's own codecs lose information.
 DECODERS: Mapping[str, Callable[[str], object]] = {
     **dict.fromkeys(("date", "time", "timetz", "interval", "numeric", "uuid", "inet"), str),
     "float4": float,  # from four bytes, 0.1 would become 0.10000000149011612
@@ -68,7 +67,7 @@ ANOTHER = "dbtools_another_session"
 
 ENDED = ("08", "57P01", "57P02", "57P05", "25P03")  #: SQLSTATEs of errors that end a connection
 LOST_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
-#: What asyncpg raises for bytes of another type than it expects.
+#: What asyncpg raises if a value has another type than it expects.
 UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
 
 #: asyncpg's message if the server rejects TLS. It connects without TLS if the URL allows that.
@@ -345,7 +344,7 @@ def is_of_settings(error: asyncpg.PostgresError) -> bool:
 
 
 def is_lost(error: Exception) -> bool:
-    """Return whether *error* means that the connection has ended, or that it leads to another session now."""
+    """Return whether *error* means that the connection has ended, or is another session."""
     if isinstance(error, asyncpg.PostgresError):
         is_another = is_failure_of(error, ANOTHER) or isinstance(error, LOST_STATEMENTS)
         return is_another or (error.sqlstate or "").startswith(ENDED)

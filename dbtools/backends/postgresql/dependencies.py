@@ -1,7 +1,7 @@
 """What queries, views and inherited tables of PostgreSQL read and call. A connection, or a tree, in.
 
 The server keeps each view with its parsed query, a tree that names the tables, columns and functions that it
-uses directly. pg_depend leaves out the system's functions, of which some read whatever they are given.
+uses directly. pg_depend omits system functions, and some of these read whatever their arguments name.
 """
 
 import re
@@ -23,17 +23,17 @@ NAMING_TYPES = {
     *(24, 2202, 2203, 2204, 2205, 2206, 4089, 4096, 4191),
     *(1008, 2207, 2208, 2209, 2210, 2211, 4090, 4097, 4192),
 }
-FIRST_OWN = 16384  #: the first number of what did not come with the server
+FIRST_OWN = 16384  #: the first OID of objects that users create
 SELECT = 2  #: the bit of the privilege
 WHOLE_ROW = 0  #: the number that stands for all columns
 BIT_OF_WHOLE_ROW = 7
-#: The tables that a tree reads, with privileges and columns; from version 16 on they stand in a list apart.
+#: The tables that a tree reads, with privileges and columns; since version 16 they are in a separate list.
 READS = re.compile(
     r":relid (\d+) (?:(?!:relid ).)*?:requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)",
     re.DOTALL,
 )
 FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
-#: What makes values of a type, and so checks its constraints: a column or a field that is read does not.
+#: Expressions that make values of a type, which checks its constraints; reading a column or a field does not.
 COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
 #: The types of the columns of functions in FROM.
 MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
@@ -45,21 +45,21 @@ HARMLESS = words(
     "pg_current_wal_* pg_is_* pg_last_* pg_partition_* pg_sleep* pg_stat_get_* pg_xact_* random* timeofday "
     "txid_status uuidv*"
 )
-#: Functions of the system and of extensions that no query may call either. What a user has written under the
-#: same name is the user's own business.
+#: More functions of the system and of extensions that no query may call. Users' functions of the same names
+#: are allowed.
 ACTING = words(
-    # A number of a transaction, which otherwise only a write takes; and statistics.
+    # Transaction IDs, which otherwise only writes consume; and statistics.
     "txid_current pg_current_xact_id pg_stat_statements_reset "
     # Files and caches of the server, and large objects.
     "pg_file_* pg_logdir_ls pg_prewarm autoprewarm_* pg_buffercache_evict* pg_truncate_visibility_map "
     "heap_force_* lo_* "
     # Other servers.
     "dblink* postgres_fdw_disconnect* "
-    # SQL in a text, which may read anything.
+    # Functions that run SQL texts, which may read anything.
     "*_to_xml* xpath_table ts_stat ts_rewrite crosstab* connectby"
 )
-#: System functions that describe objects by name or number, or say how much is in them: what a view shows
-#: with them is not among the columns that it reads.
+#: System functions that describe objects by name or OID, or return their sizes: a view that calls them shows
+#: more than the columns that it reads.
 DESCRIBING = words(
     "pg_stat_get_* pg_*_size pg_prepared_statement pg_cursor pg_typeof pg_has_role pg_filenode_relation "
     "pg_listening_channels format_type acldefault json*_populate_record* pg_relation_* pg_table_* "
@@ -157,7 +157,7 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
 
 
 def _others(tree: str, called: Iterable[Record]) -> Iterator[str]:
-    """Yield, in words, what a view of *tree*, with the functions that it calls, may read besides tables."""
+    """Yield what a view of *tree* may read besides tables, in words; *called* are its functions."""
     for row in called:
         if row["reads"] or acts(row) or _is_among(row["name"], DESCRIBING):
             yield f"what the function {row['schema']}.{row['name']} reads, which is not known"
@@ -166,7 +166,7 @@ def _others(tree: str, called: Iterable[Record]) -> Iterator[str]:
 
 
 async def called_by(connection: Any, trees: Mapping[int, str]) -> Mapping[int, Sequence[Record]]:
-    """Return the functions that *trees* call, also in the checks of domains of which they make values."""
+    """Return the functions that *trees* call, also in CHECK constraints of domains."""
     made = {key: types_made_in(tree) for key, tree in trees.items()}
     own = {type for each in made.values() for type in each if type >= FIRST_OWN}
     checks: defaultdict[int, set[int]] = defaultdict(set)
@@ -181,7 +181,7 @@ async def called_by(connection: Any, trees: Mapping[int, str]) -> Mapping[int, S
 
 
 def by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
-    """Return *rows* by the numbers of the relations that they are of."""
+    """Return *rows* grouped by the number of their relation."""
     found: defaultdict[int, list[Record]] = defaultdict(list)
     for row in rows:
         found[row["relation"]].append(row)
@@ -195,7 +195,7 @@ def places_of(rows: Sequence[Record], numbers: Collection[int] = (WHOLE_ROW,)) -
 
 
 def location_of(rows: Sequence[Record]) -> Place:
-    """Return what stands for the rows of the table with *rows*."""
+    """Return the place that stands for the rows of the table with *rows*."""
     return (rows[0]["schema"], rows[0]["name"], "")
 
 
@@ -219,12 +219,12 @@ def reads_of(tree: str) -> Iterator[tuple[int, Sequence[int]]]:
 
 
 def functions_of(tree: str) -> set[int]:
-    """Return the functions that are called, those of operators too."""
+    """Return the functions that *tree* calls, including those of operators."""
     return {int(number) for number in FUNCTIONS.findall(tree)}
 
 
 def types_made_in(tree: str) -> set[int]:
-    """Return the types of which values are made."""
+    """Return the types of which *tree* makes values."""
     listed = (number for numbers in MADE.findall(tree) for number in numbers.split())
     coerced = (type for field, type in COERCED.findall(tree) if not field)
     return {int(number) for number in (*coerced, *listed)}

@@ -1,7 +1,7 @@
-"""The script of a login that can read what roles read. Roles and their catalog in, SQL for psql out.
+"""Write the script for a login that can read what roles read. Roles and their catalog in, SQL for psql out.
 
-People who create tables choose their names: statements quote them, and comments keep them on one line. The
-script is one transaction, so a script that fails changes nothing.
+Names may contain anything: statements quote them, and comments keep them on one line. The script is one
+transaction, so a script that fails changes nothing.
 """
 
 import re
@@ -161,7 +161,7 @@ def _add_reads_of_views(catalog: Catalog, read: set[tuple[str, str, str]], views
 
 
 def _schemas_named(tables: Iterable[tuple[Role, Table]]) -> Iterator[str]:
-    """Yield the names that qualify others in the row filters and in the types of *tables*."""
+    """Yield the names before a dot in the row filters and the types of *tables*, which may be schemas."""
     for _, table in tables:
         filters = [table.filter.condition.text] if table.filter is not None else []
         for sql in (*filters, *(column.type.cast for column in table.columns)):
@@ -169,7 +169,7 @@ def _schemas_named(tables: Iterable[tuple[Role, Table]]) -> Iterator[str]:
 
 
 def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
-    """Return whether *role* will read a column that *table* gets later as well."""
+    """Return whether *role* will also read columns that are added to *table* later."""
     whole = catalog.table(*table.location)
     rule = role.rule_of(catalog, whole) if whole is not None else None
     if whole is None or rule is None or rule.grant is None:
@@ -186,7 +186,7 @@ def _grants(catalog: Catalog, read: Reads, whole: Collection[Location]) -> Seque
     for location, names in sorted(columns.items()):
         table = catalog.table(*location)
         known = list(table.column_by_name) if table is not None else sorted(names)
-        # Where rows are only counted, one column must be open all the same.
+        # To count rows also needs the privilege on one column.
         listed = [each for each in known if each in names] or known[:1]
         if listed:
             chosen = "" if location in whole else f" ({', '.join(map(identifier, listed))})"
@@ -230,7 +230,7 @@ def _reading(
 
 
 def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str]) -> Iterator[str]:
-    """Yield what is left to the operator: none of it is run."""
+    """Yield comments on what the operator must do."""
     yield "-- Left to you:"
     yield from _item(f"A password: \\password {identifier(login)}")
     public = [f"revoke temporary on database {identifier(database)} from public;"]
@@ -242,7 +242,7 @@ def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str
 
 
 def _block(template: str, role: str, *, create: str) -> str:
-    """Return the statement that runs *template*, in quotes that it does not hold itself."""
+    """Return the DO statement of *template*, in a dollar quote that does not occur in it."""
     name = identifier(role).replace("'", "''")
     body, quotes = template.format(role=f"pg_catalog.to_regrole('{name}')", create=create), "$dbtools$"
     while quotes in body:

@@ -75,12 +75,12 @@ SETUP = (
 #: A login may be read-only by default.
 WRITING = f"begin read write; {SETUP}"
 READING = f"begin read only; {SETUP}"
-#: The classes of errors that an execution with nulls for parameters shows of the query, not of the nulls.
+#: SQLSTATE classes that concern the query, even if null parameters have caused the error.
 CERTAIN = ("42", "0A", "25")
-UNFILLED = "55000"  #: the state of a materialized view that has never been refreshed, above all
-DUPLICATE = "42701"  #: the state of a view with two columns by one name
-LOCK_TIMEOUT = "500"  #: milliseconds: while a migration locks a table, the rest must be served
-#: A row filter waits as long as a call: without it a table is withheld.
+UNFILLED = "55000"  #: the SQLSTATE of, above all, a materialized view without data
+DUPLICATE = "42701"  #: the SQLSTATE of a view with two columns of one name
+LOCK_TIMEOUT = "500"  #: milliseconds; a migration that locks one table must not delay the others
+#: A row filter waits as long as a call does: without its filter, a table is withheld.
 PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
 #: The families that a parameter declared as text may turn out to be.
 AS_TEXT = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
@@ -89,7 +89,15 @@ UNANSWERED = "The queries cannot be checked against the database."
 BEFORE, AFTER = "select * from (", "\n) as q limit 0"  #: the grammar allows only a SELECT between them
 BLIND = "select 1 as one from ("  #: if the driver has no codec for a column
 NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
-PASSING = ("08", "40", "53", "55", "57", "58", "XX")  #: SQLSTATE classes that do not concern the query
+PASSING = (
+    "08",
+    "40",
+    "53",
+    "55",
+    "57",
+    "58",
+    "XX",
+)  #: SQLSTATE classes of errors that are not about the query
 
 #: The SQL types of declared types, if their names differ.
 CASTS: Mapping[str, str] = {
@@ -172,7 +180,7 @@ async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator["Descr
     """Open a connection to *url* with the settings *session*, and yield what asks the server on it."""
     async with opened(url, UNANSWERED) as connection:
         await connection.keep_setting({"lock_timeout": LOCK_TIMEOUT})
-        # Names mean the same in a call, and what the driver has no codec for is the same.
+        # As for calls: names have the same meaning, and the driver has the same codecs.
         await prepare(connection)
         if session:
             await apply(connection, session)
@@ -180,11 +188,11 @@ async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator["Descr
 
 
 class Description:
-    """Asks a server what operators' SQL means to it, all on one connection."""
+    """Asks a server what operators' SQL means, on one connection."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self._types: dict[TypeNumber, Record] = {}  #: the system's own, of which each takes a millisecond
+        self._types: dict[TypeNumber, Record] = {}  #: the system types read so far: each takes a millisecond
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, or raise Refused."""
@@ -207,14 +215,14 @@ class Description:
         with _refusing(condition.text):
             async with rolled_back(self.connection, PATIENT):
                 prepared = await self.connection.prepare(sql)
-                # Only what is about to run checks privileges, and nothing is run.
+                # EXPLAIN checks privileges, and runs nothing.
                 nulls = [None for _ in prepared.get_parameters()]
                 # A new text each time: a cached statement may have the types from before a migration.
                 await self.connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
             return tuple(sql_name(each) for each in prepared.get_parameters())
 
     async def _try(self, prepared: PreparedQuery) -> tuple[str, ...]:
-        """Begin the query with nulls, which checks privileges and locks, and end it before the first row.
+        """Start the query with nulls, which checks privileges and takes locks, and stop before the first row.
 
         Return the versions of the tables that it reads.
         """
@@ -227,7 +235,7 @@ class Description:
                 versions = await versions_locked(self.connection)
                 await prepared.statement.fetch(*nulls)
         except asyncpg.InvalidCachedStatementError:
-            raise  # a migration has come between
+            raise  # a migration has just changed it
         except asyncpg.PostgresError as exc:
             if (exc.sqlstate or "").startswith(CERTAIN):
                 raise refused(exc, prepared.query) from exc
@@ -237,8 +245,8 @@ class Description:
 
     async def _of_view(self, prepared: PreparedQuery) -> Inspected | None:
         """Return what a temporary view of the query shows; None if the server does not create one."""
-        # asyncpg (0.32) leaves what has prepared a statement open, and only the beginning of a transaction
-        # can make it one that writes.
+        # asyncpg (0.32) leaves a transaction open after it has prepared a statement, and a transaction can
+        # only become one that writes at its beginning.
         await self.connection.execute("select")
         try:
             async with rolled_back(self.connection, WRITING):
@@ -254,13 +262,13 @@ class Description:
             return None
 
     async def _without_view(self, prepared: PreparedQuery) -> Inspected:
-        """Return what is known without one: the types, but not their lengths and domains."""
+        """Return what is known without a view: the types, but not their lengths and domains."""
         if prepared.columns is None:
             message = "The type of a column is unknown."
             raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
         text = "".join(map(str, prepared.query.source))
         if ESCAPED.search(text):
-            # Its words are not those that are called.
+            # Words in the text are not the names of the functions that it calls.
             raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
         called = [name for name, _ in names_before("(", text)]
         _check_functions(prepared.query, await self.connection.fetch(CALLED, [], called))
@@ -317,14 +325,14 @@ class Description:
 
 
 def is_passing(error: asyncpg.PostgresError) -> bool:
-    """Return whether *error* concerns the server or the moment, and not the statement."""
+    """Return whether *error* is temporary or about the server, not about the statement."""
     return (error.sqlstate or "").startswith(PASSING)
 
 
 async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
     """Return *query* as the server has prepared it, or raise Refused.
 
-    The driver has no codec for a row or a range of types that it reads as text: such columns are left out.
+    Columns for which the driver has no codec are left out, such as ranges of types that it reads as text.
     """
     for each in (query, replace(query, before=BLIND)):
         with suppress(*UNDECODABLE):
@@ -341,7 +349,7 @@ async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
     }
     declared = {name: cast for name, cast in casts.items() if name in query.declared}
     certain = {name: cast for name, cast in declared.items() if query.declared[name].type != TEXT.type}
-    # The server infers no type from `:p is null`. Then texts are cast too, and claims last.
+    # The server infers no type from `:p is null`. So texts are cast next, and claims last.
     for each in (certain, declared, casts):
         try:
             statement = await connection.prepare((cast := replace(query, casts=each)).sql)
@@ -355,7 +363,7 @@ async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
 
 
 async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) -> Exception:
-    """Return the error of a query that cannot be prepared, with the message for the bare query."""
+    """Return the error of a query that cannot be prepared, as the server words it for the bare query."""
     if error.sqlstate not in NO_GRAMMAR:
         return refused(error, query)
     alone = replace(query, casts={}, before="")
@@ -378,7 +386,7 @@ def refused(error: asyncpg.PostgresError, query: Query) -> Exception:
 
 @contextmanager
 def _refusing(condition: str | None = None) -> Iterator[None]:
-    """Raise Refused where the server refuses a *condition*, or what comes after a query has been prepared."""
+    """Raise Refused if the server rejects a *condition*, or a query that it has prepared."""
     try:
         yield
     except asyncpg.PostgresError as exc:
@@ -390,7 +398,7 @@ def _refusing(condition: str | None = None) -> Iterator[None]:
 
 
 def _check_functions(query: Query, called: Iterable[Record]) -> None:
-    """Raise Refused where one of the functions that are *called* does more than read."""
+    """Raise Refused if one of the functions *called* does more than read."""
     for name in (row["name"] for row in called if acts(row)):
         calls = reversed([*names_before("(", "".join(map(str, query.source)))])
         raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 else:
     DriverConnection = asyncpg.Connection
 
-#: The internal error occurs on a connection that the server is closing at that moment.
+#: InternalClientError occurs while the server closes the connection.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-PATIENCE = 2.0  #: seconds in which a connection must roll back, or close, before it is terminated
+PATIENCE = 2.0  #: seconds to roll back or close a connection before it is terminated
 CONNECTING = ("create_connection", "create_unix_connection")  #: methods of an event loop
 STATEMENTS = 256  #: prepared statements per connection
 SYNC = b"S\0\0\0\4"
@@ -61,7 +61,7 @@ def setting(values: Mapping[str, str]) -> bytes:
 
 
 def _role_last(values: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Return *values* with the role at the end: it may not be allowed to set what the login may set."""
+    """Return *values* with the role last, since it may not be allowed to set what the login may."""
     return sorted(values.items(), key=lambda each: each[0] == "role")
 
 
@@ -107,7 +107,7 @@ class Transport:
 
 
 class Loop:
-    """The running event loop as asyncpg takes it: its connections have a Transport."""
+    """The running event loop for asyncpg, with a Transport for each connection."""
 
     def __init__(self) -> None:
         self._inner = asyncio.get_running_loop()
@@ -149,8 +149,8 @@ class Prepared:
 
     def __init__(self, statement: Any, guard: tuple[str, ...]) -> None:
         self.statement = statement
-        self.guard = guard  #: the last argument, which guards it
-        self.is_confirmed = False  #: whether its tables had their versions after it was prepared
+        self.guard = guard  #: the last argument, for the guard
+        self.is_confirmed = False  #: whether its tables had their versions when it was prepared
 
 
 class Connection(DriverConnection):
@@ -167,7 +167,7 @@ class Connection(DriverConnection):
 
     def be_pooled(self, settings: Mapping[str, str]) -> None:
         """Set *settings* in each transaction from now on, as a pooler requires."""
-        # asyncpg would turn JIT off for a moment, and leave it off if the transaction has turned it off.
+        # asyncpg would turn JIT off for a moment, and leave it off if the transaction turned it off.
         capabilities: Any = self._server_caps  # type: ignore[has-type]
         self._server_caps = capabilities._replace(jit=False)
         self.local = dict(settings)
@@ -191,11 +191,11 @@ class Connection(DriverConnection):
         begin, _, rest = query.partition(";")
         status = await super().execute(begin, timeout=timeout)
         await self.set(self.local, local=True)
-        # The query's own settings come last, so they count.
+        # The query's own settings come last, so they take effect.
         return await super().execute(rest, timeout=timeout) if rest else status
 
     async def prepare(self, query: str, **options: Any) -> Any:
-        """Prepare *query*, behind a pooler under a unique text: it may keep plans from before a migration."""
+        """Prepare *query*, with a unique text behind a pooler, which may keep plans of an older schema."""
         if not self.local:
             return await super().prepare(query, **options)
         query = f"{query}\n/* {secrets.token_hex(8)} */"

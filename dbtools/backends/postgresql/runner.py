@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 CONNECTIONS = 8
-BYTES_AT_ONCE = 8 * 2**20  #: at most, in one fetch
+BYTES_AT_ONCE = 8 * 2**20  #: most bytes in one fetch
 GRACE = 1.0  #: seconds in which the server should have stopped a statement after its deadline
-ATTEMPTS = 3  #: to run a statement that a lost connection or a conflict has ended
+ATTEMPTS = 3  #: at a statement, after a lost connection or a conflict
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
-#: Only a migration of large tables takes long, and the registry's are small.
+#: The registry's tables are small, so no migration takes longer.
 MIGRATING = {"statement_timeout": "60s"}
 PROBE = "create table dbtools_probe ()"  #: which must fail
 GRAMMAR = PostgresqlGrammar()
@@ -71,7 +71,7 @@ UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s whe
 #: without the filters of a role. Also releases the advisory locks that a function has taken.
 UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
 UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
-#: The same after an error, when the transaction has ended: ends the session, also behind a pooler.
+#: The same after an error, when the transaction has ended: terminates the session, also behind a pooler.
 CLEANING = f"""select
 where case
         when {UNPREPARED}
@@ -125,7 +125,7 @@ class PostgresqlRunner:
                     raise translated(exc) from exc
                 attempts += 1
                 if not is_conflict:
-                    # The idle connections are lost as well.
+                    # The idle connections are probably lost as well.
                     await self.close()
 
     async def _open(self) -> Connection:
@@ -228,7 +228,7 @@ def _guarded(sql: str, place: int) -> str:
 
 
 def _may_touch(run: Run) -> bool:
-    """Return whether *run* may call a function that leaves something behind in the session."""
+    """Return whether *run* may call functions that change the state of the session."""
     return bool(run.session) or run.plan.runs_functions
 
 

@@ -28,8 +28,8 @@ SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
-    "standard_conforming_strings": "on",  # dbtools parses conditions of operators so
-    "lock_timeout": "5003",  # an unusual value, which shows whether settings arrive
+    "standard_conforming_strings": "on",  # as dbtools parses operators' SQL
+    "lock_timeout": "5003",  # an unusual value that shows whether a pooler passes settings on
     "idle_in_transaction_session_timeout": "60000",
 }
 #: Settings that a URL cannot change.
@@ -244,7 +244,7 @@ def _parsed(url: str) -> dict[str, str]:
             hint="Write @ as %40, / as %2F, ? as %3F, # as %23, % as %25, [ as %5B, ] as %5D.",
         )
     parts = {name: found[name] for name in ("user", "password", "dbname")} | _addresses(found["hosts"])
-    # libpq takes a plus sign literally. Other clients write spaces so, which only options contain.
+    # libpq takes a plus sign literally. Other clients write spaces as plus signs; only options contain any.
     named = {
         _known(unquote(name)): unquote(value.replace("+", " ") if name == "options" else value)
         for name, _, value in query

@@ -23,7 +23,7 @@ from dbtools.backends.plans import identifier
 from dbtools.backends.sqlite import arithmetic
 
 T = TypeVar("T")
-LOCK_TIMEOUT = 2.0  #: seconds that a reader waits for a lock of a writer
+LOCK_TIMEOUT = 2.0  #: seconds that a reader waits for a writer
 STATEMENTS = 256  #: prepared statements that a connection caches
 SAMPLE = 2**12  #: bytes at the beginning of a file that show whether it is a text
 UNREADABLE = ("The database file cannot be read.", "")

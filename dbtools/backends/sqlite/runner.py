@@ -42,8 +42,8 @@ from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
 CONNECTIONS = 8
-ATTEMPTS = 2  #: if a connection is lost
-MOST_SLOW = 1_000  #: lookups that are known to take long
+ATTEMPTS = 2  #: at a statement, if connections are lost
+MOST_SLOW = 1_000  #: lookups remembered as slow
 GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
 WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
@@ -59,7 +59,7 @@ class SqliteRunner:
 
     def __init__(self, where: Location, connect: Callable[[Location], Connection] = Connection) -> None:
         self._pool = pool_of(lambda: connect(where), size=CONNECTIONS)
-        self._slow: set[str] = set()  #: lookups that take long
+        self._slow: set[str] = set()  #: lookups that took long on the event loop
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -200,7 +200,7 @@ class Job:
             self._driver.rollback()
 
     def _fetch_somehow(self) -> ResultSet:
-        """Run the statement, and again in another way if a cell is too large to load."""
+        """Run the statement; if a cell is too large to load, run it in another way."""
         plan = self._run.plan
         try:
             return self._fetch(plan, None)
@@ -267,7 +267,7 @@ class Job:
 
     def _text(self, blob: sqlite3.Blob, most: int) -> object:
         (encoding,) = self._driver.execute("pragma encoding").fetchone()
-        # As for small cells: invalid UTF-8 is kept, and invalid UTF-16 is replaced.
+        # As in small cells, invalid UTF-8 is kept, and invalid UTF-16 is replaced.
         errors = "surrogateescape" if encoding == "UTF-8" else "replace"
         decoder = codecs.getincrementaldecoder(encoding)(errors)
         start, whole = "", 0
