@@ -101,8 +101,7 @@ class Connection(aiosqlite.Connection):
     def lookup(self, run: Run) -> ResultSet | None:
         """Return the row of the lookup *run*, read on the event loop: a thread would take ten times as long.
 
-        Return None if it must run on the thread, such as for a lock or a large cell, and raise Stopped if it
-        takes long.
+        Return None if it must run on the thread: it takes long, or meets a lock or a large cell.
         """
         driver, plan, looks = self.driver, run.plan, count(1)
         driver.set_progress_handler(lambda: next(looks) > MOST_LOOKS, OPERATIONS)
@@ -113,9 +112,7 @@ class Connection(aiosqlite.Connection):
             if not run.stamp or run.stamp != self._stamp or self._versions() != self._seen:
                 return None
             rows = driver.execute(run.label.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
-        except (sqlite3.Error, ConnectionLost, ValueError, OverflowError) as exc:
-            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                raise Stopped from exc
+        except (sqlite3.Error, ConnectionLost, ValueError, OverflowError):
             return None
         finally:
             driver.rollback()

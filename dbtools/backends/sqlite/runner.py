@@ -43,7 +43,6 @@ from dbtools.types import ColumnType, Family
 T = TypeVar("T")
 CONNECTIONS = 8
 ATTEMPTS = 2  #: at a statement, if connections are lost
-MOST_SLOW = 1_000  #: lookups remembered as slow
 GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
 WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
@@ -59,7 +58,6 @@ class SqliteRunner:
 
     def __init__(self, where: Location, connect: Callable[[Location], Connection] = Connection) -> None:
         self._pool = pool_of(lambda: connect(where), size=CONNECTIONS)
-        self._slow: set[str] = set()  #: lookups that took long on the event loop
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -69,27 +67,14 @@ class SqliteRunner:
 
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*: of a lookup on the event loop if possible, otherwise in one hop."""
-        found = self._lookup(run) if run.plan.is_lookup else None
-        if found is not None:
+        warmest: Connection | None = self._pool.warmest if run.plan.is_lookup else None
+        if warmest is not None and (found := warmest.lookup(run)) is not None:
             return found
         try:
             async with asyncio.timeout(run.timeout + GRACE):
                 return await self._on_thread(lambda *thread: Job(run, *thread).fetch())
         except TimeoutError as exc:
             raise errors.TimedOut from exc
-
-    def _lookup(self, run: Run) -> ResultSet | None:
-        """Return the rows of *run* from the connection that was used last, None if that is not possible."""
-        connection: Connection | None = self._pool.warmest
-        if connection is None or run.plan.sql in self._slow:
-            return None
-        try:
-            return connection.lookup(run)
-        except Stopped:
-            if len(self._slow) >= MOST_SLOW:
-                self._slow.clear()
-            self._slow.add(run.plan.sql)
-        return None
 
     async def ready(self) -> None:
         """Raise a CallError if no connection is available."""
