@@ -48,13 +48,6 @@ class Facts:
     watch_script: str | None  #: makes the database announce changes
 
 
-class Label(NamedTuple):
-    """How a statement carries the ID of its request."""
-
-    comment: str = ""  #: SQL in front of it
-    application: str = ""  #: the application name while it runs: letters, digits and `-_.:`
-
-
 class Run(NamedTuple):
     """A statement to run."""
 
@@ -65,7 +58,8 @@ class Run(NamedTuple):
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
     stamp: str = ""  #: of the schema that the statement was made for, if known
     versions: Sequence[str] = ()  #: of the tables and queries that it reads, in that schema
-    label: Label = Label()
+    comment: str = ""  #: SQL in front of the statement, with the ID of the request
+    application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
 
     @property
     def parameters(self) -> tuple[object, ...]:

@@ -1,15 +1,15 @@
 """Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import anyio
 
 from dbtools import errors
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner
+from dbtools.backends.port import NO_SESSION, Backend, Run, Runner
 from dbtools.errors import listing
 from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
@@ -18,7 +18,6 @@ from dbtools.statement import QueryShape, Shape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
-NO_LABEL = Label()
 STAMP_TIMEOUT = 5.0  #: seconds
 PLANS = 1_000  #: compiled shapes that are kept
 
@@ -28,19 +27,17 @@ class Execution:
 
     def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
-        self._warns = tells
+        self._tells = tells
         self._is_tracing = is_tracing()
         self._compile: Callable[[Shape], Plan] | None = None
-        self._run: Callable[[Run], Awaitable[ResultSet]]
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
         No statement runs after this returns. *timeout*: seconds, if less than other limits.
         """
+        runner = await self._backend.runner()
         if self._compile is None:
-            runner = await self._backend.runner()
-            self._run = partial(_traced, runner) if self._is_tracing else runner.run
             self._compile = lru_cache(maxsize=PLANS)(runner.compile)
         plan = self._compile(statement.shape)
         run = Run(
@@ -52,10 +49,11 @@ class Execution:
             stamp=view.stamp,
             # Those of the plan may be older, since shapes are compared without them.
             versions=statement.shape.versions,
-            label=self._label() if self._warns else NO_LABEL,
+            comment=request_comment() if self._tells == "comment" else "",
+            application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
-            found = await self._run(run)
+            found = await (_traced(runner, run) if self._is_tracing else runner.run(run))
         except errors.CallError as exc:
             raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:
@@ -68,11 +66,6 @@ class Execution:
         with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
             return await self._backend.stamp() == stamp
         return True
-
-    def _label(self) -> Label:
-        if self._warns == "comment":
-            return Label(comment=request_comment())
-        return Label(application=f"dbtools:{request_id()}")
 
 
 async def _traced(runner: Runner, run: Run) -> ResultSet:

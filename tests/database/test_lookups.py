@@ -12,7 +12,7 @@ import pytest
 
 from dbtools.backends import open_backend, url_of_file
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Label, Run
+from dbtools.backends.port import Run
 from dbtools.backends.sqlite.connections import SMALL_VALUE, Connection
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.runner import SqliteRunner
@@ -46,8 +46,8 @@ class Looked:
 
     def run(self, id: object) -> Run:
         """Return what reads the row *id*."""
-        label = Label(comment="/*abc*/ ")
-        return Run(self.plan, {"id": id}, limit=1, timeout=5, stamp=self.stamp, label=label)
+        comment = "/*abc*/ "
+        return Run(self.plan, {"id": id}, limit=1, timeout=5, stamp=self.stamp, comment=comment)
 
     def row(self, id: object) -> tuple[object, ...] | None:
         """Return the row *id*, None where it has to be read with time."""

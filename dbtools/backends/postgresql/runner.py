@@ -210,7 +210,7 @@ def _key(connection: Connection, run: Run) -> Key:
     sql = run.plan.sql
     if _is_guarded(connection, run):
         sql = _guarded(sql, len(run.plan.parameters) + 1)
-    return run.label.comment + sql, run.stamp
+    return run.comment + sql, run.stamp
 
 
 def _is_guarded(connection: Connection, run: Run) -> bool:
@@ -236,8 +236,8 @@ async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncp
     """Return the records of *run*, read in one transaction, and whether there are more."""
     prepared = connection.prepared(key)
     begin = connection.begin + _limit(run.timeout)
-    if run.label.application:
-        begin += setting({"application_name": run.label.application})
+    if run.application:
+        begin += setting({"application_name": run.application})
     if prepared is not None and prepared.guard:
         try:
             return await _run(connection, prepared, run, begin)

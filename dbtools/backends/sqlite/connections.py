@@ -111,7 +111,7 @@ class Connection(aiosqlite.Connection):
             # After a write, the thread reads the schema again.
             if not run.stamp or run.stamp != self._stamp or self._versions() != self._seen:
                 return None
-            rows = driver.execute(run.label.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
+            rows = driver.execute(run.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
         except (sqlite3.Error, ConnectionLost, ValueError, OverflowError):
             return None
         finally:

@@ -196,7 +196,7 @@ class Job:
         return self._fetch(giant or filtering_plan(plan.shape), self._giant_row if giant else None)
 
     def _fetch(self, plan: Plan, read: Reading | None) -> ResultSet:
-        sql = f"{self._run.label.comment}{plan.sql}"
+        sql = f"{self._run.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
         driver = self._driver
         return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
