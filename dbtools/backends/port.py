@@ -6,7 +6,7 @@ runs statements; it is imported at the first call, because that takes long.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -98,15 +98,8 @@ class Runner(Protocol):
         """Close every connection."""
 
 
-class Read(NamedTuple):
-    """A column that a query reads."""
-
-    schema: str  #: empty if the database has no schemas
-    table: str  #: or view: the one that the query names, not those below it
-    column: str  #: empty if only rows are read
-
-
-Reads = Collection[tuple[str, str, str]]  #: schema, table and column
+#: The schema, the table or view, and the column; empty if the database has no schemas, or only rows are read.
+Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +121,8 @@ class Inspected:
     columns: tuple[Column, ...]  #: with name and type only
     parameters: Mapping[str, ColumnType]  #: an array for a list
     casts: Mapping[str, str]  #: the SQL names of these types, if the database needs casts
-    reads: frozenset[Read] | None  #: everything that is read, perhaps more; None if unknown
+    #: Everything that is read, perhaps more; of views only those that the query names. None: unknown.
+    reads: frozenset[Place] | None
     functions: tuple[str, ...]  #: user functions, whose reads are unknown
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 
@@ -228,7 +222,9 @@ class Backend(ABC):
         *patience*: seconds that a write may wait; None leaves it to the database.
         """
 
-    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+    async def grants(
+        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+    ) -> str:
         """Return an SQL script for a *login* that can read what *roles* and their queries read.
 
         Raise ConfigurationError if the database has no logins or cannot say what is read.

@@ -15,7 +15,7 @@ import pytest
 
 from dbtools.backends import open_backend
 from dbtools.backends.plans import with_lists
-from dbtools.backends.port import Declared, Inspected, Read
+from dbtools.backends.port import Declared, Inspected
 from dbtools.backends.postgresql import inspection as postgresql_inspection
 from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS
 from dbtools.backends.sqlite.files import Location, location_of
@@ -517,7 +517,7 @@ async def test_natural_join_reads_what_both_sides_have(url: str, dialect: str) -
 
     schema = "public" if dialect == "postgresql" else ""
     assert found.reads is not None
-    assert Read(schema, "people", "name") in found.reads
+    assert (schema, "people", "name") in found.reads
 
 
 async def test_whole_row_reads_every_column(postgresql: str) -> None:
@@ -533,7 +533,7 @@ async def test_odd_names_are_read(url: str, dialect: str) -> None:
 
     schema = "Odd schema" if dialect == "postgresql" else ""
     names = ("select", "Odd column")
-    assert found.reads == frozenset(Read(schema, 'Odd "table', name) for name in names)
+    assert found.reads == frozenset((schema, 'Odd "table', name) for name in names)
 
 
 NOT_READING = {

@@ -1,12 +1,12 @@
 """The Backend of PostgreSQL, which uses asyncpg."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Facts, Heard, Reads
+from dbtools.backends.port import NO_SESSION, Facts, Heard, Place
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
@@ -99,7 +99,9 @@ class Backend(port.Backend):
         """Return the store of the tables that dbtools keeps in the database."""
         return PostgresqlRecords(self.url, patience)
 
-    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+    async def grants(
+        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+    ) -> str:
         """Return a script that grants *login* what *roles* and their queries read."""
         async with self.describe() as description:
             return await write_script(description, catalog, roles, reads, login)

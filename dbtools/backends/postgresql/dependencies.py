@@ -12,11 +12,11 @@ from typing import Any
 
 from asyncpg import Record
 
+from dbtools.backends.port import Place
 from dbtools.backends.postgresql.catalog_queries import of_extension
 from dbtools.catalog import Reads
 from dbtools.sql import words
 
-Place = tuple[str, str, str]  #: schema, table and column
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regnamespace, regrole, regcollation, and
 #: the types of their arrays.
 NAMING_TYPES = {

@@ -25,7 +25,7 @@ from dbtools.backends.port import (
     NOT_READING,
     Declared,
     Inspected,
-    Read,
+    Place,
     check_names,
     passing_refusal,
     refusal,
@@ -282,20 +282,12 @@ class Description:
         called = (await called_by(self.connection, {0: tree}))[0]
         _check_functions(prepared.query, called)
         read = list(reads_of(tree))
-        tables = by_relation(await self.connection.fetch(COLUMNS, [relation for relation, _ in read]))
+        tables = by_relation(await self.connection.fetch(COLUMNS, [table for table, _ in read]))
         typed = [(each["name"], (each["type"], each["modifier"])) for each in columns]
         inspected = await self._inspected(prepared, typed)
-        functions = (f"{row['schema']}.{row['name']}" for row in called if row["reads"])
-        reads = (
-            Read(*place)
-            for table, numbers in read
-            for place in places_of(tables[table], numbers) or {location_of(tables[table])}
-        )
-        return replace(
-            inspected,
-            reads=frozenset(reads),
-            functions=tuple(dict.fromkeys(functions)),
-        )
+        places = (places_of(tables[each], numbers) or {location_of(tables[each])} for each, numbers in read)
+        functions = dict.fromkeys(f"{row['schema']}.{row['name']}" for row in called if row["reads"])
+        return replace(inspected, reads=frozenset[Place]().union(*places), functions=tuple(functions))
 
     async def _inspected(
         self, prepared: PreparedQuery, columns: Sequence[tuple[str, TypeNumber]]

@@ -21,7 +21,7 @@ from dbtools.backends.port import (
     NOT_READING,
     Declared,
     Inspected,
-    Read,
+    Place,
     check_names,
     passing_refusal,
     refusal,
@@ -324,7 +324,7 @@ def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tup
 
 def _reads(
     connection: sqlite3.Connection, query: WrittenQuery, seen: Collection[tuple[str, str]]
-) -> Iterator[Read]:
+) -> Iterator[Place]:
     """Yield what is read of the tables and views that the query may name.
 
     Always include a named view, because SQLite does not report a view of which no column is read.
@@ -338,7 +338,7 @@ def _reads(
             shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
             columns |= {each for each in shared if "natural" in query.words or fold(each) in query.names}
         if columns or joined or kind == "view":
-            yield from (Read("", name, column) for column in columns - NO_COLUMNS or {""})
+            yield from (("", name, column) for column in columns - NO_COLUMNS or {""})
 
 
 def _parameter_type(declared: Declared) -> ColumnType:
