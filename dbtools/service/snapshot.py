@@ -1,6 +1,6 @@
 """A snapshot of what is served. A Resolved in, what each role sees out."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -126,17 +126,17 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
 
 def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
     """Return how the lists of *after* differ from those of *before*, by role; omit roles without changes."""
-    names = dict.fromkeys((*before.views, *after.views))
-    changes = {name: (before.views.get(name), after.views.get(name)) for name in names}
-    found: dict[Hashable, Change] = {}
-    for pair in changes.values():
-        if _offers(pair) not in found:
-            found[_offers(pair)] = _change(*pair)
-    return {name: change for name, pair in changes.items() if (change := found[_offers(pair)])}
-
-
-def _offers(views: Iterable[View | None]) -> Hashable:
-    return tuple(view and (id(view.definitions), id(view.setting)) for view in views)
+    changes: dict[str, Change] = {}
+    known: dict[Hashable, Change] = {}
+    for name in dict.fromkeys((*before.views, *after.views)):
+        views = before.views.get(name), after.views.get(name)
+        # Roles that see the same share their definitions.
+        key = tuple(view and (id(view.definitions), id(view.setting)) for view in views)
+        if key not in known:
+            known[key] = _change(*views)
+        if known[key]:
+            changes[name] = known[key]
+    return changes
 
 
 def _change(before: View | None, after: View | None) -> Change:

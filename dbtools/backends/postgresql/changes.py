@@ -172,11 +172,6 @@ async def fingerprint(connection: Any) -> str:
     return str(await connection.fetchval(FINGERPRINT))
 
 
-async def versions_locked(connection: Any) -> tuple[str, ...]:
-    """Return the versions of the tables that the transaction on *connection* has read."""
-    return tuple(row["version"] for row in await connection.fetch(LOCKED))
-
-
 def together(versions: Iterable[str]) -> str:
     """Return the version of a view from the *versions* of itself and of the views that it reads."""
     return SEPARATOR.join(versions)

@@ -30,7 +30,7 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.postgresql.changes import versions_locked
+from dbtools.backends.postgresql.changes import LOCKED
 from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
     CALLED,
@@ -232,7 +232,7 @@ class Description:
             async with rolled_back(self.connection, READING):
                 # It may fail on the nulls; parsing it takes the locks.
                 await self.connection.prepare(prepared.statement.get_query())
-                versions = await versions_locked(self.connection)
+                versions = tuple(row["version"] for row in await self.connection.fetch(LOCKED))
                 await prepared.statement.fetch(*nulls)
         except asyncpg.InvalidCachedStatementError:
             raise  # a migration has just changed it
