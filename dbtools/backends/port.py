@@ -174,8 +174,8 @@ class Backend(ABC):
         return url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL without its password, and the environment variables that it then needs."""
-        return self.url, {}
+        """Return a URL that works in any folder, has no password, and needs these environment variables."""
+        return self.resolved(self.url, Path.cwd()), {}
 
     async def runner(self) -> Runner:
         """Return the Runner, which is imported on a thread at the first call."""

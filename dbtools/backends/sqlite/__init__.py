@@ -56,10 +56,6 @@ class Backend(port.Backend):
         is_relative = separator and rest and not rest.startswith("/")
         return f"{url_of_file(folder.absolute())}/{rest}" if is_relative else url
 
-    def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL with the full path of the file, so that it works in any folder."""
-        return self.resolved(self.url, Path.cwd()), {}
-
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the current catalog of the file."""
         if session:
