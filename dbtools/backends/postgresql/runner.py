@@ -35,7 +35,6 @@ from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     Connection,
-    Key,
     Prepared,
     assertion,
     is_failure_of,
@@ -141,14 +140,11 @@ class PostgresqlRunner:
 
     async def _fetch(self, run: Run) -> ResultSet:
         async with self._pool.connection() as connection:
-            key = _key(connection, run)
             try:
-                records, more = await _read(connection, key, run)
+                records, more = await _read(connection, run)
             except BaseException as exc:
                 await roll_back(connection, CLEAN if _may_touch(run) else b"")
-                if isinstance(exc, STALE):
-                    connection.forget(key)
-                if isinstance(exc, Exception) and is_lost(exc):
+                if isinstance(exc, STALE) or (isinstance(exc, Exception) and is_lost(exc)):
                     connection.terminate()
                 if isinstance(exc, UNREADABLE) and connection.local:
                     # asyncpg knows the types from one connection of the server. After a migration, the
@@ -205,22 +201,6 @@ def open_engine(url: str) -> "AsyncEngine":
     return create("postgresql+asyncpg://", async_creator=opened, poolclass=sa.NullPool)
 
 
-def _key(connection: Connection, run: Run) -> Key:
-    """Return the key of the prepared statement of *run*."""
-    sql = run.plan.sql
-    if _is_guarded(connection, run):
-        sql = _guarded(sql, len(run.plan.parameters) + 1)
-    return run.comment + sql, run.stamp
-
-
-def _is_guarded(connection: Connection, run: Run) -> bool:
-    """Return whether the server analyses the statement of *run* again after changes only.
-
-    It also does so on each connection behind a pooler, and for each role where policies depend on it.
-    """
-    return not (run.session or connection.local)
-
-
 @lru_cache(maxsize=1_000)
 def _guarded(sql: str, place: int) -> str:
     """Return *sql* guarded by parameter number *place*."""
@@ -232,8 +212,13 @@ def _may_touch(run: Run) -> bool:
     return bool(run.session) or run.plan.runs_functions
 
 
-async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncpg.Record], bool]:
+async def _read(connection: Connection, run: Run) -> tuple[list[asyncpg.Record], bool]:
     """Return the records of *run*, read in one transaction, and whether there are more."""
+    # The server analyses a statement again only after changes, except for each role that policies depend on,
+    # and on each connection behind a pooler.
+    is_guarded = not (run.session or connection.local)
+    sql = _guarded(run.plan.sql, len(run.plan.parameters) + 1) if is_guarded else run.plan.sql
+    key = run.comment + sql, run.stamp
     prepared = connection.prepared(key)
     begin = connection.begin + _limit(run.timeout)
     if run.application:
@@ -248,7 +233,7 @@ async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncp
         prepared = None
     moment = await _begin(connection, run, begin)
     if prepared is None:
-        guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
+        guard = (f"{connection.marks} {moment}",) if is_guarded else ()
         prepared = await connection.prepare_key(key, guard)
     return await _run(connection, prepared, run, b"")
 
