@@ -21,7 +21,7 @@ import asyncpg
 from dbtools.backends.port import Heard
 from dbtools.backends.postgresql.connections import answering, connect, end, opened
 from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS, assertion, messages, rolled_back
-from dbtools.errors import DatabaseUnavailable, DbtoolsError
+from dbtools.errors import DatabaseUnavailable
 
 T = TypeVar("T")
 Read = Callable[[Any], Awaitable[T]]  #: reads something on a connection
@@ -229,8 +229,6 @@ class Control:
                 self._connection = await connect(self._url)
                 await listen(self._connection, self._notify)
             return await read(self._connection)
-        except DbtoolsError:
-            raise
         except BaseException:
             # A cancelled statement may still be running.
             connection, self._connection = self._connection, None

@@ -305,16 +305,12 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, *, strict: boo
     names = [name for _, name, *_ in rows]
     if any(NULL in name for name in names):
         raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
-    _check_names(names)
-    for _, name, declared, *_ in rows:
-        yield Column(name=name, type=column_type(declared, strict=strict))
-
-
-def _check_names(names: Iterable[str]) -> None:
-    """Raise Refused if names differ only in case: SQLite has then renamed all but the first."""
     folded = [fold(name) for name in names]
+    # SQLite has renamed all but the first of names that differ only in case.
     pairs = ((name, RENAMED.fullmatch(name)) for name in folded)
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
+    for _, name, declared, *_ in rows:
+        yield Column(name=name, type=column_type(declared, strict=strict))
 
 
 def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str]]:
