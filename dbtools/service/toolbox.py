@@ -41,9 +41,8 @@ class Executes(Protocol):
 
 
 Resolve = Callable[[], Awaitable[Resolved]]  #: applies the settings to the database as it is now
-Listener = Callable[
-    [Snapshot, Mapping[str, Change]], object
-]  #: gets a snapshot, and the changes in it by role
+#: Gets a snapshot, and the changes in it by role.
+Listener = Callable[[Snapshot, Mapping[str, Change]], object]
 
 
 class Toolbox:
