@@ -330,7 +330,7 @@ async def apply(connection: Connection, session: Mapping[str, str]) -> None:
         raise Refused(f"dbtools sets {reserved[0]} itself.")
     try:
         async with rolled_back(connection, "begin read only"):
-            await connection.set(session, local=True)
+            await connection.send(setting(session))
     except asyncpg.PostgresError as exc:
         if not is_of_settings(exc):
             raise

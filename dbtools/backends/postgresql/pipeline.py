@@ -9,7 +9,7 @@ asyncpg would let us drop the transport and the loop.
 import asyncio
 import secrets
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,7 @@ SYNC = b"S\0\0\0\4"
 #: Returns when the transaction began.
 CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
 SET = "select where pg_catalog.set_config($1, $2, true) is null"
-SET_ALL = """
-select pg_catalog.set_config(s.name, s.value, $3)
-from unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) as s (name, value)
-"""
+KEEP = "select where pg_catalog.set_config($1, $2, false) is null"
 
 
 def messages(sql: str, *values: str) -> bytes:
@@ -55,14 +52,12 @@ def _message(kind: bytes, *parts: bytes) -> bytes:
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
-def setting(values: Mapping[str, str]) -> bytes:
-    """Return the messages that set *values* for the transaction."""
-    return b"".join(messages(SET, *each) for each in _role_last(values))
-
-
-def _role_last(values: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Return *values* with the role last, since it may not be allowed to set what the login may."""
-    return sorted(values.items(), key=lambda each: each[0] == "role")
+def setting(values: Mapping[str, str], sql: str = SET) -> bytes:
+    """Return the messages that set *values*, for the transaction unless *sql* is KEEP."""
+    # The role comes last, since it may not be allowed to set what the login may.
+    return b"".join(
+        messages(sql, *each) for each in sorted(values.items(), key=lambda each: each[0] == "role")
+    )
 
 
 def assertion(condition: str, mark: str) -> str:
@@ -172,17 +167,12 @@ class Connection(DriverConnection):
         self._server_caps = capabilities._replace(jit=False)
         self.local = dict(settings)
 
-    async def set(self, values: Mapping[str, str], *, local: bool) -> None:
-        """Set *values*, for the transaction if *local*."""
-        names, texts = zip(*_role_last(values), strict=True)
-        await self.fetch(SET_ALL, names, texts, local)
-
     async def keep_setting(self, values: Mapping[str, str]) -> None:
         """Set *values* for as long as the connection is open."""
         if self.local:
             self.local |= values
         else:
-            await self.set(values, local=False)
+            await self.send(setting(values, KEEP))
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         """Run *query*; apply the settings of a transaction if it begins one."""
@@ -190,7 +180,7 @@ class Connection(DriverConnection):
             return await super().execute(query, *args, timeout=timeout)
         begin, _, rest = query.partition(";")
         status = await super().execute(begin, timeout=timeout)
-        await self.set(self.local, local=True)
+        await self.send(setting(self.local))
         # The query's own settings come last, so they take effect.
         return await super().execute(rest, timeout=timeout) if rest else status
 
