@@ -266,5 +266,5 @@ async def install_watch(url: str) -> None:
         except asyncpg.InsufficientPrivilegeError as exc:
             raise DatabaseUnavailable(
                 "Only a superuser may create event triggers.",
-                hint="Without them changes are seen by looking; `dbtools.alembic.notify` needs no privilege.",
+                hint="Without them, dbtools polls; `dbtools.alembic.notify` needs no privilege.",
             ) from exc

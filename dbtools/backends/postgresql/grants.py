@@ -235,7 +235,7 @@ def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str
     return f"""\
 -- Left to you:
 -- - A password: \\password {_one_line(identifier(login))}
--- - What everybody may do, this login may too. Unless others need it:
+-- - Everyone has these privileges, and so has this login. Unless others need them:
 {revokes}
 -- - Row security: on tables that have it, {reader} sees no row without a policy for it.
 -- - `dbtools check` with the URL of the login says what it still lacks."""

@@ -330,11 +330,11 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("55P03 40001 40P01 53300 53400", errors.Busy()),
     ("55000", errors.Unreadable("The view has no data yet: it has never been refreshed.")),
     ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
-    ("25006", errors.Refused("What is called writes, and dbtools only reads.")),
+    ("25006", errors.Refused("The statement tries to write, but dbtools only reads.")),
     ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
     ("54011", errors.Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
     ("08 57", errors.DatabaseUnavailable()),
-    ("53 54", errors.Refused("The database has no room for this call.", hint="Ask for less.")),
+    ("53 54", errors.Refused("The database lacks the resources for this call.", hint="Ask for less.")),
 )
 STATES = {state: meaning for states, meaning in MEANINGS for state in states.split()}
 
