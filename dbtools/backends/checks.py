@@ -179,17 +179,16 @@ def _bounded(left: _Parts, operator: str, values: Sequence[_Parts]) -> Check | N
 
 def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
     """Return the column that *parts* name, possibly cast to one of *casts*."""
-    plain, cast = _uncast(_bare(parts))
-    match _bare(plain):
-        case [Token(Kind.WORD | Kind.NAME) as token] if token.word not in NO_COLUMNS:
+    match _operand(parts):
+        case [Token(Kind.WORD | Kind.NAME) as token], cast if token.word not in NO_COLUMNS:
             return token.value if cast is None or cast in casts else None
         case _:
             return None
 
 
-def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
+def _operand(parts: _Parts) -> tuple[_Parts, str | None]:
     """Return the operand before an outer `::`, and the type after it."""
-    plain, *casts = split(parts, "::")
+    plain, *casts = split(_bare(parts), "::")
     words: list[str] = []
     for part in (part for cast in casts for part in cast):
         match part:
@@ -199,17 +198,16 @@ def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
                 words.append("[]")
             case _:  # two casts, or a length, make an unknown type
                 words.append("?")
-    return plain, " ".join(words).replace(" []", "[]") if casts else None
+    return _bare(plain), " ".join(words).replace(" []", "[]") if casts else None
 
 
 def _literal(parts: _Parts) -> _Literal | None:
-    plain, cast = _uncast(_bare(parts))
-    match _bare(plain):
-        case [Token(Kind.NUMBER, text)]:
+    match _operand(parts):
+        case [Token(Kind.NUMBER, text)], cast:
             literal = _Literal(text, True)
-        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)]:
+        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)], cast:
             literal = _Literal(f"-{text}", True)
-        case [Token(Kind.TEXT, text) as token] if text[0] == "'":
+        case [Token(Kind.TEXT, text) as token], cast if text[0] == "'":
             literal = _Literal(token.value, False)
         case _:
             return None
@@ -224,9 +222,8 @@ def _literal(parts: _Parts) -> _Literal | None:
 
 def _array(parts: _Parts) -> list[list[Part]]:
     """Return the items of `any (array[…])`, with or without a cast to text."""
-    array, cast = _uncast(_bare(_inside(parts[1:]) or ()))
-    match _bare(array):
-        case [Token(Kind.WORD) as word, Group(word="[") as items] if word.word == "array":
+    match _operand(_inside(parts[1:]) or ()):
+        case [Token(Kind.WORD) as word, Group(word="[") as items], cast if word.word == "array":
             return split(items.parts, ",") if cast is None or cast.removesuffix("[]") in TEXTS else []
         case _:
             return []

@@ -130,7 +130,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "The server, or a pooler in front of it, rejected the login or a setting from the URL.",
         "Check user, password and options; its log says more.",
     ),
-    "PostgresError": ("The server refused the connection, with SQLSTATE {state}.", "The server's log has the reason."),
+    "PostgresError": (
+        "The server refused the connection, with SQLSTATE {state}.",
+        "Its log has the reason.",
+    ),
     # X.509 errors: another name or address; not yet or no longer valid.
     "X.509 62": MISMATCH,
     "X.509 64": MISMATCH,
