@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
+from dbtools.backends.port import Place
 from dbtools.backends.sqlite.files import explain
 from dbtools.backends.sqlite.syntax import (
     BINARY,
@@ -232,7 +233,7 @@ def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
 
 def _places(
     seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str], *, matched: bool
-) -> Iterator[tuple[str, str, str]]:
+) -> Iterator[Place]:
     """Yield the *seen* columns of tables and *modules* as places in the catalog.
 
     *matched* says whether the view may search full-text tables.
@@ -277,9 +278,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     return Reads(columns=frozenset(_all_of(content, columns, shown)))
 
 
-def _all_of(
-    name: str, columns: Columns, shown: Container[str] | None = None
-) -> Iterator[tuple[str, str, str]]:
+def _all_of(name: str, columns: Columns, shown: Container[str] | None = None) -> Iterator[Place]:
     """Yield the rows, the keys and the columns of the table *name*, only those *shown* if given."""
     table = next((each for each in columns if fold(each) == fold(name)), name)
     yield ("", table, "")
