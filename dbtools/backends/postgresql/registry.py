@@ -161,7 +161,7 @@ class PostgresqlRecords:
                 self.fetch(NOTIFY, ())
             self._run(transaction.commit)
         except BaseException as exc:
-            # A rollback may take long.
+            # A rollback could take long.
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.terminate()
