@@ -205,8 +205,12 @@ class Connection(DriverConnection):
         """Prepare the statement for *key* with *guard*, and forget the least recently used one."""
         found = self._statements[key] = Prepared(await self.prepare(key[0]), guard)
         if len(self._statements) > STATEMENTS:
-            del self._statements[next(iter(self._statements))]
+            self.forget(next(iter(self._statements)))
         return found
+
+    def forget(self, key: Key) -> None:
+        """Forget the prepared statement for *key*."""
+        self._statements.pop(key, None)
 
     async def run(self, statement: Any, values: Any, before: bytes, after: bytes) -> list[asyncpg.Record]:
         """Return the rows of *statement*, sent with the messages *before* and *after* it."""

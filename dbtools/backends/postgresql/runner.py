@@ -35,6 +35,7 @@ from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     Connection,
+    Key,
     Prepared,
     assertion,
     is_failure_of,
@@ -144,7 +145,7 @@ class PostgresqlRunner:
                 records, more = await _read(connection, run)
             except BaseException as exc:
                 await roll_back(connection, CLEAN if _may_touch(run) else b"")
-                if isinstance(exc, STALE) or (isinstance(exc, Exception) and is_lost(exc)):
+                if isinstance(exc, Exception) and is_lost(exc):
                     connection.terminate()
                 if isinstance(exc, UNREADABLE) and connection.local:
                     # asyncpg knows the types from one connection of the server. After a migration, the
@@ -219,6 +220,17 @@ async def _read(connection: Connection, run: Run) -> tuple[list[asyncpg.Record],
     is_guarded = not (run.session or connection.local)
     sql = _guarded(run.plan.sql, len(run.plan.parameters) + 1) if is_guarded else run.plan.sql
     key = run.comment + sql, run.stamp
+    try:
+        return await _read_with(connection, run, key, is_guarded=is_guarded)
+    except STALE:
+        connection.forget(key)
+        raise
+
+
+async def _read_with(
+    connection: Connection, run: Run, key: Key, *, is_guarded: bool
+) -> tuple[list[asyncpg.Record], bool]:
+    """Return the records and whether there are more, read with the prepared statement for *key*."""
     prepared = connection.prepared(key)
     begin = connection.begin + _limit(run.timeout)
     if run.application:
