@@ -15,10 +15,11 @@ from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
 from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
-from dbtools.tools.resources import Completed, bind_resource, complete
+from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
 PATIENCE = 0.2  #: seconds to explain an empty answer
 PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time while the schema keeps changing
+COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
 MANY = 12_500  #: cells of a result that takes as long
 NOTHING = ResultSet(outputs=(), rows=())
@@ -113,7 +114,11 @@ class Toolbox:
         return await self._answer(caller, seen, lambda view: bind_resource(view.setting, uri))
 
     async def _answer(
-        self, caller: Caller, seen: View | None, bind: Callable[[View], Call[AnswerT]]
+        self,
+        caller: Caller,
+        seen: View | None,
+        bind: Callable[[View], Call[AnswerT]],
+        timeout: float = math.inf,
     ) -> AnswerT:
         """Return the answer of the call that *bind* makes of *seen*, or of a later view.
 
@@ -123,7 +128,7 @@ class Toolbox:
         began, pause = time.monotonic(), 0.0
         while True:
             try:
-                return await self._run(bind(view), view, caller)
+                return await self._run(bind(view), view, caller, timeout)
             except FINAL:
                 raise
             except errors.DbtoolsError:
@@ -137,10 +142,10 @@ class Toolbox:
                     raise
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
-    async def _run(self, call: Call[AnswerT], view: View, caller: Caller) -> AnswerT:
+    async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
         found = NOTHING
         if call.statement is not None:
-            found = await self._execution.execute(call.statement, view, caller, math.inf)
+            found = await self._execution.execute(call.statement, view, caller, timeout)
         inquiries = call.inquire(found)
         further = await self._inquire(inquiries, view, caller) if inquiries else ()
         if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
@@ -187,10 +192,18 @@ class Toolbox:
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
-        *given* has the values of the variables before it.
+        *given* has the values of the variables before it. Return none if the database does not answer soon.
         """
-        view = seen or await self.view(caller.role)
-        return complete(view.setting, template, name, value, given)
+
+        def bind(view: View) -> Call[Completed]:
+            return bind_completion(view.setting, template, name, value, given)
+
+        try:
+            return await self._answer(caller, seen, bind, COMPLETION)
+        except errors.UnknownArgument:
+            raise
+        except errors.CallError:
+            return Completed(values=())
 
 
 def _tool(view: View, name: str) -> Tool:

@@ -29,7 +29,7 @@ from dbtools.backends.sqlite.syntax import (
     read_definition,
     words_in,
 )
-from dbtools.catalog import UNREPORTED, ForeignKey, Reads, Table, TableKind
+from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
 from dbtools.types import NUMERIC, quoted
 
@@ -159,15 +159,13 @@ def _foreign_key(
     if len(target_columns) != len(pairs):
         return None
     columns = tuple([name for name, _ in pairs])
-    families = [
-        (target.column_by_name[name].type.family, table.column_by_name[given].type.family)
-        for given, name in zip(columns, target_columns, strict=True)
-    ]
-    # The rowid is unique, and compares as a number with anything. Otherwise `target = given` must match at
-    # most one row: a number would convert the target's texts to numbers, and both '1' and '01' would equal 1.
+    # The rowid is unique, and compares as a number with anything.
     joinable = target_columns == (there.rowid,) or (
         any(unique.issubset(target_columns) for unique in there.unique)
-        and all(named in NUMERIC or given is named for named, given in families)
+        and all(
+            are_alike(target.column_by_name[name], table.column_by_name[given])
+            for given, name in zip(columns, target_columns, strict=True)
+        )
     )
     return ForeignKey(
         columns=columns,
@@ -176,6 +174,14 @@ def _foreign_key(
         target_columns=target_columns,
         joinable=joinable,
     )
+
+
+def are_alike(target: Column, source: Column) -> bool:
+    """Return whether `target = source` matches at most the one row that a foreign key means.
+
+    A number would convert the target's texts to numbers: both '1' and '01' would equal 1.
+    """
+    return target.type.family in NUMERIC or source.type.family is target.type.family
 
 
 def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> Mapping[str, Reads]:
