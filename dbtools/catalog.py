@@ -33,6 +33,18 @@ class TableKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextIndex:
+    """A full-text index, which finds the rows of a table by words of a column."""
+
+    reads: frozenset[str]  #: the columns in which it looks for words
+    document: str  #: SQL, in the row's terms: what is searched, or its number in the index
+    source: str = ""  #: the table that is the index, or SQL for the configuration that reads the words
+    ranked: bool = True  #: whether rows may be ordered by how well they match
+    #: the columns that rank depends on, over all rows; none if it depends on nothing but the document
+    weighs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """One column of a table."""
 
@@ -47,10 +59,18 @@ class Column:
     choices: tuple[str, ...] = ()  #: the only values that a CHECK constraint allows
     minimum: str | None = None  #: the least value that a CHECK constraint allows; "> 0" where 0 itself is not
     maximum: str | None = None
+    text_index: TextIndex | None = None  #: by which its words are found
 
     def __hash__(self) -> int:
         """Hash by name: names are unique within a table, and equality is still of the whole."""
         return hash(self.name)
+
+
+def searched(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
+    """Return *columns* with their full-text *indexes*, which are given by name."""
+    if not indexes:
+        return columns
+    return tuple(replace(column, text_index=indexes.get(column.name)) for column in columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +159,11 @@ class Table:
     def column_by_name(self) -> Mapping[str, Column]:
         """The columns by their exact names."""
         return {column.name: column for column in self.columns}
+
+    @cached_property
+    def searchable(self) -> Mapping[str, TextIndex]:
+        """The full-text indexes by the names of their columns."""
+        return {each.name: each.text_index for each in self.columns if each.text_index is not None}
 
     @property
     def primary_key(self) -> Key | None:

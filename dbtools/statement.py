@@ -21,12 +21,13 @@ from dbtools.terms import (
     Literal,
     Measure,
     Operand,
+    Rank,
     Related,
     parts_within,
 )
 from dbtools.types import ColumnType, Operator
 
-Term = Operand | Measure  #: what a statement reads, compares and orders by
+Term = Operand | Measure | Rank  #: what a statement reads, compares and orders by
 
 
 class Match(StrEnum):
@@ -161,7 +162,7 @@ class Select:
         named: tuple[Output | Condition | Order, ...] = (*self.outputs, *self.comparisons, *self.order)
         others = (each.other for each in self.comparisons)
         terms = (*(each.term for each in named), *self.groups, *others)
-        operands = (term.place if isinstance(term, Measure) else term for term in terms)
+        operands = (term.place if isinstance(term, Measure | Rank) else term for term in terms)
         return tuple(part for operand in operands if operand is not None for part in parts_within(operand))
 
     @property
@@ -171,6 +172,11 @@ class Select:
         # Numbers of two kinds are made one kind to be compared.
         converts = any(term.type.family is not other.type.family for term, other in others)
         return converts or any(map(_raises, self.parts))
+
+    @property
+    def searches(self) -> bool:
+        """Whether a full-text index is asked."""
+        return any(each.operator is Operator.MATCHES for each in self.comparisons)
 
     @property
     def literals(self) -> Mapping[str, ColumnType]:

@@ -12,7 +12,7 @@ from dbtools.binding import (
     ORDER_FORM,
 )
 from dbtools.errors import listing, nearest
-from dbtools.types import UNSENDABLE, quoted
+from dbtools.types import UNSENDABLE, Operator, quoted
 
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
@@ -247,10 +247,16 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 @cache
-def schema_of(model: type[Arguments]) -> Mapping[str, object]:
-    """Return the JSON Schema of *model*, without references, titles and null defaults."""
+def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]:
+    """Return the JSON Schema of *model*, without references, titles and null defaults.
+
+    *searches* is whether a column has a full-text index.
+    """
     schema = model.model_json_schema()
-    inlined = _inlined(schema, schema.pop("$defs", {}))
+    definitions = schema.pop("$defs", {})
+    if not searches and "Operator" in definitions:
+        definitions["Operator"]["enum"].remove(Operator.MATCHES)
+    inlined = _inlined(schema, definitions)
     assert isinstance(inlined, dict)
     return inlined
 

@@ -22,7 +22,14 @@ from dbtools.tools.definition import (
     ToolDefinition,
     content_schema,
 )
-from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, without_empty
+from dbtools.tools.wording import (
+    cleaned,
+    column_parts,
+    relation_targets,
+    searches_line,
+    shown_default,
+    without_empty,
+)
 
 LONGEST_COMMENT = 500
 MOST_TABLES = 200  #: that are named in one call
@@ -109,7 +116,9 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
     if detail is Detail.NAMES:
         return head
     head |= {"kind": str(table.kind)} | without_empty(
-        comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
+        comment=cleaned(table.comment, LONGEST_COMMENT),
+        row_estimate=table.row_estimate,
+        full_text=searches_line(table),
     )
     relations = {
         spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -17,7 +17,18 @@ from dbtools.backends.postgresql.dependencies import by_relation, read_dependenc
 from dbtools.backends.postgresql.pipeline import DriverConnection
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.types import DeclaredTypes, read_types
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
+from dbtools.catalog import (
+    Catalog,
+    Column,
+    ForeignKey,
+    Key,
+    Reads,
+    Selection,
+    Table,
+    TableKind,
+    TextIndex,
+    searched,
+)
 from dbtools.errors import listing
 from dbtools.types import Family
 
@@ -40,6 +51,8 @@ ALIKE = {
     *product(("text", "varchar"), repeat=2),
     *(("text", "bpchar"), ("bpchar", "varchar"), ("timestamp", "date"), ("date", "timestamp")),
 }
+
+CONFIGURATION = re.compile(r"'(?:[^']|'')*'::(?:pg_catalog\.)?regconfig")  #: in an expression
 
 MOST_NAMES = 5  #: of a sentence of the posture
 #: In their order, by facts such as the attributes of roles; the first implies all others.
@@ -106,6 +119,7 @@ class _Facts:
     keys: Rows
     foreign_keys: Rows
     reads: Mapping[int, Reads]
+    text_indexes: Rows
 
 
 async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> _Facts:
@@ -132,7 +146,14 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
         reads=await read_dependencies(
             connection, [number for number, row in relations.items() if row["kind"] in DERIVED]
         ),
+        text_indexes=await _read_text_indexes(connection, list(relations)),
     )
+
+
+async def _read_text_indexes(connection: DriverConnection, tables: Sequence[int]) -> Rows:
+    """Return what of *tables* can be searched for words, and leave the system's search path behind."""
+    await connection.execute(catalog_queries.QUALIFIED)
+    return by_relation(await connection.fetch(catalog_queries.TEXT_INDEXES, tables))
 
 
 def _tables(facts: _Facts, replaced: bool) -> list[Table]:
@@ -146,7 +167,12 @@ def _tables(facts: _Facts, replaced: bool) -> list[Table]:
             name=row["name"],
             schema=row["schema"],
             kind=KINDS[row["kind"]],
-            columns=tuple(columns[number].values()),
+            columns=searched(
+                tuple(columns[number].values()),
+                _text_indexes(
+                    facts.text_indexes.get(number, ()), [each.name for each in columns[number].values()]
+                ),
+            ),
             keys=_keys(facts.keys.get(number, ()), columns),
             foreign_keys=tuple(_foreign_keys(facts, number, columns, collations)),
             comment=row["comment"],
@@ -163,6 +189,20 @@ def _tables(facts: _Facts, replaced: bool) -> list[Table]:
         for number, row in facts.relations.items()
         if number in columns
     ]
+
+
+def _text_indexes(rows: Iterable[Record], columns: Collection[str]) -> Mapping[str, TextIndex]:
+    """Return the full-text indexes of a table with *columns*, by column: the one that reads the fewest."""
+    found: dict[str, TextIndex] = {}
+    for row in sorted(rows, key=lambda row: len(row["columns"])):
+        reads = frozenset(row["columns"])
+        configuration = CONFIGURATION.search(row["definition"])
+        # Without a constant, the configuration may differ from row to row.
+        if reads.issubset(columns) and (configuration or not row["computed"]):
+            source = configuration[0] if configuration else ""
+            index = TextIndex(reads=reads, document=row["document"], source=source)
+            found = {**dict.fromkeys(reads, index), **found}
+    return found
 
 
 def _is_foreign(column: Column) -> bool:
