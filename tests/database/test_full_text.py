@@ -283,6 +283,25 @@ def _asked() -> Iterator[dict[str, object]]:
             yield {"table": "likes", "where": [path], "order_by": [f"rank(post.{column})"]}
 
 
+@pytest.mark.parametrize(
+    ("grant", "ranked"),
+    [
+        pytest.param(GrantSection(), {"sqlite", "postgresql"}, id="all"),
+        pytest.param(GrantSection(exclude=("note",)), {"sqlite", "postgresql"}, id="no other column"),
+        pytest.param(GrantSection(where="id < 9"), {"postgresql"}, id="some rows"),
+        pytest.param(GrantSection(exclude=("secret",)), {"postgresql"}, id="some columns"),
+        pytest.param(GrantSection(mask={"secret": Mask.NULL}), {"postgresql"}, id="a mask"),
+    ],
+)
+def test_rank_depends_on_nothing_that_is_hidden(
+    shops: Shops, dialect: str, grant: GrantSection, ranked: set[str]
+) -> None:
+    asked = calling("list_rows", **matching("red", order_by=["rank(body)"]))
+    with calling_as(shops(dialect), {"posts": grant}) as caller:
+        assert caller.outcome(asked)[0] == ("answer" if dialect in ranked else "bad_argument")
+        assert ('"rank(' in definitions_of(caller)["list_posts"].replace("\\", "")) is (dialect in ranked)
+
+
 def test_masked_column_cannot_be_searched(shops: Shops, dialect: str) -> None:
     for mask in Mask:
         grants = {"posts": GrantSection(mask={"body": mask})}
