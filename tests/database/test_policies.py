@@ -297,6 +297,7 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("hidden table's cell", reading("dbtools://cell/doctors/1/name")),
     ("completion of a table", completing(ROW_TEMPLATE, "table", "doc")),
     ("completion of all tables", completing(ROW_TEMPLATE, "table", "")),
+    ("completion of a hidden table's key", completing(ROW_TEMPLATE, "key", "", table="doctors")),
     ("completion of a hidden column", completing(CELL_TEMPLATE, "column", "sec", table="patients")),
     ("completion of all columns", completing(CELL_TEMPLATE, "column", "", table="patients", key="1")),
     ("hidden column of a row", calling("get_row", table="patients", key={"id": "1"}, columns=["secret"])),
@@ -342,6 +343,8 @@ REQUESTS: list[tuple[str, Ask]] = [
         "greatest at the end of a path",
         calling("aggregate_rows", table="visits", measures=[{"function": "max", "column": "patient.name"}]),
     ),
+    ("completion of keys", completing(ROW_TEMPLATE, "key", "", table="patients")),
+    ("completion of a hidden key", completing(ROW_TEMPLATE, "key", "2", table="patients")),
 ]
 
 
@@ -580,8 +583,13 @@ def test_missing_claim_denies(ask: Ask, claims: Mapping[str, object], shop: Shop
         assert caller.outcome(ask)[0] == errors.Denied.code
 
 
-def test_missing_claim_leaves_other_tables(shop: Shop) -> None:
+def test_missing_claim_completes_nothing_and_leaves_other_tables(shop: Shop) -> None:
     with calling_as(shop, RICH_GRANTS) as caller:
+        keys = caller.portal.call(
+            caller.toolbox.complete, caller.identity, ROW_TEMPLATE, "key", "", {"table": "patients"}
+        )
+
+        assert keys.values == ()
         assert len(caller.rows("list_visits")) == 5
 
 
