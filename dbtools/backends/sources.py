@@ -118,11 +118,13 @@ def source(
     claims: dict[str, str],
     *,
     guarded: bool,
+    tied: Mapping[str, Element],
     searched: bool,
 ) -> sa.FromClause:
     """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
-    Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row. If
+    Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row, except
+    whether its columns equal what they are *tied* to, so that the index of a foreign key is used. If
     *searched*, add what its full-text indexes search.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
@@ -151,7 +153,9 @@ def source(
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
     if barrier:
         # No planner moves a condition below an OFFSET.
-        select = select.offset(sa.literal_column("0"))
+        same = (there == column_of(whole, here) for here, there in tied.items())
+        outer = {there.table for there in tied.values()}
+        select = select.where(*same).correlate(*outer).offset(sa.literal_column("0"))
     return select.subquery(alias)
 
 

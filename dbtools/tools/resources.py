@@ -14,9 +14,9 @@ from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, vali
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
 from dbtools.policy import Limits
-from dbtools.results import Answer, Budget, Media, ResultSet
+from dbtools.results import Budget, Media, ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
-from dbtools.tools.definition import Setting, SingleCall
+from dbtools.tools.definition import Call, Setting, SingleCall
 from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
@@ -111,11 +111,11 @@ def _bind_row(setting: Setting, uri: str, address: Address) -> SingleCall[Media]
     return SingleCall(statement=replace(statement, shape=shape), answer=partial(_whole, uri, column))
 
 
-def _as_json(uri: str, call: SingleCall[Answer]) -> SingleCall[Media]:
+def _as_json(uri: str, call: Call) -> SingleCall[Media]:
     """Return *call* with its answer as a resource."""
     return SingleCall(
         statement=call.statement,
-        answer=lambda found: Media(uri=uri, type=JSON, content=call.answer(found).text.encode()),
+        answer=lambda found: Media(uri=uri, type=JSON, content=call.render(found).text.encode()),
     )
 
 
