@@ -16,6 +16,7 @@ from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
     RAISING,
+    SEARCH,
     Calculation,
     Function,
     Literal,
@@ -67,6 +68,11 @@ class Condition:
     other: Operand | None = None
     wanted: bool = True  #: of IS_NULL: whether null is wanted
     parameters: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> ColumnType:
+        """The type of its values."""
+        return SEARCH if self.operator is Operator.MATCHES else self.term.type
 
 
 @dataclass(frozen=True, kw_only=True)

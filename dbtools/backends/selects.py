@@ -41,17 +41,7 @@ from dbtools.statement import (
     Term,
     argument,
 )
-from dbtools.terms import (
-    SEARCH,
-    Bucketed,
-    Calculation,
-    Function,
-    Literal,
-    Measure,
-    Rank,
-    Related,
-    text_index_of,
-)
+from dbtools.terms import Bucketed, Calculation, Function, Literal, Measure, Rank, Related, text_index_of
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 MOST_RELATED = 10  #: subqueries on related rows
@@ -239,9 +229,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
     types = dict(shape.literals)
-    types |= {name: each.term.type for each in shape.comparisons for name in each.parameters}
-    searches = (each for each in shape.comparisons if each.operator is Operator.MATCHES)
-    types |= {name: SEARCH for each in searches for name in each.parameters}
+    types |= {name: each.type for each in shape.comparisons for name in each.parameters}
     types |= {name: step.term.type for step, name in zip(shape.order, shape.after, strict=False) if name}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
