@@ -1,4 +1,4 @@
-"""What may stand where a column is named: columns, paths, and what is computed from them.
+"""Terms: columns, paths, and what is computed from them.
 
 A term is a value: equal terms are one term to a statement, however callers have written them.
 """
@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from dbtools.catalog import Column, TextIndex
-from dbtools.paths import Distant, Place, Referrer
+from dbtools.paths import Distant, Place, Relation
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family
 
 
@@ -44,8 +43,8 @@ class Operation(StrEnum):
     UPPER = "upper"
 
 
-#: These raise an error where the result is too large, so they must not meet a hidden row.
-RAISING = frozenset(Operation) - {Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER}
+#: The operations that never raise an error; a result of the others may be too large.
+TOTAL = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 TEXT = ColumnType(family=Family.TEXT, name="text")
 NUMBER = ColumnType(family=Family.NUMBER, name="number")
@@ -146,7 +145,7 @@ class Measure:
 class Related:
     """A measure of the rows that refer to a row."""
 
-    referrer: Referrer
+    relation: Relation
     measure: Measure
     name: str = field(compare=False)  #: as it is written
 
@@ -177,13 +176,7 @@ class Rank:
 
 
 Operand = Column | Distant | Literal | Calculation | Bucketed | Related
-
-
-class Finds(Protocol):
-    """What knows the terms that callers may name."""
-
-    def find(self, text: str, argument: str) -> Operand:
-        """Return the term that *text* means, or raise a CallError that names the *argument*."""
+Term = Operand | Measure | Rank  #: what a statement reads, compares and orders by
 
 
 def parts_within(term: Operand) -> Iterator[Operand]:
@@ -216,6 +209,17 @@ def alternatives_of(search: str) -> Sequence[tuple[Sequence[str], Sequence[str]]
         else:
             found[-1][match["without"] is not None].append(match["phrase"] or match["word"] or "")
     return [each for each in found if any(each)]
+
+
+def may_raise(part: Operand) -> bool:
+    """Return whether computing *part* may raise an error, so that it must not meet a hidden row."""
+    match part:
+        case Calculation():
+            return part.operation not in TOTAL
+        case Related():
+            return part.measure.function in (Function.SUM, Function.AVG)
+        case _:
+            return False
 
 
 def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dbtools.binding import bind_order, bind_where
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, size
 from dbtools.errors import BadArgument, listing
@@ -25,7 +24,8 @@ from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand, Rank
-from dbtools.tools.clauses import ListArguments, RowsArguments, clauses
+from dbtools.tools.binding import bind_order, bind_where
+from dbtools.tools.clauses import ListArguments, RowsArguments
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
 from dbtools.tools.nearest_values import ValueChecks, value_checks
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
@@ -73,8 +73,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     """Return the call that lists the rows that *asked* asks for of the table of *names*."""
     terms = Expressions(names=names)
     columns = find_columns(terms, asked.columns)
-    where = clauses(asked.where, "where")
-    conditions, values = bind_where(terms, where)
+    conditions, values = bind_where(terms, asked.where)
     total = total_order(names.table, bind_order(terms, asked.order_by, conditions))
     mark = digest(
         setting.catalog.qualified(names.table),
@@ -104,7 +103,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         position=position,
         mark=mark,
         limited="limit" in asked.model_fields_set,
-        checks=value_checks(names.table, where, conditions, asked.match),
+        checks=value_checks(names.table, asked.where, conditions, asked.match),
     )
 
 

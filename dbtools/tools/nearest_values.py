@@ -8,13 +8,13 @@ from difflib import get_close_matches
 from heapq import nlargest
 from itertools import islice, pairwise
 
-from dbtools.binding import Comparison, Written
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
 from dbtools.dates import DAY, shortest
 from dbtools.paths import Distant, Place
 from dbtools.results import ResultSet
 from dbtools.statement import Clause, Condition, Match, Order, Output, Select, Statement
+from dbtools.tools.clauses import Comparison
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
@@ -111,13 +111,13 @@ class ValueChecks:
 
 
 def value_checks(
-    table: Table, written: Sequence[Written], conditions: Sequence[Clause], match: Match
+    table: Table, where: Sequence[Comparison], conditions: Sequence[Clause], match: Match
 ) -> ValueChecks:
-    """Return what to check of *conditions* on *table*, which mean what is *written*."""
+    """Return what to check of *conditions* on *table*, which are what *where* means."""
     pairs = [
         (comparison, condition)
-        for comparison, condition in zip(written, conditions, strict=True)
-        if isinstance(comparison, Comparison) and isinstance(condition, Condition)
+        for comparison, condition in zip(where, conditions, strict=True)
+        if isinstance(condition, Condition)
     ]
     checks = [check for pair in pairs if (check := _check(table, *pair)) is not None]
     days = (_note_of_day(comparison, condition) for comparison, condition in pairs)
@@ -130,7 +130,7 @@ def value_checks(
 
 def _check(of: Table, comparison: Comparison, condition: Condition) -> ValueCheck | None:
     place = condition.term
-    if not isinstance(place, Column | Distant) or comparison.operator not in SEARCHING:
+    if not isinstance(place, Column | Distant) or comparison.op not in SEARCHING:
         return None
     column, table = (place, of) if isinstance(place, Column) else (place.column, place.path[-1].target)
     is_key = column.type.family in NUMERIC and any(key.columns == (column.name,) for key in table.keys)
@@ -140,12 +140,12 @@ def _check(of: Table, comparison: Comparison, condition: Condition) -> ValueChec
     output, order = Output(term=column, cut=LONGEST), Order(term=column)
     shape = Select(table=table, outputs=(output,), groups=(column,), order=(order,))
     statement = Statement(shape=shape, limit=MOST_VALUES)
-    return ValueCheck(place=place, operator=comparison.operator, wanted=comparison.texts, statement=statement)
+    return ValueCheck(place=place, operator=comparison.op, wanted=comparison.texts, statement=statement)
 
 
 def _note_of_day(comparison: Comparison, condition: Condition) -> str:
     """Return that a day means its first moment, where moments are compared with the end of a day."""
-    if comparison.operator not in MISTAKABLE or condition.term.type.family not in MOMENTS:
+    if comparison.op not in MISTAKABLE or condition.term.type.family not in MOMENTS:
         return ""
     name, last = condition.term.name, comparison.texts[-1].strip() if comparison.texts else ""
     note = f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
