@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.types import UNSENDABLE, quoted
+from dbtools.types import UNSENDABLE, Operator, quoted
 
 ORDER_FORM = 'Write "column" or "column desc".'
 DEEPEST = 32
@@ -245,10 +245,16 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 @cache
-def schema_of(model: type[Arguments]) -> Mapping[str, object]:
-    """Return the JSON Schema of *model*, without references, titles and null defaults."""
+def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]:
+    """Return the JSON Schema of *model*, without references, titles and null defaults.
+
+    *searches* is whether a column has a full-text index.
+    """
     schema = model.model_json_schema()
-    inlined = _inlined(schema, schema.pop("$defs", {}))
+    definitions = schema.pop("$defs", {})
+    if not searches and "Operator" in definitions:
+        definitions["Operator"]["enum"].remove(Operator.MATCHES)
+    inlined = _inlined(schema, definitions)
     assert isinstance(inlined, dict)
     return inlined
 

@@ -84,6 +84,52 @@ where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0 and not a.attisdropped
 order by a.attrelid, a.attnum
 """
+#: Expressions are printed with qualified names, so that they mean the same on any search path.
+QUALIFIED = "set local search_path = pg_catalog"
+#: What of the tables $1 can be searched for words: columns of type tsvector, whose configuration is known if
+#: they are generated, and expressions with an index. These cannot fail, since every row has been through the
+#: index: partial ones, those of tables that others inherit from, and users' functions are left out.
+TEXT_INDEXES = """
+select a.attrelid as relation, array[a.attname::text] as columns,
+    pg_catalog.quote_ident(a.attname) as document, false as computed,
+    coalesce(pg_catalog.pg_get_expr(e.adbin, e.adrelid), '') as definition
+from pg_catalog.pg_attribute as a
+left join pg_catalog.pg_attrdef as e
+    on e.adrelid = a.attrelid and e.adnum = a.attnum and a.attgenerated <> ''
+where a.attrelid = any($1::pg_catalog.oid[])
+    and a.attnum > 0 and a.atttypid = 'pg_catalog.tsvector'::pg_catalog.regtype
+union all
+select i.indrelid,
+    array(
+        select a.attname::text
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = i.indrelid and a.attnum > 0 and not a.attisdropped and a.attnum in (
+            select case v.numbers[1] when '0' then a.attnum else v.numbers[1]::pg_catalog.int2 end
+            from pg_catalog.regexp_matches(i.indexprs::pg_catalog.text, ':varattno (\\d+)', 'g')
+                as v (numbers)
+        )
+    ), x.definition, true, x.definition
+from pg_catalog.pg_index as i
+join pg_catalog.pg_class as c on c.oid = i.indexrelid
+join pg_catalog.pg_am as m on m.oid = c.relam and m.amname = 'gin'
+join pg_catalog.pg_class as t on t.oid = i.indrelid and (t.relkind = 'p' or not t.relhassubclass)
+cross join lateral (select pg_catalog.pg_get_indexdef(i.indexrelid, 1, true) as definition) as x
+where i.indrelid = any($1::pg_catalog.oid[])
+    and i.indisvalid and i.indpred is null and i.indnatts = 1 and i.indexprs is not null
+    and exists (
+        select
+        from pg_catalog.pg_opclass as o
+        where o.oid = i.indclass[0] and o.opcintype = 'pg_catalog.tsvector'::pg_catalog.regtype
+    )
+    and not exists (
+        select
+        from pg_catalog.pg_depend as d
+        where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = i.indexrelid
+            and d.refclassid in (
+                'pg_catalog.pg_proc'::pg_catalog.regclass, 'pg_catalog.pg_operator'::pg_catalog.regclass
+            )
+    )
+"""
 #: A deferrable primary key counts, since committed rows are unique.
 KEYS = """
 select i.indrelid as relation, i.indisprimary as main,

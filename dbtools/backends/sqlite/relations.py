@@ -29,7 +29,7 @@ from dbtools.backends.sqlite.syntax import (
     read_definition,
     words_in,
 )
-from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind
+from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind, TextIndex
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
 from dbtools.types import NUMERIC, quoted
 
@@ -48,6 +48,8 @@ KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
 INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
 #: Table-valued functions that read only their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
+#: Names of options of FTS5, in the order in which it looks for them.
+OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 UNKNOWN = Reads(others=(UNREPORTED,))
 ROWID = "ROWID"  #: the rowid, to the authorizer
 SYSTEM = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
@@ -274,14 +276,55 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
         return Reads(columns=frozenset(_all_of(names[-1], columns)) if names else frozenset())
     if module not in KEEPING:
         return Reads(others=(f"what the module {quoted(module)} reads, which is not known",))
-    options = {fold(words[0]): words[2] for words in arguments if words[1:2] == ["="] and words[2:]}
-    # FTS5 accepts abbreviated names of options.
-    content = next((options[name] for name in options if "content".startswith(name)), "")
+    content, key = _option(arguments, "content"), _option(arguments, "content_rowid")
     if not content:
         return Reads()
-    keys = {fold(value) for name, value in options.items() if "content_rowid".startswith(name)}
-    shown = {fold(row.name) for row in table.rows} | keys
+    shown = {fold(row.name) for row in table.rows} | {fold(content), fold(key)}
     return Reads(columns=frozenset(_all_of(content, columns, shown)))
+
+
+def _option(arguments: Sequence[Sequence[str]], name: str) -> str:
+    """Return the option *name* of a full-text table; FTS5 accepts abbreviated names, the first that fits."""
+    for first, *rest in filter(None, arguments):
+        if rest[:1] == ["="] and next((each for each in OPTIONS if each.startswith(fold(first))), "") == name:
+            return rest[1] if rest[1:] else ""
+    return ""
+
+
+def read_text_indexes(
+    virtual: Mapping[str, str], structures: Mapping[str, Structure], columns: Columns
+) -> Mapping[str, Mapping[str, TextIndex]]:
+    """Return the full-text indexes of *structures*, by table and column.
+
+    They are the tables *virtual*, given with their SQL: each is an index of itself, or of another table.
+    """
+    found: dict[str, dict[str, TextIndex]] = defaultdict(dict)
+    by_name = {fold(name): structure for name, structure in structures.items()}
+    for name, sql in virtual.items():
+        try:
+            arguments = _arguments(sql) if module_of(sql) == "fts5" else []
+        except SqlError:
+            continue
+        # Without its details, an index finds no phrases.
+        if not arguments or fold(_option(arguments, "detail") or "full") != "full":
+            continue
+        left_out = {fold(words[0]) for words in arguments if "unindexed" in map(fold, words[1:])}
+        names = {fold(row.name) for row in columns.get(name, ()) if row.hidden != HIDDEN} - left_out
+        for table, key in ((name, ""), (_option(arguments, "content"), _option(arguments, "content_rowid"))):
+            if (structure := by_name.get(fold(table))) is not None:
+                found[structure.name] |= _indexes_of(structure, name, names, key or "rowid")
+    return found
+
+
+def _indexes_of(table: Structure, index: str, names: Container[str], key: str) -> dict[str, TextIndex]:
+    """Return the columns *names* of *table* with their index, a table whose rowid is *key* here."""
+    columns = {fold(row.name): row.name for row in table.rows if row.hidden != HIDDEN}
+    number = columns.get(fold(key), "rowid" if table.has_rowid and table.kind is not TableKind.VIEW else "")
+    weighs = frozenset(name for folded, name in columns.items() if folded in names)
+    return {
+        name: TextIndex(reads=frozenset({name}), document=identifier(number), source=index, weighs=weighs)
+        for name in (weighs if number else ())
+    }
 
 
 def _all_of(name: str, columns: Columns, shown: Container[str] | None = None) -> Iterator[Place]:
