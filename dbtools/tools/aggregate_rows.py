@@ -17,7 +17,7 @@ from dbtools.terms import Function, Measure, Operand
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
 from dbtools.tools.clauses import Comparisons, Conditions, clauses, comparisons
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
-from dbtools.tools.nearest_values import ValueChecks, value_checks
+from dbtools.tools.reasons import ValueChecks, value_checks
 
 ROWS = Measure(function=Function.COUNT)
 MOST_GROUPS = 16

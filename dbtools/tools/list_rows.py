@@ -27,7 +27,7 @@ from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
 from dbtools.tools.clauses import ListArguments, RowsArguments, clauses
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
-from dbtools.tools.nearest_values import ValueChecks, value_checks
+from dbtools.tools.reasons import ValueChecks, value_checks
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
 from dbtools.types import Family
 

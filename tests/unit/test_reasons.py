@@ -10,7 +10,7 @@ from dbtools.cells import Cut
 from dbtools.results import ResultSet
 from dbtools.statement import Order, Output, Select, Statement
 from dbtools.tools.definition import Call, Toolset
-from dbtools.tools.nearest_values import MOST_ROWS
+from dbtools.tools.reasons import MOST_ROWS
 from dbtools.types import Family
 from tests.unit.shop import ID, column, select_of, table, tools
 
