@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dbtools import errors
+from dbtools import errors, habits
 from dbtools.errors import listing, nearest
 from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
 from dbtools.paths import Names, Referrer, folded, spelled
@@ -74,6 +74,13 @@ class Expressions:
 
         Raises UnknownColumn, or BadArgument with the position where *text* is no expression.
         """
+        try:
+            return self._found(text, argument)
+        except errors.CallError as exc:
+            exc.hint = habits.hint(text) or exc.hint
+            raise
+
+    def _found(self, text: str, argument: str) -> Operand:
         if text in self.aliases:
             return self.aliases[text]
         try:
@@ -121,7 +128,7 @@ class Expressions:
         if referrer is None:
             raise errors.UnknownColumn(
                 f"{argument}: no rows {quoted(relation)} refer to {table.name}.",
-                hint=f"{nearest(relation, known)}Relations: {listing(known) or 'none'}.",
+                hint=f"{nearest(relation, known)}Relations: {listing(known) or 'none'}. {habits.MEASURES}",
             )
         names = Names(table=referrer.table, paths=paths, aggregating=self.names.aggregating)
         return referrer, Expressions(names=names, literals=self.literals)

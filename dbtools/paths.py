@@ -249,11 +249,6 @@ class Names:
                 hint=f"Name one of its columns, such as {spelled(part)}.{example}.",
             )
         known = [spelled(name) for name in table.column_by_name]
-        if ":" in text and text.partition(":")[0] in table.column_by_name:
-            return errors.UnknownColumn(
-                f"{argument}: a date bucket such as {quoted(text)} is allowed in group_by only.",
-                hint="In where use between, or gte and lt.",
-            )
         within = f" as in {quoted(text)}" if text != part else ""
         also = [*known, *(self.listed if table is self.table else ())]
         return errors.UnknownColumn(

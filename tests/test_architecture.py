@@ -30,7 +30,7 @@ FLOORS = (
     {"policy", "vetting", "queries", "links", "naming"},
     {"paths"},
     {"terms"},
-    {"operations"},
+    {"habits", "operations"},
     {"expressions"},
     {"aggregates"},
     {"results", "statement", "paging", "telemetry"},
