@@ -19,6 +19,7 @@ MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
 MOST_VALUES = 1_000
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
+FOR_NULL = 'For null use op is_null with value "true".'
 ORDER_FORM = 'Write "column" or "column desc".'
 #: How the values of buckets are written.
 BUCKETS: Mapping[Bucket, tuple[str, str]] = {
@@ -174,7 +175,7 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
     try:
         bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
     except errors.BadValue as exc:
-        raise _advised(exc, names, operator, texts[0]) from exc
+        raise errors.BadValue(exc.message, hint=column_advice(names, operator, texts[0]) or exc.hint) from exc
     if term.type.family is Family.ANY and operator in EQUALITY:
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
@@ -193,14 +194,13 @@ def _bind_null(term: Term, text: str, argument: str) -> Condition:
     return Condition(term=term, operator=Operator.IS_NULL, wanted=text.lower() == "true")
 
 
-def _advised(error: errors.BadValue, names: Finds, operator: Operator, text: str) -> errors.BadValue:
-    """Return *error*, with a hint if the value *text* is the name of a column."""
+def column_advice(names: Finds, operator: Operator, text: str) -> str:
+    """Return a hint if *text*, which stands as a value, is the name of a column."""
     try:
         is_column = operator in SIGNED and isinstance(names.find(text, "value"), Column | Distant)
     except errors.CallError:
         is_column = False
-    advice = f"To compare with the column {text}, pass it as value_column."
-    return errors.BadValue(error.message, hint=advice) if is_column else error
+    return f"To compare with the column {text}, pass it as value_column." if is_column else ""
 
 
 def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:
@@ -246,8 +246,7 @@ def _texts(comparison: Comparison) -> tuple[str, ...]:
         given = "values are given" if values is not None else "there is none"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
         null = operator is not Operator.IS_NULL and values is None
-        hint = 'For null use op is_null with value "true".' if null else ""
-        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=hint)
+        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
     texts = comparison.texts
     if operator is Operator.BETWEEN and len(texts) != 2:
         raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(texts)}.")
