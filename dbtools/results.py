@@ -68,7 +68,7 @@ class Listing:
     """How tools are listed."""
 
     surface: Surface = Surface.AUTO
-    budget: int = 10_000  #: tokens of the definitions of tables, and again of queries
+    budget: int = 10_000  #: tokens of all definitions
     pin: tuple[str, ...] = ()  #: tables whose own tools are listed on either surface
 
 

@@ -259,7 +259,7 @@ class SingleCall(NamedTuple, Generic[AnswerT]):
 
 
 class ToolGroup(StrEnum):
-    """Tools that are listed all together or replaced by generic ones."""
+    """Tools that are listed all together or replaced by generic ones, in the order in which they may."""
 
     QUERIES = "queries"
     TABLES = "tables"
