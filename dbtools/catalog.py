@@ -1,6 +1,6 @@
-"""What a database holds, as values: frozen, ordered and comparable.
+"""The catalog of a database, as frozen values that can be compared.
 
-A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the tools are defined from it.
+Introspection makes a Catalog, `policy.restrict` narrows it to a role, and tools are defined from the rest.
 """
 
 from collections import Counter, defaultdict
@@ -16,13 +16,13 @@ from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family, quoted
 
 Location = tuple[str, str]  #: of a table: its schema and its name
-#: of a column of which nothing but its name is known
+#: The type of a column of which only the name is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
-UNREPORTED = "what the database does not report"  #: of what a view or a query reads
+UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
 
 class TableKind(StrEnum):
-    """What sort of relation a table is."""
+    """The kind of a relation."""
 
     TABLE = "table"
     VIEW = "view"
@@ -39,23 +39,23 @@ class Column:
     name: str
     type: ColumnType
     nullable: bool = True
-    default: str | None = None  #: the SQL expression, for people to read
-    generated: bool = False  #: computed, or an identity that the database fills
-    #: the columns of its table that it may be computed from
+    default: str | None = None  #: the SQL expression, for people
+    generated: bool = False  #: a generated or an identity column
+    #: The columns of its table from which it may be computed.
     sources: frozenset[str] = field(default=frozenset(), compare=False)
     comment: str = ""
-    choices: tuple[str, ...] = ()  #: the only values that a CHECK constraint allows
-    minimum: str | None = None  #: the least value that a CHECK constraint allows; "> 0" where 0 itself is not
+    choices: tuple[str, ...] = ()  #: the values that a CHECK constraint allows
+    minimum: str | None = None  #: that a CHECK constraint allows; "> 0" if it excludes 0
     maximum: str | None = None
 
     def __hash__(self) -> int:
-        """Hash by name: names are unique within a table, and equality is still of the whole."""
+        """Hash only the name, which is unique within a table; equality compares everything."""
         return hash(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """Columns whose values name one row."""
+    """Columns whose values identify one row."""
 
     columns: tuple[str, ...]
     primary: bool = False
@@ -63,116 +63,114 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignKey:
-    """Columns that hold the key of a row in another table, or in the same."""
+    """Columns that refer to a row of another table, or of the same one."""
 
     columns: tuple[str, ...]
     target_schema: str
     target: str
     target_columns: tuple[str, ...]
-    #: whether at most one row of the target has these values, and comparing them cannot fail
+    #: Whether at most one row of the target matches, and the comparison cannot fail.
     joinable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowFilter:
-    """An SQL condition, over columns of a table and claims of the caller, on the rows that may be seen."""
+    """An SQL condition on columns of a table and claims of the caller: which rows a role sees."""
 
     condition: Fragment
-    casts: tuple[str, ...] = ()  #: the types of its parameters, where the database needs them
-    total: bool = True  #: whether it raises no error, whatever a row holds
+    casts: tuple[str, ...] = ()  #: the types of its parameters, if the database needs them
+    total: bool = True  #: whether it cannot raise an error
 
     def __hash__(self) -> int:
-        """Hash by the condition, so that a statement's shape is found again quickly."""
+        """Hash only the condition, so that the lookup of a compiled shape is fast."""
         return hash(self.condition)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """What a view, or another relation that reads relations, reads under its own name."""
+    """What a view reads, or another relation that reads relations."""
 
-    #: schema, table and column, without a column where only rows are read
+    #: Schema, table and column; the column is empty if only rows are read.
     columns: frozenset[tuple[str, str, str]] = frozenset()
-    #: the same of tables whose rows these are as well: the parents of a table that inherits
+    #: The same for the parents of a table that inherits, whose rows these are as well.
     parents: frozenset[tuple[str, str, str]] = frozenset()
-    others: tuple[
-        str, ...
-    ] = ()  #: in words for the operator: functions, and what the database does not report
+    #: Descriptions for the operator: functions, and what the database does not report.
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table, a view, or another relation that can be selected from."""
+    """A table, view or other relation."""
 
     name: str
     schema: str = ""
     kind: TableKind = TableKind.TABLE
     columns: tuple[Column, ...]
-    keys: tuple[Key, ...] = ()  #: the primary key first, then unique keys without nulls
+    keys: tuple[Key, ...] = ()  #: first the primary key, then unique keys without nulls
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
     row_estimate: int | None = None
-    row_identifier: str | None = None  #: a name that is no column and yet orders the rows uniquely
-    filter: RowFilter | None = None  #: which rows may be seen; None: all
-    aggregated: bool = True  #: whether rows may be counted and summed up
-    reads: Reads | None = field(default=None, compare=False)  #: None: nothing but itself
+    row_identifier: str | None = None  #: a unique pseudo-column, such as rowid
+    filter: RowFilter | None = None  #: None: all rows are visible
+    aggregated: bool = True  #: whether its rows may be aggregated
+    reads: Reads | None = field(default=None, compare=False)  #: None: only itself
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
-    #: whether reading it may run functions that did not come with the database system
+    #: Whether reading it may run user-defined functions.
     runs_functions: bool = field(default=False, compare=False)
-    #: identifies this state of its name and columns; empty if not known for a single table
+    #: Identifies the state of its name and columns; empty if there is no version for each table.
     version: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
-        """Hash by name, so that a statement's shape is found again quickly."""
+        """Hash only the name, so that the lookup of a compiled shape is fast."""
         return hash(self.location)
 
     @property
     def location(self) -> Location:
-        """Its schema and its name, which no other table has."""
+        """Its schema and name, which are unique."""
         return (self.schema, self.name)
 
     @property
     def guarded(self) -> bool:
-        """Whether a caller's conditions are asked only of the rows that its filter shows."""
+        """Whether the filter must be evaluated before any condition of a caller."""
         return self.filter is not None and (self.computed or not self.filter.total)
 
     @cached_property
     def column_by_name(self) -> Mapping[str, Column]:
-        """The columns by their exact names."""
+        """The columns by name."""
         return {column.name: column for column in self.columns}
 
     @property
     def primary_key(self) -> Key | None:
-        """The key that names one row, if the table has one."""
+        """The first key, if the table has one."""
         return self.keys[0] if self.keys else None
 
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the primary key, none if there is no key."""
+        """Return the columns of the primary key, or none without a key."""
         key = self.primary_key
         return tuple(self.column_by_name[name] for name in key.columns) if key else ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Everything that can be read of one database."""
+    """The tables of one database that can be read."""
 
     tables: tuple[Table, ...] = ()  #: by schema and name, the default schema first
     default_schema: str = ""
-    search_path: tuple[str, ...] = field(default=(), compare=False)  #: where names without a schema are found
-    #: what was left out and why, for the operator: never shown to a caller
+    search_path: tuple[str, ...] = field(default=(), compare=False)  #: the schemas of unqualified names
+    #: What was left out and why, for the operator only.
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    #: what the login can do beyond reading, likewise
+    #: What the login may do beyond reading, for the operator only.
     posture: tuple[str, ...] = field(default=(), compare=False)
-    #: by schema and table, the existing columns that the login may not select: for the rules of
-    #: roles, which may name them, and never shown to a caller
+    #: Columns that the login may not select, by schema and table: rules may name them, callers may not.
     unreadable: Mapping[Location, tuple[str, ...]] = field(default_factory=dict, compare=False)
-    #: in lower case: relations, functions and operators whose use in a row filter may raise an error
+    #: Relations, functions and operators, in lower case, that may raise an error in a row filter.
     raising: frozenset[str] = field(default=frozenset(), compare=False)
-    #: identifies this state of the schema; empty if unknown
+    #: Identifies the state of the schema; empty if unknown.
     stamp: str = field(default="", compare=False)
 
     @cached_property
     def whole(self) -> "Catalog":
-        """This catalog with what the login may not select: the names in rules are looked up in it."""
+        """This catalog with what the login may not select, to look up the names in rules."""
         if not self.unreadable:
             return self
         tables = {table.location: table for table in self.tables}
@@ -183,7 +181,7 @@ class Catalog:
         return replace(self, tables=tuple(tables.values()), unreadable={})
 
     def named(self, name: str) -> tuple[Table, ...]:
-        """Return the tables that *name* may mean: by label, by exact, qualified or folded name."""
+        """Return the tables that match *name*: by label, exact or qualified name, or ignoring case."""
         if table := self._by_label.get(name):
             return (table,)
         exact = tuple(table for table in self.tables if name in (table.name, self.qualified(table)))
@@ -191,11 +189,11 @@ class Catalog:
         return exact or tuple(table for table in self.tables if table.name.lower() == folded)
 
     def table(self, schema: str, name: str) -> Table | None:
-        """Return the table *name* of *schema*, if there is one."""
+        """Return the table *name* of *schema*, or None."""
         return self._by_name.get((schema, name))
 
     def reads_of(self, table: Table) -> Reads:
-        """Return all that *table* reads: directly, and beneath what it reads."""
+        """Return everything that *table* reads, directly and through views."""
         found: dict[Location, Reads] = {}
         waiting = [table]
         while waiting:
@@ -209,7 +207,7 @@ class Catalog:
         return Reads(columns=elsewhere, others=tuple(others))
 
     def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
-        """Return the foreign keys that point to *table*, each with the table that has it."""
+        """Return the foreign keys that refer to *table*, each with its own table."""
         return tuple(self._references.get(table.location, ()))
 
     @cached_property
@@ -225,24 +223,24 @@ class Catalog:
         return {table.location: table for table in self.tables}
 
     def qualified(self, table: Table) -> str:
-        """Return *table*'s name with its schema in front."""
+        """Return the name of *table* with its schema."""
         return f"{table.schema}.{table.name}" if table.schema else table.name
 
     def names_of(self, table: Table) -> tuple[str, ...]:
-        """Return the names by which a rule refers to *table*; other tables may have the same.
+        """Return the names by which a rule can refer to *table*; other tables may share them.
 
-        Tables that the login cannot read count, so that a name means the same to every login.
+        Labels take tables into account that the login cannot read, so that they are the same for every login.
         """
         return (self.whole.label(table), self.qualified(table), table.name)
 
     def unique_name(self, table: Table) -> str:
-        """Return a name by which a rule refers to *table* alone."""
+        """Return a name by which a rule refers only to *table*."""
         known = Counter(name for each in self.tables for name in set(self.names_of(each)))
         names = (self.label(table), self.qualified(table))
         return next((name for name in names if known[name] == 1), names[0])
 
     def label(self, table: Table) -> str:
-        """Return the shortest name that means only *table*: bare in the default schema or if unique."""
+        """Return the shortest unique name of *table*: without a schema if that is unique or the default."""
         return self._labels[table.location]
 
     @cached_property
@@ -273,21 +271,21 @@ class Catalog:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which tables of a database are read at all; patterns are those of a shell (`fnmatch`)."""
+    """Which tables of a database are read; patterns are shell patterns (`fnmatch`)."""
 
-    schemas: tuple[str, ...] = ()  #: none: every schema that is not the system's
+    schemas: tuple[str, ...] = ()  #: empty: every schema except those of the system
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
     def admits(self, schema: str, name: str) -> bool:
-        """Return whether the table *name* of *schema* is wanted, by its bare or its qualified name."""
+        """Return whether the table *name* of *schema* is selected, by its name or its qualified name."""
         names = (name, f"{schema}.{name}")
         if self.schemas and schema and schema not in self.schemas:
             return False
         return _matches(names, self.include) and not _matches(names, self.exclude)
 
     def idle(self, tables: Collection[tuple[str, str]]) -> tuple[str, ...]:
-        """Return a warning for each pattern and schema that means none of *tables*, by schema and name."""
+        """Return a warning for each pattern and schema that matches none of *tables*."""
         names = [(name, f"{schema}.{name}") for schema, name in tables]
         schemas = {schema for schema, _ in tables}
         patterns = [("include", each) for each in self.include if each != "*"]

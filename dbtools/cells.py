@@ -1,7 +1,7 @@
-"""Turn what a driver read into JSON values, and JSON values into text. Total: any cell has an encoding.
+"""Encode cells as JSON values, and JSON values as text. Total: every cell has an encoding.
 
-Numbers that a double cannot hold are strings, bytes are base64, and no number is "NaN" or "Infinity".
-A cell that is not what its column declares, as some databases allow, is shown for what it is.
+Numbers that a double cannot hold become strings, as do NaN and infinities; bytes become base64. A cell of
+another type than its column declares, as some databases allow, is encoded by its own type.
 """
 
 import base64
@@ -22,19 +22,19 @@ from dbtools.types import SAFE_INTEGER, ColumnType, Digits, Family
 
 Encode = Callable[[object], object]
 
-DEEPEST = 60  #: levels of a JSON cell; a deeper one is shown as its text
+DEEPEST = 60  #: levels of a JSON cell; a deeper cell is shown as text
 
-#: controls, invisible and bidirectional characters: JSON's own escapes make them visible
+#: Control, invisible and bidirectional characters, which are shown as JSON escapes.
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 SURROGATES = re.compile("[\ud800-\udfff]")
-SPECIAL = re.compile('[",\r\n]')  #: what a cell of CSV is quoted for
+SPECIAL = re.compile('[",\r\n]')  #: characters for which a CSV cell is quoted
 
-class_of = type  #: by a name that no argument has
+class_of = type  #: under a name that no parameter shadows
 INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-TEXTS = {str, bool, NoneType}  #: classes of cells that are JSON values whatever they say
+TEXTS = {str, bool, NoneType}  #: classes whose cells are always JSON values
 INTEGERS = {int, NoneType}
 FLOATS = {float, NoneType}
 
@@ -55,13 +55,13 @@ MEDIA_TYPES: tuple[tuple[bytes, int, str], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """The beginning of a cell that is too long to be read whole."""
+    """The beginning of a cell that is too long to read whole."""
 
     start: str | bytes
-    length: int  #: of the whole cell, in characters, or in bytes of bytes
+    length: int  #: of the whole cell, in characters or bytes
 
     def __len__(self) -> int:
-        """Return how many characters or bytes are held of the cell."""
+        """Return the number of characters or bytes that have been read."""
         return len(self.start)
 
 
@@ -77,14 +77,14 @@ def media_type(content: bytes) -> str:
 
 
 def shown_cut(cut: Cut) -> str:
-    """Return how a *cut* cell is shown: its beginning and its full length, or what the bytes are."""
+    """Return the text for a *cut* cell: its beginning and full length, or the type of its bytes."""
     if isinstance(cut.start, bytes):
         return f"[{cut.length:,} bytes, {media_type(cut.start)}]"
     return f"{cut.start}… [{cut.length:,} characters]"
 
 
 def is_media(type: str) -> bool:
-    """Return whether clients show content of this MIME *type* by itself."""
+    """Return whether clients display content of this MIME *type*."""
     return type.startswith(("image/", "audio/"))
 
 
@@ -106,11 +106,11 @@ def encoder(type: ColumnType) -> Encode:
 
 
 def encode_column(type: ColumnType, cells: Sequence[object], kinds: Set[type[object]]) -> Sequence[object]:
-    """Return the JSON values of *cells*, the cells of one column of *type*, which are of so many *kinds*."""
+    """Return the JSON values of *cells* of one column of *type*; *kinds* are the classes of the cells."""
     encode = encoder(type)
     if Cut in kinds:
         return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
-    # Most columns are JSON values already, throughout.
+    # The cells of most columns are JSON values already.
     if kinds <= TEXTS and encode in (plain, _boolean):
         return cells
     if encode is plain and _are_numbers(cells, kinds):
@@ -119,21 +119,21 @@ def encode_column(type: ColumnType, cells: Sequence[object], kinds: Set[type[obj
 
 
 def _are_numbers(cells: Sequence[Any], kinds: Set[type[object]]) -> bool:
-    """Return whether *cells* are numbers and nulls that JSON and its readers hold."""
+    """Return whether *cells* are nulls and numbers that JSON can represent exactly."""
     if kinds <= INTEGERS:
         return max(map(abs, filter(None, cells)), default=0) <= SAFE_INTEGER
-    # One that is not finite shows in the sum.
+    # If one is not finite, neither is the sum.
     return kinds <= FLOATS and math.isfinite(sum(filter(None, cells)))
 
 
 def _rounded(cell: object) -> object:
-    """Return the JSON value of a sum or an average, of which a double holds 15 significant digits."""
+    """Return the JSON value of a sum or an average, to the 15 significant digits that a double holds."""
     finite = isinstance(cell, float) and math.isfinite(cell)
     return float(f"{cell:.15g}") if finite else plain(cell)
 
 
 def plain(cell: object) -> object:
-    """Return the JSON value of a *cell* by its own type alone."""
+    """Return the JSON value of *cell*, by its Python type alone."""
     if cell is None or cell.__class__ is str:
         return cell
     if cell.__class__ is int:
@@ -166,7 +166,7 @@ def _boolean(cell: object) -> object:
 def _bytes(cell: object) -> object:
     if isinstance(cell, bytes):
         return _base64(cell)
-    # Text among bytes must not be taken for base64.
+    # A text in a column of bytes must not look like base64.
     return {"text": cell} if isinstance(cell, str) else plain(cell)
 
 
@@ -186,7 +186,7 @@ def _loads(text: str, integer: Callable[[str], object], number: Callable[[str], 
 
 
 def _integer(digits: str) -> int | str:
-    # Python refuses to read thousands of digits.
+    # Python rejects integers with thousands of digits.
     if len(digits.lstrip("-")) > 16:
         return str(digits)
     value = int(digits)
@@ -198,7 +198,7 @@ def _float_of(digits: str) -> float | str:
     try:
         exact = math.isfinite(value) and Decimal(repr(value)) == Decimal(digits)
     except InvalidOperation:
-        # An exponent of twenty digits: not even Decimal holds it.
+        # Not even Decimal can hold an exponent of twenty digits.
         exact = False
     return value if exact else str(digits)
 
@@ -217,7 +217,7 @@ def _depth(value: object, most: int) -> int:
 
 
 def _nested(cell: object, type: ColumnType) -> object:
-    """Encode an array or a composite, which the database has written as JSON, by the types of its parts."""
+    """Encode an array or composite that the database returned as JSON, by the types of its parts."""
     if not isinstance(cell, str):
         return plain(cell)
     try:
@@ -231,7 +231,7 @@ def _typed(value: object, type: ColumnType | None) -> object:
     match value:
         case list():
             element = type.element if type else None
-            # An array of several dimensions has the one element type at the bottom.
+            # All dimensions of an array share one element type.
             return [_typed(each, type if isinstance(each, list) and element else element) for each in value]
         case dict():
             types = dict(type.fields) if type else {}
@@ -257,32 +257,32 @@ def _part(value: object, family: Family | None) -> object:
 
 
 def json_of(value: object) -> str:
-    """Return *value* as compact JSON, with invisible characters escaped and invalid text replaced."""
+    """Encode *value* as compact JSON, with invisible characters escaped and invalid text replaced."""
     try:
         text = orjson.dumps(value)
     except TypeError:
         text = orjson.dumps(_valid(value))
-    # JSON itself escapes all other controls.
+    # orjson escapes all other control characters.
     return text.decode() if text.isascii() and b"\x7f" not in text else visible(text.decode())
 
 
 def size(value: object) -> int:
-    """Return how many bytes the JSON of *value* takes."""
+    """Return the size of *value* as JSON, in bytes."""
     return bytes_of(json_of(value))
 
 
 def bytes_of(text: str) -> int:
-    """Return how many bytes *text* takes."""
+    """Return the size of *text* in bytes."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def held(cells: Iterable[Any]) -> int:
-    """Return how many characters and bytes *cells* hold, of texts and bytes."""
+    """Return the total length of the texts and bytes among *cells*."""
     return sum([len(cell) for cell in cells if type(cell) in SIZED])
 
 
 def csv_line(row: Sequence[object]) -> str:
-    """Return a *row* of JSON values as CSV, as COPY writes it: null is empty, '' is ""."""
+    """Return a *row* of JSON values as CSV, in the format of COPY: null is empty, '' is ""."""
     return ",".join(map(_csv_cell, row))
 
 
@@ -296,7 +296,7 @@ def _csv_cell(value: object) -> str:
 
 
 def shortened(cell: object, encode: Encode, longest: int) -> object:
-    """Return *cell*, which *encode* shows, as a Cut where it is longer than *longest* characters or bytes."""
+    """Cut *cell*, as *encode* shows it, to *longest* characters or bytes."""
     if isinstance(cell, Cut):
         return replace(cell, start=cell.start[:longest])
     if isinstance(cell, bytes):
@@ -307,25 +307,25 @@ def shortened(cell: object, encode: Encode, longest: int) -> object:
 
 
 def visible(text: str) -> str:
-    """Return *text* in which invisible characters are written as JSON escapes them."""
+    """Return *text* with invisible characters as JSON escapes."""
     if text.isascii() and text.isprintable():
         return text
     return _replaced(text, INVISIBLE, _escape)
 
 
 def one_line(text: str) -> str:
-    """Return *text* as one line without invisible characters, for names that anyone may have chosen."""
+    """Return *text* as one line without invisible characters: for names, which anyone may have chosen."""
     return visible(" ".join(text.splitlines()))
 
 
 def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
-    """Return *text* with *instead* of each *odd* character, in time for the length of *text* alone."""
+    """Replace each *odd* character of *text* by *instead*, in linear time."""
     return text.translate(_table(odd, instead)) if odd.search(text) else text
 
 
 @cache
 def _table(odd: re.Pattern[str], instead: Callable[[str], str]) -> Mapping[int, str]:
-    """Return *instead* of each character in the ranges of *odd*."""
+    """Return a translation table for the characters in the ranges of *odd*."""
     ranges = re.findall("(.)(?:-(.))?", odd.pattern[1:-1], re.DOTALL)
     codes = chain.from_iterable(range(ord(first), ord(last or first) + 1) for first, last in ranges)
     return {code: instead(chr(code)) for code in codes}
@@ -358,11 +358,11 @@ def is_json(text: str) -> bool:
 
 
 def valid(text: str) -> str:
-    """Return *text* with what UTF-8 cannot encode made visible."""
+    """Return *text* with escapes for what UTF-8 cannot encode."""
     return text if text.isascii() else _replaced(text, SURROGATES, _shown)
 
 
 def _shown(surrogate: str) -> str:
     unit = ord(surrogate)
-    # A byte that was no valid UTF-8 stands in the text as U+DC80 to U+DCFF (PEP 383).
+    # Python represents an invalid byte of UTF-8 as U+DC80 to U+DCFF (PEP 383).
     return f"\\x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"\\u{unit:04x}"

@@ -1,4 +1,4 @@
-"""Dates, times and durations as text: which texts are valid, and how they are bound."""
+"""Dates, times and durations: a text from a caller in, the value to bind out."""
 
 import re
 from collections.abc import Mapping
@@ -29,46 +29,46 @@ UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "":
 
 
 class Calendar(Protocol):
-    """What a column type says of the dates that it holds."""
+    """What a column type says about its dates."""
 
     @property
     def infinite(self) -> bool:
-        """Whether infinity and dates before Christ are some of them."""
+        """Whether they include infinity and dates BC."""
 
     @property
     def lenient(self) -> bool:
-        """Whether they are texts, or numbers, in a database without a type for dates."""
+        """Whether they are texts or numbers, in a database without a date type."""
 
 
 def read_date(text: str, calendar: Calendar) -> object:
-    """Return the date that *text* means, or raise ValueError."""
+    """Decode the date *text*, or raise ValueError."""
     if _is_special(text, calendar):
         return text.lower()
     if _is_date(text, calendar, LATEST_DATE):
         return text
     if not calendar.lenient:
         raise ValueError
-    # Midnight is the day itself, which the texts of dates are compared with.
+    # Midnight is written as the day alone, as stored dates are.
     moment = read_moment(text, calendar)
     return MIDNIGHT.sub("", moment) if isinstance(moment, str) else moment
 
 
 def read_time(text: str, calendar: Calendar) -> object:
-    """Return the time of day that *text* means, with or without a zone, or raise ValueError."""
+    """Decode the time of day *text*, with or without a zone, or raise ValueError."""
     return text if TIME.fullmatch(text) else _stored_number(text, calendar)
 
 
 def read_timestamp(text: str, calendar: Calendar) -> object:
-    """Return the date and time that *text* means, which has no zone, or raise ValueError."""
+    """Decode the date and time *text* without a zone, or raise ValueError."""
     time = TIME.fullmatch(_parts(text)[-1])
     if time and time["zone"] and time["zone"].upper() not in NO_OFFSET:
-        # There is no zone to convert it to: the offset would only be dropped.
+        # There is no zone to convert it to, so the offset would be lost.
         raise ValueError
     return read_moment(text, calendar)
 
 
 def read_moment(text: str, calendar: Calendar) -> object:
-    """Return the date and time that *text* means, with or without a zone, or raise ValueError."""
+    """Decode the date and time *text*, with or without a zone, or raise ValueError."""
     basic = BASIC_DATE.fullmatch(text) if calendar.lenient else None
     if basic and _is_date(day := "-".join(basic.groups()), calendar, LATEST_TIMESTAMP):
         return day
@@ -84,7 +84,7 @@ def read_moment(text: str, calendar: Calendar) -> object:
 
 
 def read_interval(text: str, calendar: Calendar) -> str:
-    """Return the duration that *text* means, or raise ValueError."""
+    """Decode the duration *text*, or raise ValueError."""
     if _is_special(text, calendar):
         return text.lower()
     if not text or len(text) > 100 or not INTERVAL.fullmatch(text):
@@ -103,11 +103,11 @@ def _is_special(text: str, calendar: Calendar) -> bool:
 
 
 def _is_date(text: str, calendar: Calendar, latest: int) -> bool:
-    """Return whether *text* is a date of the years 1 to *latest*, in ISO 8601's form unless infinite."""
+    """Return whether *text* is a date of the years 1 to *latest*, in ISO 8601 unless infinite."""
     if not (match := DATE.fullmatch(text)) or not (calendar.infinite or PLAIN_DATE.fullmatch(text)):
         return False
     year, month, day = int(match[1]), int(match[2]), int(match[3])
-    # 2000 stands for years that Python's calendar lacks: their leap days are left to the database.
+    # Years beyond Python's calendar are checked as a leap year; the database checks the day.
     stand_in = year if year <= 9999 and not match[4] else 2000
     try:
         date(stand_in, month, day)
@@ -117,7 +117,7 @@ def _is_date(text: str, calendar: Calendar, latest: int) -> bool:
 
 
 def _stored_number(text: str, calendar: Calendar) -> int | float:
-    """Read an epoch or a Julian day, which a database without date types may hold."""
+    """Decode an epoch or a Julian day, as a database without date types may store it."""
     if not calendar.lenient or not STORED_NUMBER.fullmatch(text):
         raise ValueError
     number = float(text) if "." in text else int(text)
@@ -127,13 +127,13 @@ def _stored_number(text: str, calendar: Calendar) -> int | float:
 
 
 def shortest(text: str) -> str:
-    """Return the date or time *text* in its shortest spelling, so that equal ones are equal texts."""
+    """Return the shortest spelling of the date or time *text*: the same for equal values."""
     text = re.sub(r"(Z|\+00(:?00)?)$", "", text.strip().replace("T", " ", 1))
     return re.sub(r"(\b\d\d:\d\d):00$", r"\1", text)
 
 
 def seconds_of(text: str) -> float:
-    """Return how many seconds 10s, 500ms or 2m means, or raise ValueError."""
+    """Return the seconds of a duration such as 10s, 500ms or 2m, or raise ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip())
     if match is None:
         raise ValueError("must be a duration such as 10s, 500ms or 2m")

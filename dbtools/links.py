@@ -1,8 +1,8 @@
-"""The addresses of rows, cells and the schema.
+"""The URIs of rows, cells and the schema.
 
 `dbtools://row/TABLE/KEY`, `dbtools://cell/TABLE/KEY/COLUMN`, `dbtools://schema` and `dbtools://schema/TABLE`.
 
-Each part is percent-encoded (RFC 3986); the values of a composite key have commas between them.
+Each part is percent-encoded (RFC 3986); commas separate the values of a composite key.
 """
 
 import base64
@@ -22,7 +22,7 @@ MOST_CHARACTERS = 4_000
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """What a URI names: a row, a cell of it or, without a key, the schema."""
+    """What a URI refers to: a row, a cell, or the schema if there is no key."""
 
     table: str | None = None  #: None: all tables
     key: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Address:
 
 
 def address_of(uri: str) -> Address | None:
-    """Return what *uri* names, or None if it is no address of dbtools."""
+    """Parse *uri*; return None if it is not valid."""
     parts = uri.removeprefix(SCHEME).split("/")
     whole = uri.startswith(SCHEME) and len(uri) <= MOST_CHARACTERS and all(parts)
     if not whole or UNSENDABLE.search(unquote(uri)):
@@ -53,12 +53,12 @@ def _values(key: str) -> tuple[str, ...]:
 
 
 def schema_uri(table: str) -> str:
-    """Return the address of the schema of *table*."""
+    """Return the URI of the schema of *table*."""
     return f"{SCHEMA}/{quote(table, safe='')}"
 
 
 def row_uri(table: str, key: Sequence[object]) -> str | None:
-    """Return the address of the row of *table* with this *key*, or None where it cannot be written."""
+    """Return the URI of the row of *table* with this *key*, or None if the key has no text form."""
     texts = [key_text(value) for value in key]
     if not texts or not all(texts):
         return None
@@ -67,13 +67,13 @@ def row_uri(table: str, key: Sequence[object]) -> str | None:
 
 
 def cell_uri(table: str, key: Sequence[object], column: str) -> str | None:
-    """Return the address of one cell of the row of *table* with this *key*."""
+    """Return the URI of a cell in the row of *table* with this *key*, or None as for `row_uri`."""
     row = row_uri(table, key)
     return None if row is None else f"{row.replace('row', 'cell', 1)}/{quote(column, safe='')}"
 
 
 def key_text(value: object) -> str | None:
-    """Return *value* as a caller would write it in an argument, or None where it cannot be written."""
+    """Return *value* as the text of an argument, or None if it has no text form."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""The names of tables in the names of tools and of relations."""
+"""The names of tables within the names of tools and relations."""
 
 import hashlib
 import re
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from dbtools.catalog import Catalog, Location, Table
 
 LONGEST_NAME = 40
-RESERVED = {"tables", "rows", "row"}  #: that tools for all tables are named after
+RESERVED = {"tables", "rows", "row"}  #: in the names of generic tools
 LONGEST_PREFIX = len("list_")
 
 
 def table_names(catalog: Catalog) -> Mapping[Location, str]:
-    """Return for each table, by schema and name, the part T of its tools' names `list_T` and `get_T`.
+    """Return the T of `list_T` and `get_T` for each table, by schema and name.
 
-    The first table of a name keeps it bare; one like it in another schema gets the schema's name behind,
-    and whatever still collides or is too long a digest of the whole name.
+    The first table with a name has it unchanged, another one with its schema appended. A name that still
+    collides, or is too long, ends in a digest.
     """
     names: dict[Location, str] = {}
     taken: set[str] = set()
@@ -39,5 +39,5 @@ def _candidates(catalog: Catalog, table: Table) -> Iterable[str]:
 
 
 def normalised(name: str) -> str:
-    """Return *name* in lower case with `_` for every character but a-z, 0-9 and `_`."""
+    """Return *name* in lower case, with `_` for every character except a-z, 0-9 and `_`."""
     return re.sub(r"[^a-z0-9_]", "_", name.lower())

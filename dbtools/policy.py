@@ -1,7 +1,7 @@
-"""Who may see what, and how much: roles, grants, limits, and `restrict`, the lens between catalog and tools.
+"""Policies: roles, grants, limits and masks, and `restrict`, which narrows a catalog to a role.
 
-What a role may not see is absent from the catalog that `restrict` returns, so nothing above it can name it.
-Row filters and masks ride on the tables and columns that are left.
+What a role may not see is absent from the catalog that `restrict` returns, so no layer above can name it.
+Row filters and masks are attached to the remaining tables and columns.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from dbtools.types import ColumnType, Family, Mask
 
 REDACTED = "***"
 LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
-#: What is shown of it is a domain (RFC 1035, 2.3.1) or nothing.
+#: Only the domain is shown (RFC 1035, 2.3.1).
 ADDRESS = re.compile(rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)')
-DIGITS = 16  #: hexadecimal, of a hashed cell
-#: Characters (or bytes, of bytes) that are read of a masked cell. No ADDRESS is longer than 320.
+DIGITS = 16  #: hexadecimal digits of a hashed cell
+#: Characters or bytes that are read of a masked cell. No ADDRESS has more than 320.
 READ_OF_MASKED: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
 
 
@@ -31,76 +31,76 @@ class Limits:
 
     max_rows: int = 200
     max_tokens: int = 20_000  #: bytes of the encoded result / 3
-    max_cell: int = 2_000  #: characters of one cell in a list
+    max_cell: int = 2_000  #: characters of a cell in a list
     timeout: float = 10.0  #: seconds
-    calls_per_minute: int | None = None  #: of one caller; None: no limit
-    concurrent_calls: int | None = None  #: of one caller at the same time; None: no limit
+    calls_per_minute: int | None = None  #: for each caller; None: no limit
+    concurrent_calls: int | None = None  #: for each caller; None: no limit
 
     @property
     def max_bytes(self) -> int:
-        """How many bytes the encoded result may take."""
+        """The maximum size of the encoded result in bytes."""
         return self.max_tokens * 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The author of a call: a role, and claims about the caller."""
+    """Who makes a call: a role, claims and an identity."""
 
     role: str = "default"
-    claims: Mapping[str, object] = field(default_factory=dict)  #: for row filters, by name
-    identity: str | None = None  #: None: the one who started the server
+    claims: Mapping[str, object] = field(default_factory=dict)  #: facts for row filters, by name
+    identity: str | None = None  #: None: the user who started the server
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where in a file something is written."""
+    """A place in a file."""
 
     file: str = ""
     line: int | None = None
 
     def __str__(self) -> str:
-        """Return the place as it stands before a complaint: nothing where no file is."""
+        """Return the place as the prefix of a message; empty without a file."""
         return f"{one_line(self.file)}:{self.line or 1}: " if self.file else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something that is wrong with what an operator wrote."""
+    """A problem with a configuration, query or policy."""
 
     code: str
     message: str
     level: str = "error"  #: or "warning"
     source: Source = field(default_factory=Source)
-    role: str = field(default="", compare=False)  #: the role that it is about, if it is about one
-    subject: str = field(default="", compare=False)  #: the query or the view that is withheld by it
+    role: str = field(default="", compare=False)  #: that it concerns, if any
+    subject: str = field(default="", compare=False)  #: the query or view that is withheld, if any
 
     def __str__(self) -> str:
-        """Return the finding as one line, its place in front."""
+        """Return the finding as one line that begins with its place."""
         return f"{self.source}{self.level}: {one_line(self.message)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """What a role may do with one table."""
+    """What a role may see of one table."""
 
     columns: tuple[str, ...] | None = None  #: None: all
     exclude: tuple[str, ...] = ()
     filter: RowFilter | None = None
     masks: Mapping[str, Mask] = field(default_factory=dict)  #: by column
     aggregate: bool = True
-    accept_reads: bool = False  #: whether a view may show what it reads and the role does not see
+    accept_reads: bool = False  #: whether a view may read what the role does not see
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What a role may do with the tables that a name or a pattern means."""
+    """A grant or a denial for the tables that match a pattern."""
 
-    pattern: str  #: of a shell, over bare names, or with a dot over qualified ones
-    grant: Grant | None  #: None: nothing
+    pattern: str  #: a name or a shell pattern; with a dot, it matches qualified names
+    grant: Grant | None  #: None: a denial
     source: Source = field(default_factory=Source)
 
     def precision(self, catalog: Catalog, table: Table) -> int | None:
-        """Return how precisely the rule refers to *table*, None where it does not."""
+        """Return the precision with which the rule matches *table*; None if it does not match."""
         if self.pattern in catalog.names_of(table):
             return MOST_PRECISE
         meant = catalog.qualified(table) if "." in self.pattern else table.name
@@ -110,44 +110,44 @@ class Rule:
 
     @property
     def narrows(self) -> bool:
-        """Whether it denies its tables, or hides anything of them."""
+        """Whether it hides its tables or a part of them."""
         return self.grant is None or replace(self.grant, accept_reads=False) != Grant()
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it may mean many tables."""
+        """Whether it may match several tables."""
         return bool(set("*?[") & set(self.pattern))
 
 
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
-MOST_PRECISE = 1_000_000  #: of a name that is no pattern
-#: What is shown of such a column is the same for all cells, and so no cell is read.
+MOST_PRECISE = 1_000_000  #: the precision of a name
+#: Masks that show the same for all cells, so that no cell needs to be read.
 BLANK = (Mask.NULL, Mask.REDACT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueryGrant:
-    """Queries that a role may call, whatever they read."""
+    """Permitted queries that a role may call."""
 
-    pattern: str  #: of a shell
-    accept_reads: bool = False  #: whether it is meant that they read what the role does not see
+    pattern: str  #: a name or a shell pattern
+    accept_reads: bool = False  #: whether they may read what the role does not see
     source: Source = field(default_factory=Source)
 
     def means(self, name: str) -> bool:
-        """Return whether the query *name* is among them."""
+        """Return whether the grant includes the query *name*."""
         return fnmatchcase(name, self.pattern)
 
 
-SET_ROLE = "role"  #: the setting that makes a statement run as another role of the database
+SET_ROLE = "role"  #: the setting with which a statement runs as another role of the database
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSetting:
-    """A setting of the database for the statements of a role, for example for row-level security."""
+    """A database setting for the statements of a role, for example for row-level security."""
 
     name: str
     value: str = ""
-    claim: str | None = None  #: whose value it has instead
+    claim: str | None = None  #: that provides the value instead
     source: Source = field(default_factory=Source)
 
 
@@ -157,20 +157,20 @@ class Role:
 
     name: str = "default"
     limits: Limits = field(default_factory=Limits)
-    rules: tuple[Rule, ...] | None = None  #: own ones before inherited ones; None: everything may be seen
-    queries: tuple[QueryGrant, ...] | None = None  #: None: all that are permitted
+    rules: tuple[Rule, ...] | None = None  #: its own before inherited ones; None: it sees everything
+    queries: tuple[QueryGrant, ...] | None = None  #: None: all permitted queries
     session: tuple[SessionSetting, ...] = ()
-    #: Where its limits are written, by name, of those that are.
+    #: The places of its configured limits, by name.
     bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
-    problems: tuple[Finding, ...] = ()  #: with what is written; what they concern has been withheld
+    problems: tuple[Finding, ...] = ()  #: of its rules; what they concern is withheld
     source: Source = field(default_factory=Source)
 
     def may_call(self, query: str) -> bool:
-        """Return whether the role has the permitted query *query*."""
+        """Return whether the role may call the permitted query *query*."""
         return self.queries is None or any(grant.means(query) for grant in self.queries)
 
     def rule_of(self, catalog: Catalog, table: Table) -> Rule | None:
-        """Return the rule that decides on *table*: the most precise, and of equals the first."""
+        """Return the rule that applies to *table*: the most precise one, and the first of equals."""
         precisions = ((rule.precision(catalog, table), rule) for rule in self.rules or ())
         found = [(precision, rule) for precision, rule in precisions if precision is not None]
         return max(found, key=itemgetter(0))[1] if found else None
@@ -178,11 +178,11 @@ class Role:
 
 @dataclass(frozen=True, kw_only=True)
 class Lens:
-    """What a role sees of a catalog, and what is withheld from it, with the rule that would grant that."""
+    """What a role sees of a catalog, and what is withheld despite a grant."""
 
     catalog: Catalog
-    views: tuple[tuple[Table, Rule, Sequence[str]], ...] = ()  #: that show what is not granted, and why
-    columns: tuple[tuple[Table, Rule, str], ...] = ()  #: by name, that are computed from what is not seen
+    views: tuple[tuple[Table, Rule, Sequence[str]], ...] = ()  #: withheld views with their reasons
+    columns: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld generated columns
 
 
 def restrict(catalog: Catalog, role: Role) -> Catalog:
@@ -191,7 +191,7 @@ def restrict(catalog: Catalog, role: Role) -> Catalog:
 
 
 def lens_of(catalog: Catalog, role: Role) -> Lens:
-    """Return the part of *catalog* that *role* has been granted, and what of it shows the rest."""
+    """Return the part of *catalog* that *role* has been granted, without what would reveal the rest."""
     bare = replace(catalog, warnings=(), posture=(), unreadable={})
     if role.rules is None:
         return Lens(catalog=bare)
@@ -221,7 +221,7 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
 def _betrayed(
     whole: Catalog, view: Table, grant: Grant | None, seen: Mapping[Location, Table]
 ) -> Iterator[str]:
-    """Yield what *view* shows and a role that is granted *seen* does not see, in words."""
+    """Describe what *view* would reveal to a role that sees *seen*."""
     if view.reads is None or grant is None or grant.accept_reads:
         return
     reads = whole.reads_of(view)
@@ -232,7 +232,7 @@ def _betrayed(
 
 
 def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> Iterator[str]:
-    """Yield what *reads* holds and a role that is granted *seen* does not see as it is, in words."""
+    """Describe those of *reads* that a role does not see, unmasked and unfiltered, among *seen*."""
     yield from reads.others
     places: dict[Location, list[str]] = {}
     for schema, name, column in sorted(reads.columns):
@@ -255,21 +255,21 @@ def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> I
 
 
 def label_of(whole: Catalog, place: Location) -> str:
-    """Return the label of the table at *place* in *whole*, or its qualified name if it has none."""
+    """Return the label of the table at *place*, or its qualified name if it is not in *whole*."""
     table = whole.table(*place)
     return whole.label(table) if table is not None else ".".join(filter(None, place))
 
 
 def series(parts: Sequence[str]) -> str:
-    """Return *parts*, which contain commas, as one enumeration."""
+    """Join *parts*, which contain commas, with semicolons."""
     *first, last = parts
     return f"{'; '.join(first)}; and {last}" if first else last
 
 
 def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
-    """Return what *grant* leaves of *table* without *revealing* columns, its foreign keys as they are.
+    """Apply *grant* to *table*, without the *revealing* columns; keep the foreign keys.
 
-    A column that the login cannot read is left only if its mask reads no cell.
+    A column that the login cannot read stays only if its mask reads no cell.
     """
     columns = tuple(column for column in _shown(table, grant) if column.name not in revealing)
     plain = {column.name for column in columns if column.type.mask is None}
@@ -277,13 +277,13 @@ def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
     if whole and grant.aggregate:
         return table
     if not whole:
-        # How a column is computed may name one that is hidden.
+        # The expression of a generated column may name a hidden column.
         columns = tuple(replace(each, default=None) if each.generated else each for each in columns)
     return replace(
         table,
         columns=columns,
         keys=tuple(key for key in table.keys if plain.issuperset(key.columns)),
-        # A number of the row may be a hidden key by another name, and an estimate counts hidden rows.
+        # A row identifier may be an alias of a hidden key, and an estimate counts hidden rows.
         row_identifier=table.row_identifier if whole else None,
         row_estimate=table.row_estimate if grant.filter is None and grant.aggregate else None,
         filter=grant.filter,
@@ -292,7 +292,7 @@ def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
 
 
 def _shown(table: Table, grant: Grant) -> Iterator[Column]:
-    """Yield the columns of *table* that *grant* shows, masked as it says."""
+    """Yield the columns of *table* that *grant* shows, with their masks."""
     for column in table.columns:
         granted = grant.columns is None or column.name in grant.columns
         readable = column.type is not UNREADABLE or grant.masks.get(column.name) in BLANK
@@ -301,7 +301,7 @@ def _shown(table: Table, grant: Grant) -> Iterator[Column]:
 
 
 def _revealing_columns(table: Table, grant: Grant) -> Iterator[str]:
-    """Yield the generated columns that are computed from what *grant* hides or masks, and not named by it."""
+    """Yield generated columns that would reveal what *grant* hides or masks, unless it names them."""
     if grant.accept_reads or not any(column.sources for column in table.columns):
         return
     plain = {column.name for column in _shown(table, grant) if column.type.mask is None}
@@ -321,7 +321,7 @@ def _masked(column: Column, mask: Mask | None) -> Column:
 
 
 def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
-    """Return *table* with the foreign keys that are seen; *table* itself, which roles share, if all are."""
+    """Return *table* with the visible foreign keys; *table* itself, which roles share, if all are."""
     followed = tuple(
         key
         for key in table.foreign_keys
@@ -339,9 +339,9 @@ def _shows(table: Table | None, names: Sequence[str]) -> bool:
 def masked_rows(
     types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
 ) -> tuple[tuple[object, ...], ...]:
-    """Return *rows*, whose cells have *types*, with each cell masked as its type says.
+    """Return *rows* with the masks of *types* applied.
 
-    Masked cells pass here alone, so none is shown whatever a statement has read.
+    Only this function lets masked cells through, whatever a statement has read.
     """
     masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
     shown = list(map(list, rows))
@@ -352,19 +352,19 @@ def masked_rows(
 
 
 def masked(cell: object, mask: Mask, key: bytes) -> str | None:
-    """Return what *mask* shows of *cell*, which may be a Cut; *key* is that of the hashes."""
+    """Apply *mask* to *cell*, which may be a Cut; *key* is for hashes."""
     if mask is Mask.REDACT:
         return REDACTED
     if mask is Mask.NULL or cell is None:
         return None
     if isinstance(cell, Cut):
-        # The hash of a beginning would equal that of another cell; a beginning is no address.
+        # A beginning may have the hash of another cell, and is not an address.
         return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
     text = _text(cell)
     if mask is Mask.PARTIAL:
         address = ADDRESS.fullmatch(text)
         return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
-    # HMAC-SHA256 (RFC 2104) has a key, so that a digest cannot be found by trial.
+    # The key of HMAC-SHA256 (RFC 2104) keeps callers from finding a value by trial.
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
 
 

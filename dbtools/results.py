@@ -1,4 +1,4 @@
-"""What the database answered, and how it is shown: ResultSet in, Answer out, equal in both channels."""
+"""Results: a ResultSet in, an Answer out that fits the limits and is equal in both channels."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,20 +28,20 @@ from dbtools.cells import (
 from dbtools.policy import Limits
 from dbtools.statement import Output
 
-SHORTEST_CUT = 20  #: characters that a cell keeps even where a single row is too large
-LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
-DEAREST = 6_000  #: bytes that a picture or a sound counts as at most: a model takes some 2,000 tokens for it
+SHORTEST_CUT = 20  #: characters of a cell that are always kept
+LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
+DEAREST = 6_000  #: maximum cost of an image or audio in bytes: models read one in about 2,000 tokens
 
 
 class Rows(StrEnum):
-    """How rows stand in structured content."""
+    """How structured content represents rows."""
 
     ARRAYS = "arrays"
     OBJECTS = "objects"
 
 
 class Text(StrEnum):
-    """How the text channel is written."""
+    """The format of the text channel."""
 
     JSON = "json"
     CSV = "csv"
@@ -49,32 +49,32 @@ class Text(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How results are written."""
+    """The format of results."""
 
     rows: Rows = Rows.ARRAYS
     text: Text = Text.JSON
 
 
 class Surface(StrEnum):
-    """How tables are offered."""
+    """Which tools are listed for tables."""
 
-    TYPED = "typed"  #: by two tools a table
-    GENERIC = "generic"  #: by tools that take the table as an argument
-    AUTO = "auto"  #: typed while the definitions fit the budget
+    TYPED = "typed"  #: two tools for each table
+    GENERIC = "generic"  #: tools that take the table as an argument
+    AUTO = "auto"  #: typed if the definitions fit the budget
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """How tools are listed."""
+    """Which tools are listed."""
 
     surface: Surface = Surface.AUTO
     budget: int = 10_000  #: tokens of all definitions
-    pin: tuple[str, ...] = ()  #: tables whose own tools are listed on either surface
+    pin: tuple[str, ...] = ()  #: tables whose typed tools are always listed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How every role is served: how answers are written, and how tools are listed."""
+    """What is the same for every role: the format of results, and which tools are listed."""
 
     style: Style = field(default_factory=Style)
     listing: Listing = field(default_factory=Listing)
@@ -82,12 +82,12 @@ class Manner:
 
 @dataclass(kw_only=True)
 class ResultSet:
-    """Rows as the driver read them, in the order of their outputs."""
+    """Rows as the driver returned them."""
 
     outputs: tuple[Output, ...]
     rows: tuple[tuple[object, ...], ...]
-    more: bool = False  #: whether the statement has further rows
-    length: int | None = None  #: characters and bytes of the cells, where they have been counted
+    more: bool = False  #: whether the statement has more rows
+    length: int | None = None  #: characters and bytes of the cells, if counted
 
     @cached_property
     def columns(self) -> tuple[tuple[object, ...], ...]:
@@ -105,7 +105,7 @@ class ResultSet:
         return any(Cut in kinds for kinds in self.kinds)
 
     def is_longer(self, most: int) -> bool:
-        """Return whether the cells hold more than *most* characters and bytes."""
+        """Return whether the cells have more than *most* characters and bytes."""
         if self.length is not None:
             return self.length > most
         columns = zip(self.columns, self.kinds, strict=True)
@@ -114,7 +114,7 @@ class ResultSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Media:
-    """Bytes of one cell that go along with a result."""
+    """The bytes of one cell, attached to a result."""
 
     uri: str
     type: str  #: MIME
@@ -122,13 +122,13 @@ class Media:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes in a message, where it stands as base64."""
+        """Its size in a message in bytes, as base64."""
         return -(-len(self.content) // 3) * 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """Where the whole of a cut cell can be read."""
+    """A link to a whole cell that is cut in the result."""
 
     uri: str
     name: str
@@ -137,10 +137,10 @@ class Link:
 
 @dataclass(kw_only=True)
 class Answer:
-    """The result of a call: structured content, the same as text, and what goes along."""
+    """The result of a call: structured content, the same as text, and attachments."""
 
-    json: str  #: the structured content, encoded once: it goes into either channel as it is
-    csv: str = ""  #: the text, where that is not the JSON
+    json: str  #: the structured content, encoded once for both channels
+    csv: str = ""  #: the text channel, if it is not the JSON
     media: tuple[Media, ...] = ()
     links: tuple[Link, ...] = ()
     rows: int = 0
@@ -153,14 +153,14 @@ class Answer:
 
     @cached_property
     def structured(self) -> Mapping[str, object]:
-        """The structured content as values."""
+        """The structured content, decoded."""
         content: Mapping[str, object] = orjson.loads(self.json)
         return content
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Encoded rows under their column names, and how they are written: each way once."""
+    """Rows as JSON values with their column names; each format is encoded once."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[object]]
@@ -196,9 +196,9 @@ def encode_rows(found: ResultSet, names: Sequence[str], style: Style) -> Table:
 
 
 class Reserve(IntEnum):
-    """Bytes that an answer reserves for everything but its rows, entries or cells."""
+    """Bytes that an answer reserves for everything except its rows, entries or cells."""
 
-    ROWS = 800  #: of a table; a cursor is counted besides
+    ROWS = 800  #: of a table, without a cursor
     QUERY = 600
     TABLES = 400  #: with a cursor
     NOTE = 300
@@ -208,20 +208,20 @@ class Reserve(IntEnum):
 class Page:
     """The rows of an answer that fit."""
 
-    found: ResultSet  #: as they were read; of a single row that is too large the cells are cut
-    table: Table  #: as they are shown, with those behind them that do not fit
-    capped: bool  #: whether rows were left out since they do not fit
+    found: ResultSet  #: a single row that is too large has cut cells
+    table: Table  #: as JSON values, including the rows that do not fit
+    capped: bool  #: whether rows were left out because they do not fit
 
     @property
     def truncated(self) -> bool:
-        """Whether there are further rows."""
+        """Whether there are more rows."""
         return self.found.more or self.capped
 
     @property
     def json(self) -> str:
         """The rows as JSON."""
         count, table = len(self.found.rows), self.table
-        # What has been written to see how much fits is not written again.
+        # Reuse the JSON of the rows that was made to measure them.
         if count < len(table.rows) or table.style.text is Text.CSV:
             return f"[{','.join(table.parts[:count])}]"
         return table.json
@@ -229,27 +229,27 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How much one answer may hold, and how it is written."""
+    """The size limit of one answer, and its format."""
 
     limits: Limits
     style: Style = field(default_factory=Style)
-    reserved: int  #: bytes for all but rows, entries or cells
+    reserved: int  #: bytes for everything except rows, entries or cells
 
     @property
     def room(self) -> int:
-        """How many bytes rows, entries or cells may take."""
+        """The bytes available for rows, entries or cells."""
         return self.limits.max_bytes - self.reserved
 
     def fitting(self, sizes: Iterable[int], beside: int = 0) -> int:
-        """Return how many values of *sizes* bytes fit *beside* so many bytes, one after the other."""
+        """Return how many of the values of *sizes* bytes fit, in their order, *beside* other bytes."""
         return sum(1 for _ in takewhile((self.room - beside).__ge__, accumulate(sizes)))
 
     def page(
         self, found: ResultSet, names: Sequence[str], *, after: Callable[[int], int] = lambda count: 0
     ) -> Page:
-        """Return the rows of *found* that fit: at least the first, cut if need be.
+        """Return the rows of *found* that fit: at least the first, with cut cells if necessary.
 
-        *after* says how many bytes a number of rows needs besides, such as for a cursor.
+        *after* returns the additional bytes for a number of rows, such as those of a cursor.
         """
         table = encode_rows(found, names, self.style)
         count = total = len(found.rows)
@@ -262,9 +262,9 @@ class Budget:
         return Page(found=replace(found, rows=found.rows[:count]), table=table, capped=True)
 
     def fitting_rows(self, table: Table, after: int = 0) -> int:
-        """Return how many rows of *table* fit beside the names of its columns and *after* bytes."""
+        """Return how many rows of *table* fit, with its column names and *after* more bytes."""
         beside, count = size(table.columns) + after, len(table.rows)
-        more = table.style.rows is Rows.OBJECTS  # A byte more is kept for each object.
+        more = table.style.rows is Rows.OBJECTS  # One more byte for each object.
         if table.style.text is Text.JSON and bytes_of(table.json) + more * count + beside <= self.room:
             return count
         written = zip(table.parts, table.lines, strict=True)
@@ -272,7 +272,7 @@ class Budget:
         return self.fitting(sizes, beside)
 
     def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> Page:
-        """Return the first row of *found* alone, the cells under *names* cut until it fits."""
+        """Return only the first row of *found*, with the cells of *names* cut so that it fits."""
         encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
         row = found.rows[0]
 
@@ -285,7 +285,7 @@ class Budget:
         return cut(self.longest(lambda longest: self.fitting_rows(cut(longest).table, after) == 1))
 
     def longest(self, fits: Callable[[int], bool]) -> int:
-        """Return the length at which a row *fits* whose longer cells are cut, or raise BadArgument."""
+        """Return the maximum length of cells at which a row *fits*, or raise BadArgument."""
         lengths = range(SHORTEST_CUT, self.limits.max_bytes)
         count = bisect_left(lengths, True, key=lambda length: not fits(length))
         if count == 0:
@@ -299,7 +299,7 @@ class Budget:
         entries: Iterable[dict[str, object]],
         shorten: Callable[[dict[str, object]], dict[str, object]] = lambda entry: entry,
     ) -> list[object]:
-        """Return the *entries* that fit: at least the first, which *shorten* shortens if need be."""
+        """Return the *entries* that fit: at least the first, shortened by *shorten* if necessary."""
         room = self.room
         shown: list[object] = []
         for entry in entries:
@@ -312,9 +312,9 @@ class Budget:
     def attached(
         self, row: Mapping[str, object], cells: Mapping[str, object], links: Mapping[str, Link | None]
     ) -> tuple[tuple[Media, ...], list[str]]:
-        """Return the bytes among *cells* that fit beside *row*, and the names of the pictures that do not.
+        """Return the attachments among *cells* that fit beside *row*, and the names of media that do not.
 
-        Bytes without one of the *links* stand in the row itself.
+        Only cells with one of the *links* are attached; other bytes are part of the row.
         """
         room = self.room - size({"row": row})
         attached: list[Media] = []
@@ -344,7 +344,7 @@ class Budget:
         note: str = "",
         links: tuple[Link, ...] = (),
     ) -> Answer:
-        """Return the answer that shows *page*."""
+        """Return the answer with the rows of *page*."""
         count, columns, more = len(page.found.rows), page.table.columns, _more(next_cursor, note)
         more = more if group_count is None else {"group_count": group_count, **more}
         head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
@@ -368,7 +368,7 @@ class Budget:
         media: tuple[Media, ...] = (),
         links: tuple[Link, ...] = (),
     ) -> Answer:
-        """Return the answer of *content*; invalid text has been replaced in both channels."""
+        """Return the answer with *content*; invalid text is replaced in both channels."""
         json = json_of({**content, **_more(next_cursor, note)})
         return Answer(json=json, media=media, links=links, rows=rows, truncated=truncated)
 

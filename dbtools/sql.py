@@ -16,54 +16,54 @@ from dbtools.types import UNSENDABLE
 
 CLAIMS = "claims"
 BLANKS = " \t\n\r\f\v"
-LETTER = r"[^\x00-@\[-^`{-\x7f]"  #: all beyond ASCII is; the class is negated to compile in no time
+LETTER = r"[^\x00-@\[-^`{-\x7f]"  #: including all beyond ASCII; negated, the class compiles faster
 CHARACTER = r"[^\x00-#%-/:-@\[-^`{-\x7f]"  #: a letter, a digit or $
 WORD = f"{LETTER}{CHARACTER}*+"
-#: Words with nothing between them but blanks and the lengths of types.
+#: Words with only blanks and the lengths of types between them.
 PHRASE = rf"{WORD}(?:[{BLANKS}]*+\([0-9, ]++\)|[{BLANKS}]++{WORD})*+"
 CLOSINGS = {"(": ")", "[": "]"}
 
 
 class SqlError(ValueError):
-    """SQL that cannot be used, and where; callers that know the file raise a ConfigurationError."""
+    """SQL that cannot be used, and where; callers that know the file raise ConfigurationError."""
 
     def __init__(self, problem: str, *, sql: str, offset: int) -> None:
         self.problem = problem
-        self.offset = offset  #: characters before; lines and columns count from 1
+        self.offset = offset  #: in characters; lines and columns count from 1
         self.line = sql.count("\n", 0, offset) + 1
         self.column = offset - sql.rfind("\n", 0, offset)
         super().__init__(f"{problem}, at line {self.line}, column {self.column}")
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of *text*, which blanks are between."""
+    """Return the words of *text*, which are separated by blanks."""
     return frozenset(text.split())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lexis:
-    """What a database states of its SQL: what is quoted, what is commented out, and what raises no error."""
+    """The lexical rules of a database: what is quoted or commented out, and what raises no error."""
 
     name_quotes: str  #: the characters that open a quoted name; [ is closed by ]
     nested_comments: bool  #: whether a comment may stand within another
     dollar_quotes: bool  #: $tag$ … $tag$
     escape_strings: bool  #: E'…', where a backslash escapes a quote
-    line_ends: str  #: the characters of which each ends a comment of one line
-    native_marks: str  #: the characters with which the database's own parameters begin
-    lenient: bool  #: whether a subquery with more than one row as a value, and comparing, raise no error
-    total_functions: frozenset[str]  #: that raise no error, whatever they are given
+    line_ends: str  #: the characters that end a one-line comment
+    native_marks: str  #: the first characters of the database's own parameters
+    lenient: bool  #: whether comparisons, and subqueries of many rows as a value, raise no error
+    total_functions: frozenset[str]  #: that raise no error for any arguments
     total_operators: frozenset[str]  #: likewise
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A place in SQL for a value that comes with a call."""
+    """A placeholder in SQL for a value of a call."""
 
     name: str  #: without the colon: "since", "claims.region"
 
     @property
     def claim(self) -> str | None:
-        """The name of the caller's claim that is the value, None where the value is an argument."""
+        """The name of the caller's claim that is the value; None for an argument."""
         prefix, _, claim = self.name.partition(".")
         return claim if prefix == CLAIMS and claim else None
 
@@ -74,14 +74,14 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
-    """At most one statement, or a part of one: every quote and every bracket in it is closed.
+    """At most one statement, or a part of one, in which every quote and bracket is closed.
 
-    So nothing in it leaves parentheses around it, if the closing one begins a line: a comment may come last.
+    So it cannot end parentheses around it, if the closing one begins a line: a comment may come last.
     """
 
     pieces: tuple[str | Parameter, ...]
     ending: str = ""  #: the semicolon, and blanks and comments after it
-    empty: bool = False  #: whether there is nothing but blanks and comments
+    empty: bool = False  #: whether it consists of blanks and comments only
 
     @property
     def text(self) -> str:
@@ -90,7 +90,7 @@ class Fragment:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, each once, in the order of their first places."""
+        """The parameters, each once, in order of appearance."""
         return tuple(dict.fromkeys(piece for piece in self.pieces if isinstance(piece, Parameter)))
 
     def written(self, placeholder: Callable[[Parameter], str]) -> str:
@@ -102,7 +102,7 @@ class Fragment:
         return "".join(piece if isinstance(piece, str) else placeholder(piece) for piece in self.pieces)
 
     def offset_of(self, parameter: Parameter) -> int:
-        """Return where in the text *parameter* first stands."""
+        """Return the first offset of *parameter* in the text."""
         return len("".join(map(str, self.pieces[: self.pieces.index(parameter)])))
 
 
@@ -122,7 +122,7 @@ class Kind(StrEnum):
 
 
 QUOTED = (Kind.TEXT, Kind.NAME)
-PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: looked into no further
+PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: that need no further check
 
 
 class Token(NamedTuple):
@@ -131,16 +131,16 @@ class Token(NamedTuple):
     kind: Kind
     text: str
     offset: int
-    end: int  #: the offset behind the token
+    end: int  #: the offset after the token
 
     @property
     def word(self) -> str:
-        """The word or sign in lower case, nothing where it is quoted."""
+        """The word or sign in lower case; empty if it is quoted."""
         return "" if self.kind in QUOTED else self.text.lower()
 
     @property
     def value(self) -> str:
-        """The text without its quotes, if it has any."""
+        """The text without quotes."""
         if self.kind not in QUOTED:
             return self.text
         mark = self.text[-1]
@@ -154,12 +154,12 @@ class Token(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """What stands in brackets; the outermost group is all there is."""
+    """The content of brackets; the outermost group is the whole text."""
 
     word: str  #: the bracket that opens the group, or nothing
     offset: int
     parts: "list[Part]" = field(default_factory=list)
-    end: int = 0  #: the offset behind the group
+    end: int = 0  #: the offset after the group
 
     @property
     def words(self) -> list[str]:
@@ -214,7 +214,7 @@ def pieces_of(sql: str, tokens: Iterable[Token]) -> Iterator[str | Parameter]:
 
 
 def grouped(tokens: Iterable[Token], sql: str) -> Group:
-    """Return *tokens* of *sql* as groups without comments, or raise SqlError where brackets do not pair."""
+    """Return *tokens* of *sql* as groups without comments, or raise SqlError if brackets do not pair."""
     whole = Group("", 0)
     opened = [whole]
     for token in tokens:
@@ -234,7 +234,7 @@ def grouped(tokens: Iterable[Token], sql: str) -> Group:
 
 
 def split(parts: Iterable[Part], word: str) -> list[list[Part]]:
-    """Return what stands between the parts that are *word*, such as a comma."""
+    """Return *parts* split at *word*, such as a comma."""
     found: list[list[Part]] = [[]]
     for part in parts:
         if part.word == word:
@@ -250,14 +250,14 @@ def code_of(sql: str, lexis: Lexis) -> list[Token]:
 
 
 def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
-    """Yield all of *sql* as tokens, or raise SqlError; brackets and statements are not looked at.
+    """Yield all of *sql* as tokens, or raise SqlError; brackets and statements are not checked.
 
     The pattern of a *word* may be PHRASE, which makes half as many tokens.
     """
     if found := UNSENDABLE.search(sql):
         raise SqlError("no database reads this character", sql=sql, offset=found.start())
     pattern, kinds = _reading(lexis, word)
-    # Schemas are large: to make a NamedTuple in its own way takes twice as long.
+    # Schemas are large, and the constructor of a NamedTuple takes twice as long.
     match, new, at = pattern.match, tuple.__new__, 0
     while found := match(sql, at):
         group = found.lastindex or 0
@@ -271,7 +271,7 @@ def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
 
 
 def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
-    """Return the parameter or the comment /* that is *found*, or raise SqlError where it is neither."""
+    """Return *found* as a parameter or a comment /*, or raise SqlError."""
     group = str(found.lastgroup)
     text, (start, end) = found[group], found.span(group)
     match group:
@@ -290,7 +290,7 @@ def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
 
 
 def _end_of_block(sql: str, start: int, lexis: Lexis) -> int:
-    """Return where the comment /* that begins at *start* ends, with all those within it."""
+    """Return the end of the comment /* at *start*, including those within it."""
     depth = 1
     marks = re.compile(r"/\*|\*/" if lexis.nested_comments else r"\*/")
     for mark in marks.finditer(sql, start + 2):
@@ -304,7 +304,7 @@ def _end_of_block(sql: str, start: int, lexis: Lexis) -> int:
 def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kind]]:
     """Return the pattern of one token and the blanks before it, and the kinds of tokens by its groups.
 
-    What is not closed must be an error, never read in another way: so nothing here backtracks.
+    What is not closed must be an error, and never read as something else: so nothing here backtracks.
     """
     texts, names = tuple(_texts(lexis)), tuple(map(_quote, lexis.name_quotes))
     marks = "".join(map(re.escape, lexis.native_marks))
@@ -332,7 +332,7 @@ def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kin
 def _operator(lexis: Lexis) -> str:
     """Return the pattern of an operator: as many signs as there are, up to a comment.
 
-    A + or - at its end belongs to what follows, unless one of the more peculiar signs is in the operator.
+    A + or - at its end belongs to what follows, unless the operator contains a rarer sign.
     """
     peculiar = re.escape("".join({*"~!@#%^&|?`"} - {*lexis.native_marks, *lexis.name_quotes}))
     sign, end = r"(?!--)[-+]", r"(?!/\*)[*/<>=]"

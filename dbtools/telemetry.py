@@ -21,6 +21,7 @@ ROWS = METER.create_histogram("dbtools.call.rows", "{row}", "How many rows calls
 BYTES = METER.create_histogram("dbtools.call.bytes", "By", "How many bytes calls return")
 REQUEST: ContextVar[str] = ContextVar("dbtools.request", default="")  #: the ID of the current request
 REFUSED = METER.create_counter("dbtools.http.refused", "{request}", "How many requests are rejected")
+UNTRACED = nullcontext(INVALID_SPAN)
 WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
 
 
@@ -57,41 +58,30 @@ def is_measured() -> bool:
     )
 
 
-class RequestSpan:
-    """The span of a request."""
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def failed(self, type: str, message: str | None = None) -> None:
-        """Mark the request as failed."""
-        self._span.set_attribute("error.type", type)
-        if message is not None:
-            self._span.set_attribute("rpc.response.status_code", type)
-        self._span.set_status(Status(StatusCode.ERROR, message))
-
-
-UNTRACED = nullcontext(RequestSpan(INVALID_SPAN))
+def mark_failed(span: Span, type: str, message: str | None = None) -> None:
+    """Mark the request of *span* as failed."""
+    span.set_attribute("error.type", type)
+    if message is not None:
+        span.set_attribute("rpc.response.status_code", type)
+    span.set_status(Status(StatusCode.ERROR, message))
 
 
 def server_span(
     method: str, id: object, params: Mapping[str, object], version: str = ""
-) -> AbstractContextManager[RequestSpan]:
+) -> AbstractContextManager[Span]:
     """Return the span of an MCP request; `_meta` may name its parent (W3C Trace Context)."""
     meta = params.get("_meta")
     carrier = meta if isinstance(meta, Mapping) and "traceparent" in meta else {}
     # The log and the database get the ID of the trace even without an SDK.
-    return (
-        _server_span(method, id, params.get("name"), version, carrier)
-        if carrier or is_tracing()
-        else UNTRACED
-    )
+    if not (carrier or is_tracing()):
+        return UNTRACED
+    return _server_span(method, id, params.get("name"), version, carrier)
 
 
 @contextmanager
 def _server_span(
     method: str, id: object, name: object, version: str, carrier: Mapping[str, object]
-) -> Iterator[RequestSpan]:
+) -> Iterator[Span]:
     target = name if isinstance(name, str) else ""
     attributes = {"mcp.method.name": method, "mcp.protocol.version": version, "jsonrpc.request.id": str(id)}
     if method == "tools/call":
@@ -105,7 +95,7 @@ def _server_span(
         record_exception=False,
         set_status_on_exception=False,
     ) as span:
-        yield RequestSpan(span)
+        yield span
 
 
 @contextmanager

@@ -1,8 +1,7 @@
-"""One table of types: what JSON shows of them, and how texts are read as their values.
+"""The type system: one table of type families, with their JSON Schema and how to decode a text.
 
-A dialect maps the SQL types of its database to a ColumnType, and PARAMETERS has one for each type that
-queries and settings declare. A value that a caller writes goes in through `decode`, a cell that the driver
-read comes out through `encode`; both know only the type's family.
+A backend maps each SQL type to a ColumnType; PARAMETERS has one for each type that queries and settings
+declare. `ColumnType.decode` decodes a value from a caller; `cells.encoder` encodes a cell from the driver.
 """
 
 import base64
@@ -22,11 +21,11 @@ from dbtools import errors
 from dbtools.dates import read_date, read_interval, read_moment, read_time, read_timestamp
 from dbtools.errors import listing, nearest
 
-SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
-LONGEST_NUMBER = 400  #: characters of a number that a caller writes
+SAFE_INTEGER = 2**53 - 1  #: a double, and so most JSON parsers, lose digits of larger integers
+LONGEST_NUMBER = 400  #: characters of a number from a caller
 WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?", re.ASCII)
-MOST_DIGITS = 16_000  #: of a decimal number on either side of its point
-UNSENDABLE = re.compile("[\0\ud800-\udfff]")  #: what a text that goes to a database may not contain
+MOST_DIGITS = 16_000  #: of a decimal number, before and after its point
+UNSENDABLE = re.compile("[\0\ud800-\udfff]")  #: characters that a database does not accept in a text
 
 
 class Operator(StrEnum):
@@ -53,16 +52,16 @@ TEXTUAL = (Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
 
 
 class Mask(StrEnum):
-    """How the cells of a column are shown to a role that may not read them."""
+    """How a masked column is shown."""
 
-    NULL = "null"  #: not at all
-    REDACT = "redact"  #: as the same text each
-    PARTIAL = "partial"  #: by their first character, and the domain of an e-mail address
-    HASH = "hash"  #: as a digest that is the same for the same cell
+    NULL = "null"  #: as null
+    REDACT = "redact"  #: as a fixed text
+    PARTIAL = "partial"  #: as the first character, and the domain of an e-mail address
+    HASH = "hash"  #: as a keyed digest: equal cells have equal digests
 
 
 class Family(StrEnum):
-    """The kinds of value that callers distinguish."""
+    """The kinds of values."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -90,52 +89,52 @@ TEMPORAL = (Family.DATE, Family.TIME, *MOMENTS)
 
 
 class Digits(str):
-    """A number in JSON, as it is written."""
+    """A JSON number as it was written."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnType:
-    """The type of a column, as its database declares it."""
+    """The type of a column, as declared in its database."""
 
     family: Family
-    name: str  #: as people write it, for example "numeric(10,2)"
-    cast: str = ""  #: the quoted SQL name that a parameter is cast to, where the database needs one
+    name: str  #: for people, for example "numeric(10,2)"
+    cast: str = ""  #: the quoted SQL name to cast parameters to, if the database needs a cast
     minimum: int | None = None  #: of an integer
     maximum: int | None = None
-    infinite: bool = False  #: whether NaN, infinity and dates before Christ are values of it
-    lenient: bool = False  #: whether a cell may be of another type than the declared one
+    infinite: bool = False  #: whether it includes NaN, infinity and dates BC
+    lenient: bool = False  #: whether a cell may have another type than the declared one
     labels: tuple[str, ...] = ()  #: of an enum
     element: "ColumnType | None" = None  #: of an array
     fields: tuple[tuple[str, "ColumnType"], ...] = ()  #: of a composite
     equatable: bool = True
     ordered: bool = True
-    large: bool = False  #: whether one cell may be longer than any cap
-    mask: Mask | None = None  #: of a column that may not be read: it is shown, and nothing else
-    dated: bool = False  #: whether a text may be a date, where the database has no type for dates
-    rounded: bool = False  #: whether it is a sum or an average, which binary fractions make longer
+    large: bool = False  #: whether the length of a cell is unbounded
+    mask: Mask | None = None  #: a masked column can only be shown
+    dated: bool = False  #: whether a text may hold a date: the database has no date type
+    rounded: bool = False  #: whether it is a sum or an average of binary numbers, which is rounded
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """The operators that a column of this type takes."""
+        """The operators that a column of this type supports."""
         taken = FAMILIES[self.family].operators if self.mask is None else ()
         if not self.equatable:
-            # An array's items are compared for CONTAINS, texts are searched without being compared.
+            # CONTAINS compares the items of an array; a search of a text compares nothing.
             refused = (*EQUALITY[:4], *ORDER, *(TEXTUAL if self.family is Family.ARRAY else ()))
             return tuple(each for each in taken if each not in refused)
         return taken if self.ordered else tuple(each for each in taken if each not in ORDER)
 
     @property
     def comparable(self) -> bool:
-        """Whether comparing two values of the column raises no error, whatever operator is taken."""
+        """Whether no operator raises an error when it compares two values of the column."""
         if self.family in (Family.OTHER, Family.OBJECT) or self.name == "json":
             return False
         return self.element is None or self.element.comparable
 
     @property
     def expected(self) -> str:
-        """What a value must look like, with an example."""
+        """The expected form of a value, with an example."""
         if self.labels:
             return f"one of {listing(self.labels)}"
         if self.family is Family.INTEGER and self.minimum is not None:
@@ -150,14 +149,14 @@ class ColumnType:
         return self.family not in (Family.TEXT, Family.ENUM, Family.OTHER, Family.JSON, Family.ANY)
 
     def schema(self) -> dict[str, object]:
-        """Return the JSON Schema of a value of this type, as an argument."""
+        """Return the JSON Schema of an argument of this type."""
         schema = dict(FAMILIES[self.family].schema)
         if self.labels:
             schema["enum"] = list(self.labels)
         return schema
 
     def decode(self, text: str, place: str = "") -> object:
-        """Return the value that *text* means, or raise BadValue, which begins with the *place*."""
+        """Decode *text*, or raise BadValue with a message that begins with *place*."""
         try:
             return self.read(text)
         except ValueError as exc:
@@ -165,19 +164,19 @@ class ColumnType:
             raise errors.BadValue(f"{place}{exc}.", hint=nearest(text, labels).rstrip()) from exc
 
     def read(self, text: str) -> object:
-        """Return the value that *text* means, or raise ValueError, which says what is wanted."""
+        """Decode *text*, or raise ValueError with what is expected."""
         if self.element is not None:
             return self.element.read(text.strip())
         row = FAMILIES[self.family]
         try:
             return row.decode(text.strip() if self.trims else text, self)
         except (ValueError, InvalidOperation, RecursionError) as exc:
-            # The bounds of an integer explain nothing to a caller who wrote something else.
+            # The bounds of an integer do not help a caller who wrote something else.
             beside = self.family is Family.INTEGER and not WHOLE.fullmatch(text.strip())
             raise ValueError(f"{quoted(text)} is not {row.expected if beside else self.expected}") from exc
 
     def compared(self, text: str) -> Any:
-        """Return the value by which *text* is compared, or raise ValueError: equal for all its spellings."""
+        """Decode *text* to a value that is equal for all its spellings, or raise ValueError."""
         value = self.read(text)
         match self.family:
             case Family.INTEGER | Family.NUMBER | Family.DECIMAL:
@@ -193,7 +192,7 @@ class ColumnType:
 
 
 def quoted(text: str, most: int = 60) -> str:
-    """Return *text* in single quotes, cut after *most* characters and with controls made visible."""
+    """Return *text* in single quotes, cut after *most* characters, with control characters escaped."""
     shown = text if len(text) <= most else text[:most] + "…"
     if shown.isprintable():
         return f"'{shown}'"
@@ -211,7 +210,7 @@ def _integer(text: str, type: ColumnType) -> int:
 
 
 def _ascii(text: str) -> str:
-    """Return *text*, or raise ValueError where it has digits that only Python reads."""
+    """Return *text*, or raise ValueError if it has digits that only Python accepts."""
     if len(text) > LONGEST_NUMBER or "_" in text or not text.isascii():
         raise ValueError
     return text
@@ -229,7 +228,7 @@ def _decimal(text: str, type: ColumnType) -> str:
     if not value.is_finite():
         if value.is_snan() or not type.infinite:
             raise ValueError
-        # Python's NaN may have a sign and digits.
+        # In Python, NaN may have a sign and digits.
         return "NaN" if value.is_nan() else str(value)
     if max(abs(value.adjusted()), -int(value.as_tuple().exponent)) > MOST_DIGITS:
         raise ValueError
@@ -273,7 +272,7 @@ def _no_value(*_: object) -> object:
 
 
 def _any(text: str, type: ColumnType) -> object:
-    """Read a number as a number: alternatives() gives the text as well."""
+    """Decode a number as a number; an equality compares the text as well (`binding`)."""
     for name in ("integer", "number"):
         with suppress(ValueError):
             return PARAMETERS[name].read(text)
@@ -289,7 +288,7 @@ CONTAINING = (Operator.CONTAINS, Operator.IS_NULL)
 
 
 class FamilyRow(NamedTuple):
-    """What is true of all types of one family."""
+    """The properties of all types of one family."""
 
     decode: Callable[[str, ColumnType], object]
     expected: str
@@ -332,5 +331,5 @@ def _parameter_type(name: str) -> ColumnType:
     return ColumnType(family=family, name=name, minimum=least, maximum=most)
 
 
-#: The types that queries declare of their parameters, and settings of claims.
+#: The types that queries declare for parameters, and settings for claims.
 PARAMETERS: Mapping[str, ColumnType] = {name: _parameter_type(name) for name in get_args(ParameterName)}

@@ -26,26 +26,26 @@ AMBIGUOUS = "ambiguous_table"
 Found = tuple[str, str]  #: the code of a finding, and its message
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  #: of TOML
 
-#: Words that raise nothing by themselves; those that may stand before a parenthesis are no functions.
+#: Words that raise no error, and are not functions before a parenthesis.
 KEYWORDS = words(
     "all and any as asc between by case current_date current_timestamp desc distinct else end except exists "
     "false first from full group having ilike in inner intersect interval is isnull join last lateral left "
     "like limit localtimestamp not notnull null nulls offset on or order outer right select some then true "
     "union unknown using values when where with"
 )
-PATTERNED = words("like ilike glob")  #: a constant has to follow, in which nothing is escaped
-COUNTED = words("limit offset")  #: a number has to follow
+PATTERNED = words("like ilike glob")  #: a constant without escapes must follow
+COUNTED = words("limit offset")  #: a number must follow
 NOW = ("now ( )", "current_date", "current_timestamp", "localtimestamp")
 QUERIES = words("select values table with")  #: beginnings of subqueries
-SUBQUERIES = words("in exists any all some")  #: what may stand before any subquery
-RELATIONS = words("from join")  #: a table has to follow
+SUBQUERIES = words("in exists any all some")  #: what may precede any subquery
+RELATIONS = words("from join")  #: a table must follow
 NAMES = (Kind.WORD, Kind.NAME)
 CONSTANTS = (Kind.TEXT, Kind.PARAMETER, Kind.NUMBER)
 NOTHING = Token(Kind.SEMICOLON, "", -1, -1)
 
 #: What may follow a condition that a claim ends.
 ENDS = words("and or from group having window order limit offset union intersect where join") | {""}
-TURNING = words("not except left right full outer between case")  #: what makes more rows of fewer
+TURNING = words("not except left right full outer between case")  #: what may turn fewer rows into more
 
 #: The names of columns that look like secrets, their words in lower case and joined by "_".
 SECRET = re.compile(
@@ -89,7 +89,7 @@ def _finding(code: str, role: Role, rule: Rule, message: str, *, level: str = "e
 
 
 def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
-    """Return *role* without the rules that cannot be meant, and what is wrong with them.
+    """Return *role* without its invalid rules, and findings about them.
 
     A table whose rule names what does not exist is withheld: it may be the name of a column to be hidden. So
     is a table whose rule is ambiguous. Where a rule that denies or narrows refers to no table, those that
@@ -115,7 +115,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
 
 
 def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
-    """Yield what is wrong with *rule*, which refers to *tables*: unknown names, and ambiguous ones."""
+    """Yield the unknown and ambiguous names of *rule*, which refers to *tables*."""
     whole = catalog.whole
     if not tables and rule.pattern != "*":
         meant = nearest(rule.pattern, map(whole.label, whole.tables))
@@ -135,7 +135,7 @@ def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table])
 
 
 def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[str]) -> Iterator[str]:
-    """Yield which of the columns *named* the *tables* do not have, or have in another case of letters."""
+    """Yield which of the columns *named* the *tables* lack, or spell in other case."""
     known = list(dict.fromkeys(name for table in tables for name in table.column_by_name))
     folded = {name.lower(): name for name in named}
     for table in tables if len(tables) > 1 else ():
@@ -144,7 +144,7 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
             if name not in table.column_by_name:
                 yield f"{quoted(name)} is written {quoted(column)} in {whole.label(table)}."
     for name in named:
-        # Of a pattern's tables not every one need have it.
+        # Not every table of a pattern needs it.
         if name not in known:
             one = len(tables) == 1
             has = f"{whole.label(tables[0])} has no column" if one else "no table there has a column"
@@ -152,7 +152,7 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
 
 
 def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
-    """Yield what *rule*, which refers to *tables*, does not do though it is in order."""
+    """Yield what *rule*, which is valid and refers to *tables*, does not do."""
     if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
         yield "idle_rule", "accept_reads counts in the rule of one view only."
     denies = rule.is_pattern and rule.narrows and (rule.pattern, rule.grant) != ("*", None)
@@ -166,7 +166,7 @@ def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -
 
 
 def _unread(catalog: Catalog, rule: Rule, table: Table) -> str:
-    """Return what *rule* grants of *table* by name and the login may not select: patterns grant the rest."""
+    """Return what *rule* grants of *table* by name but the login may not select."""
     hidden, grant = catalog.unreadable.get(table.location, ()), rule.grant
     if grant is None or (grant.columns is None and rule.is_pattern):
         return ""
@@ -181,19 +181,19 @@ def _unread(catalog: Catalog, rule: Rule, table: Table) -> str:
 class Names:
     """What the names in a filter may mean, all in lower case."""
 
-    columns: frozenset[str] = frozenset()  #: of any table, whose values raise no error when they are compared
-    tables: frozenset[str] = frozenset()  #: of which reading a cell raises no error
+    columns: frozenset[str] = frozenset()  #: of any table, whose comparison raises no error
+    tables: frozenset[str] = frozenset()  #: whose cells can be read without an error
     raising: frozenset[str] = frozenset()  #: columns, relations, functions and operators that may raise one
 
 
 def is_total(condition: Fragment, lexis: Lexis, names: Names) -> bool:
-    """Return whether *condition*, whose *names* are known, raises no error, whatever a row holds."""
+    """Return whether *condition*, whose *names* are known, raises no error for any row."""
     tokens = [*[NOTHING] * 3, *code_of(condition.text, lexis), *[NOTHING] * 2]
     return not any(_raises(tokens[at - 3 : at + 3], lexis, names) for at in range(3, len(tokens) - 2))
 
 
 def _raises(around: list[Token], lexis: Lexis, names: Names) -> bool:
-    """Return whether the fourth of the tokens *around* it may raise an error; what is not known may."""
+    """Return whether the fourth token of *around* may raise an error; an unknown one may."""
     *_, before, token, after, behind = around
     word = token.word
     if (word or token.value.lower()) in names.raising and token.kind in (*NAMES, Kind.SIGN):
@@ -219,7 +219,7 @@ def _raises(around: list[Token], lexis: Lexis, names: Names) -> bool:
 
 
 def _is_known(around: list[Token], names: Names) -> bool:
-    """Return whether the fourth of the tokens names a column or a table, or is an alias."""
+    """Return whether the fourth token names a column or a table, or is an alias."""
     first, _, before, token, *_ = around
     name = token.value.lower()
     if before.word in RELATIONS or (before.text == "." and first.word in RELATIONS):
@@ -229,7 +229,7 @@ def _is_known(around: list[Token], names: Names) -> bool:
 
 
 def _is_plain(around: list[Token], lexis: Lexis) -> bool:
-    """Return whether the fourth of the tokens is a total operator, or is one as it stands here."""
+    """Return whether the fourth token is a total operator, at least in this place."""
     *earlier, token, after, _ = around
     before = earlier[-1].word
     if token.text == "::":
@@ -247,7 +247,7 @@ def _is_plain(around: list[Token], lexis: Lexis) -> bool:
 
 
 def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
-    """Yield the claims of *fragment* of which a value of another type may let rows in, each once."""
+    """Yield the claims of *fragment* that may let rows in if their value has another type, each once."""
     tokens = code_of(fragment.text, lexis)
     words = [token.word for token in tokens]
     turned = not TURNING.isdisjoint(words) or any(map(_computes, tokens, tokens[1:]))
@@ -261,12 +261,12 @@ def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
 
 
 def _computes(token: Token, after: Token) -> bool:
-    """Return whether something is computed of a condition in brackets, or of an EXISTS."""
+    """Return whether *token* computes with a condition in brackets, or with an EXISTS."""
     return token.kind is Kind.SIGN and token.text not in ",." and after.word in ("(", "exists")
 
 
 def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
-    """Return the names of columns that look like secrets, by table: by their words, and by what they hold."""
+    """Return the names of columns whose words and types suggest secrets, by table."""
     found = {
         table.location: [column.name for column in table.columns if _is_secret(column)]
         for table in catalog.tables
@@ -275,7 +275,7 @@ def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
 
 
 def secret_names(catalog: Catalog) -> list[str]:
-    """Return the names of these columns as people write them, table.column."""
+    """Return the names of columns that look like secrets, as table.column."""
     found = secret_columns(catalog)
     return [f"{table}.{name}" for (_, table), names in found.items() for name in names]
 

@@ -179,7 +179,7 @@ def tools_tables(names: Sequence[str] = TOOLS) -> str:
 
 
 async def _definitions() -> Mapping[str, ToolDefinition]:
-    snapshot = await snapshot_of(settings_of("sample.db", ROOT))
+    snapshot = await snapshot_of(settings_of(str(ROOT / "sample.db")))
     return {name: tool.definition for name, tool in snapshot.view("default").tools.items()}
 
 

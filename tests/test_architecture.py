@@ -313,6 +313,15 @@ def test_package_keeps_the_rule(rule: Rule) -> None:
     assert breaches == [], "\n".join(breaches)
 
 
+def test_contributing_lists_the_floors() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = page.partition("lowest first:\n\n```text\n")[2].partition("```")[0]
+
+    floors = [set(re.findall(r"\w+", floor)) for floor in listed.split("<")]
+
+    assert floors == [floor for floor in FLOORS if not floor & {"__init__", "__main__"}]
+
+
 def test_no_modules_import_each_other_in_a_ring() -> None:
     assert _cycle(_modules()) == []
 

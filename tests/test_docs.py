@@ -31,7 +31,8 @@ LANGUAGES = {"caddyfile", "console", "json", "python", "sh", "sql", "text", "tom
 #: What a block of `sh` may run: what changes a machine, or what another test follows.
 UNTESTED = re.compile(
     r"(cd|docker|echo|git|install|kubectl|npm|pip|psql|ruff|alembic|source|systemctl)\b|\.ci/run$"
-    r"|python3? -m (cogapp|pytest|tests.pages|venv)\b|dbtools (serve|connect|completion) "
+    r"|_DBTOOLS_COMPLETE="
+    r"|python3? -m (cogapp|pytest|tests.pages|venv)\b|dbtools (serve|connect) "
     r"|dbtools check dbtools.toml --against postgresql:"
 )
 LINK = re.compile(r"\]\(([^)#:]+)?(?:#([^)]+))?\)")

@@ -18,7 +18,7 @@ DEBUG = "DBTOOLS_DEBUG"  #: the variable that turns on tracebacks
 MODULES: Mapping[str, str] = {
     "serve": "serving",
     "connect": "connecting",
-    **dict.fromkeys(("tools", "call", "explain", "completion"), "calling"),
+    **dict.fromkeys(("tools", "call", "explain"), "calling"),
     **dict.fromkeys(("init", "sample", "check", "schema", "grants", "watch", "token"), "setup"),
     "log": "log",
     **dict.fromkeys(("query", "registry"), "registry"),

@@ -1,11 +1,10 @@
-"""`dbtools tools`, `call` and `explain`, which show what a role may do, and `dbtools completion`."""
+"""`dbtools tools`, `call` and `explain`, which show what a role may do."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import get_completion_class
 
 from dbtools.cli.options import (
     FILES,
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from dbtools.results import Answer
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
-
-PROGRAMS = ("dbtools", "dbtools-mcp")
-SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(epilog=example("dbtools tools sample.db --tokens"))
@@ -151,12 +147,12 @@ async def _called(
 ) -> "Answer":
     """Call *tool* as the server would, and log the call."""
     from dbtools.errors import UnknownTool
-    from dbtools.records import open_stored_log
+    from dbtools.records import open_log
     from dbtools.server.calls import Calls, Limiter
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
-    log = open_stored_log(settings)
+    log = open_log(settings, stderr=False)
     try:
         return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:
@@ -167,22 +163,3 @@ async def _called(
     finally:
         limiter.close()
         log.close()
-
-
-@click.command(epilog=example("dbtools completion bash"))
-@click.argument("shell", type=click.Choice(SHELLS))
-def completion(shell: str) -> None:
-    """Print the completion script for a shell.
-
-    \b
-    Set it up once, then open a new shell:
-      bash  echo 'eval "$(dbtools completion bash)"' >> ~/.bashrc
-      zsh   echo 'eval "$(dbtools completion zsh)"' >> ~/.zshrc
-      fish  dbtools completion fish > ~/.config/fish/completions/dbtools.fish
-    """
-    kind = get_completion_class(shell)
-    assert kind is not None
-    main = click.get_current_context().find_root().command
-    for program in PROGRAMS:
-        variable = f"_{program.replace('-', '_')}_COMPLETE".upper()
-        click.echo(kind(main, {}, program, variable).source())

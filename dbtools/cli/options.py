@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.status import Status
 
     from dbtools.backends.port import Backend
-    from dbtools.catalog import Catalog
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
@@ -108,7 +107,7 @@ def settings_for(target: str | None, *roles: str) -> "Settings":
     """Load the settings of *target*, which must have *roles*."""
     from dbtools.settings import settings_of
 
-    settings = settings_of(target, Path.cwd())
+    settings = settings_of(target)
     check_roles(settings, *roles)
     return settings
 
@@ -123,16 +122,6 @@ def check_roles(settings: "Settings", *roles: str) -> None:
         if role not in names:
             hint = f"Choose one with --role: {listing(names)}."
             raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
-
-
-def secrets_warning(catalog: "Catalog") -> list[str]:
-    """Return a warning about the columns of *catalog* that look like secrets, if any."""
-    from dbtools.errors import listing
-    from dbtools.vetting import secret_names
-
-    found = secret_names(catalog)
-    shown = f"The tools show columns that look like secrets: {listing(found)}."
-    return [f"{shown} `dbtools init` writes a configuration that hides them."] if found else []
 
 
 def with_toolbox(
@@ -191,23 +180,19 @@ def has_colours(stream: TextIO) -> bool:
 
 @contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """Show a progress bar on stderr after a second, if stderr is a terminal."""
+    """Show *title* on stderr after a second, if stderr is a terminal."""
     if not is_capable(sys.stderr):
         yield
         return
-    shown: list[Progress] = []
+    shown: list[Status] = []
 
     def show() -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
 
         console = Console(stderr=True, color_system="auto" if has_colours(sys.stderr) else None)
-        text = TextColumn("{task.description}", markup=False)
-        columns = (SpinnerColumn(), text, BarColumn(), TimeElapsedColumn())
-        progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
-        progress.add_task(title, total=None)
-        shown.append(progress)
-        progress.start()
+        shown.append(console.status(Text(title)))
+        shown[0].start()
 
     timer = Timer(SOON, show)
     timer.daemon = True
@@ -217,5 +202,5 @@ def waiting(title: str) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()
-        for progress in shown:
-            progress.stop()
+        for status in shown:
+            status.stop()

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -21,7 +20,6 @@ from dbtools.cli.options import (
     example,
     role_option,
     run,
-    secrets_warning,
     settings_for,
     target_argument,
     words_of_caller,
@@ -59,7 +57,6 @@ def serve(
     """Serve TARGET to MCP clients, over stdio or HTTP."""
     # From here on: the server's own handler takes over when its imports are done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    _open_closed_streams()
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless need --http.")
     settings = settings_for(target)
@@ -101,14 +98,6 @@ def _refuse_options_of_callers() -> None:
         )
 
 
-def _open_closed_streams() -> None:
-    """Give the null device to standard streams that are closed, before others get their numbers."""
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
-
-
 class _Operator:
     """Logs what the operator should know: problems always, more on a terminal and as JSON."""
 
@@ -140,26 +129,22 @@ class _Operator:
         roles = f"the role{'s' if len(views) > 1 else ''} {_few([*snapshot.views])}"
         logger.info(f"Serving {counted(len(tables), 'table')} at {url} to {roles}.")
         if self._is_verbose:
+            jwt = self._settings.auth.jwt
             token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
-            logger.info(f"To connect a client: {_connecting('--http', self._reached(url), *token)}")
+            command = _connecting("--http", jwt.resource if jwt else url, *token)
+            logger.info(f"To connect a client: {command}")
 
     def _warn(self, problems: "Iterable[str | Finding]", catalog: "Catalog") -> None:
         """Log *problems* and, without a configuration, columns that look like secrets."""
-        is_configured = self._target is None or self._target.endswith(".toml")
-        secrets = [] if is_configured else secrets_warning(catalog)
-        for problem in dict.fromkeys([*problems, *secrets]):
-            self.warn(problem)
+        from dbtools.errors import listing
+        from dbtools.vetting import secret_names
 
-    def _reached(self, url: str) -> str:
-        """Return *url* for clients: with a host name if the server listens on all addresses."""
-        if self._settings.auth.jwt:
-            return str(self._settings.auth.jwt.resource)
-        names = self._settings.server.allowed_hosts
-        parts = urlsplit(url)
-        if parts.hostname not in ("0.0.0.0", "::") or not names:
-            return url
-        name = names[0] if ":" in names[0] else f"{names[0]}:{parts.port}"
-        return parts._replace(netloc=name).geturl()
+        for problem in dict.fromkeys(problems):
+            self.warn(problem)
+        is_configured = self._target is None or self._target.endswith(".toml")
+        if not is_configured and (found := secret_names(catalog)):
+            shown = f"The tools show columns that look like secrets: {listing(found)}."
+            self.warn(f"{shown} `dbtools init` writes a configuration that hides them.")
 
     def warn(self, problem: "str | Finding") -> None:
         """Log *problem*; a finding says whether it is an error."""

@@ -245,7 +245,7 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
     The exit status is 1 if there are errors, and 2 if the configuration or the database cannot be read.
     """
     from dbtools.cli.presentation import print_review, review_content
-    from dbtools.service.doctor import examine
+    from dbtools.service.checking import examine
 
     if connect and against is not None:
         raise click.UsageError("Use either --connect or --against.")

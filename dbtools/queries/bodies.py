@@ -1,7 +1,7 @@
 """The SQL of a query with its optional clauses `/*? … ?*/`. Text in, a Body out, which writes its variants.
 
-A clause is there while all of its parameters that may be absent are present. To the database, and to a
-person who runs the file, it is a comment, so the marks may be taken for a blank.
+A clause is part of the SQL when all its optional parameters are present. To the database, and to a person who
+runs the file, it is a comment.
 """
 
 import re
@@ -10,19 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 
-from dbtools.sql import (
-    Fragment,
-    Kind,
-    Lexis,
-    Parameter,
-    SqlError,
-    Token,
-    code_of,
-    pieces_of,
-    scan,
-    tokenize,
-    words,
-)
+from dbtools.sql import Fragment, Lexis, Parameter, SqlError, Token, pieces_of, scan, tokenize
 
 MOST_CLAUSES = 8
 CLAUSE = re.compile(r"/\*\?(?P<sql>(?:(?!/\*\?).)+)\?\*/", re.DOTALL)
@@ -30,20 +18,14 @@ LIKE_CLAUSE = re.compile(r"/\*\s*\?|/\*.*\?\*/", re.DOTALL)
 MARKS = "/*? … ?*/"
 Pieces = tuple[str | Parameter, ...]
 
-LISTED = words("order group partition")  #: what stands before BY and a list of terms
-#: What comes after a whole term.
-ENDS = words(", ) asc desc nulls limit offset fetch for union intersect except having window rows range") | {
-    ""
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """SQL that every variant has or, as an optional clause, only some."""
+    """A part of the SQL: a fixed one, or an optional clause."""
 
     pieces: Pieces
-    needs: tuple[str, ...] = ()  #: that may be absent, and without which a clause is left out
-    line: int = field(default=0, compare=False)  #: on which it begins, counted from that of the SQL
+    needs: tuple[str, ...] = ()  #: the optional parameters of a clause, which is left out without them
+    line: int = field(default=0, compare=False)  #: of its beginning, counted from the start of the SQL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +41,16 @@ class Body:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters and claims, those of clauses too, each once, in the order of their first places."""
+        """The parameters and claims, including those of clauses, each once, in order of appearance."""
         pieces = (piece for part in self.parts for piece in part.pieces)
         return tuple(dict.fromkeys(piece for piece in pieces if isinstance(piece, Parameter)))
 
     def written(self, present: Collection[str]) -> Fragment:
-        """Return the variant for the parameters *present*; equal variants are equal, and can be hashed."""
+        """Return the variant for the parameters *present*; equal variants are equal values."""
         return Fragment(pieces=_merged(piece for part in self._kept(present) for piece in part.pieces))
 
     def line_of(self, present: Collection[str], offset: int) -> int:
-        """Return on which line, counted from that of the SQL, *offset* of the variant for *present* is."""
+        """Return the line of *offset* in the variant for *present*, counted from the start of the SQL."""
         line = 0
         for part in self._kept(present):
             text = "".join(map(str, part.pieces))
@@ -79,7 +61,7 @@ class Body:
         return line
 
     def places(self) -> Iterator[tuple[Stretch, Parameter, int]]:
-        """Yield each place of a parameter: the part that it is in, and the line."""
+        """Yield each occurrence of a parameter with its part and its line."""
         for part in self.parts:
             line = part.line
             for piece in part.pieces:
@@ -92,19 +74,19 @@ class Body:
         return (part for part in self.parts if set(part.needs).issubset(present))
 
     def variants(self) -> tuple[frozenset[str], ...]:
-        """Return the sets of parameters to check: none, those of all clauses, and those of each alone."""
+        """Return the sets of parameters to check: none, all, and those of each clause alone."""
         none, *alone = [frozenset[str](), *(frozenset(clause.needs) for clause in self.clauses)]
         return tuple(dict.fromkeys((none, none.union(*alone), *alone)))
 
 
 def _merged(pieces: Iterable[str | Parameter]) -> Pieces:
-    """Return *pieces* with texts that follow each other as one."""
+    """Return *pieces* with adjacent texts joined."""
     runs = groupby(pieces, key=lambda piece: isinstance(piece, str))
     return tuple(chain.from_iterable(("".join(map(str, run)),) if text else run for text, run in runs))
 
 
 def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
-    """Return the statement in *sql*, in which the parameters *always* are never absent, or raise SqlError."""
+    """Return the statement in *sql*, or raise SqlError; the parameters *always* are never absent."""
     clauses = [
         token for token in tokenize(sql, lexis) if token.text.startswith("/*") and _is_clause(token, sql)
     ]
@@ -130,7 +112,7 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
 
 
 def _is_clause(comment: Token, sql: str) -> bool:
-    """Return whether *comment* is an optional clause; raise SqlError where its marks are nearly right."""
+    """Return whether *comment* is an optional clause; raise SqlError if its marks are nearly right."""
     if CLAUSE.fullmatch(comment.text):
         return True
     if LIKE_CLAUSE.match(comment.text):
@@ -150,7 +132,7 @@ def _parts(sql: str, clauses: Iterable[Token], lexis: Lexis, always: Collection[
 
 def _fixed(sql: str, start: int, end: int, lexis: Lexis) -> Stretch:
     text = sql[start:end]
-    # Where a clause alone keeps two words apart.
+    # A clause may be all that separates two words.
     text += " " if end < len(sql) and text[-1:].strip() else ""
     return Stretch(pieces=tuple(pieces_of(text, tokenize(text, lexis))), line=sql.count("\n", 0, start))
 
@@ -173,22 +155,6 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
         problem = "the clause is always used: it needs a parameter with ? and without a default"
     if problem:
         raise SqlError(problem, sql=sql, offset=clause.offset)
-    # A word or a comment at its end may not go on behind it.
+    # Its last word or comment must not run into what follows.
     end = "\n" if text[-1].strip() or "--" in text else ""
     return Stretch(pieces=_merged([*fragment.pieces, end]), needs=needs, line=sql.count("\n", 0, start))
-
-
-def idle_terms(body: Body, lexis: Lexis) -> Iterator[tuple[int, str]]:
-    """Yield the lines with a parameter by which rows are first sorted or grouped, and a remedy.
-
-    A parameter is a value and never the name of a column, so that all rows have the same there.
-    """
-    present = frozenset(each.name for each in body.parameters)
-    code = code_of(body.written(present).text, lexis)
-    words_after = [*(token.word for token in code[3:]), ""]
-    for word, by, token, after in zip(code, code[1:], code[2:], words_after, strict=False):
-        is_first = word.word in LISTED and by.word == "by" and token.kind is Kind.PARAMETER
-        if is_first and after in ENDS:
-            problem = f"{word.word} by {token.text} does nothing: it is a value, not the name of a column"
-            case = f"{word.word} by case {token.text} when 'name' then name when … end"
-            yield body.line_of(present, token.offset), f"{problem}. Write {case}"

@@ -1,7 +1,7 @@
-"""The header of a query: lines of comments before its SQL in, what they say and what is wrong with them out.
+"""The header of a query. The comments before its SQL in; what they declare, and their mistakes, out.
 
 A header line is `-- KEY: value`, or `-- param NAME: TYPE[?] [options] [= default]  text`: two hyphens at the
-beginning, a blank, and a lowercase key. What looks like one is an error; any other comment is free.
+beginning, a blank, and a lowercase key. A near miss is an error; any other comment is free.
 """
 
 import json
@@ -30,7 +30,7 @@ OPTION = (
     rf" (?:(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s'\"]\S*+)|pattern (?P<pattern>{QUOTED})"
     rf"|in ?\((?P<in>\s*+(?:{CHOICE})\s*+(?:,\s*+(?:{CHOICE})\s*+)*+)\))(?!\S)"
 )
-#: The text is no option that has a blank too many before it.
+#: An option with an extra blank before it must not pass for the text.
 DECLARATION = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63}):[ \t]*+"
     r"(?P<type>[A-Za-z]\w*+)(?P<array>\[\])?+(?P<optional>\?)?+"
@@ -50,7 +50,7 @@ LINE_WANTED = (
 HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(KEYS)}):(?!//|:))(?P<value>.*)")
 CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\s*(\S.*)")
 WORDS = "name|title|description|returns|max[_ -]?rows|timeout"
-#: A comment that must have been meant for a header line, wherever it stands.
+#: A comment that was surely meant as a header line, anywhere in the file.
 LIKE_HEADER = re.compile(rf"\s*--\s*(?i:(?:{WORDS})\s*:(?!//|:)|param\s+\w+\s*:)")
 #: Before the SQL, also a comment that begins with a key, or with a lowercase word and a colon.
 LIKE_KEY = re.compile(rf"--\s*(?:(?:{WORDS}|param)\b|[a-z][a-z0-9_-]*\s*:(?!\S))")
@@ -58,33 +58,33 @@ LIKE_KEY = re.compile(rf"--\s*(?:(?:{WORDS}|param)\b|[a-z][a-z0-9_-]*\s*:(?!\S))
 
 @dataclass(frozen=True, kw_only=True)
 class QueryParameter:
-    """An argument of a query, as its header declares it; all values are texts as they are written."""
+    """An argument of a query, as its header declares it; values are kept as text."""
 
     name: str
-    type: ColumnType  #: one of PARAMETERS; of an array, that of its items
+    type: ColumnType  #: one of PARAMETERS; for an array, the type of its items
     array: bool = False
-    optional: bool = False  #: whether it may be left out though it has no default
-    default: str | None = None  #: of an array: a JSON array
-    choices: tuple[str, ...] = ()  #: none: any value; of an array: what each item may be, and so below
+    optional: bool = False  #: whether a call may omit it, even without a default
+    default: str | None = None  #: for an array: a JSON array
+    choices: tuple[str, ...] = ()  #: empty: any value; for an array, this and what follows concern each item
     minimum: str | None = None
     maximum: str | None = None
-    pattern: str | None = None  #: a regular expression that is found somewhere in the value
+    pattern: str | None = None  #: a regular expression to find anywhere in the value
     description: str = ""
     source: Source = field(default_factory=Source)
 
     @property
     def required(self) -> bool:
-        """Whether every call must give it."""
+        """Whether every call must supply it."""
         return not self.optional and self.default is None
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether a call may leave it without any value."""
+        """Whether a call may leave it without a value."""
         return self.optional and self.default is None
 
 
 class Returns(StrEnum):
-    """How many rows a query gives."""
+    """How many rows a query returns."""
 
     ONE = "one"
     MANY = "many"
@@ -92,16 +92,16 @@ class Returns(StrEnum):
 
 @dataclass(kw_only=True)
 class Header:
-    """What the comments before a query's SQL say, filled in line by line."""
+    """What the comments before a query's SQL declare, filled in line by line."""
 
-    said: dict[str, Any] = field(default_factory=dict)  #: by the keys, of which a Query has fields
+    said: dict[str, Any] = field(default_factory=dict)  #: values by key; a Query has a field for each
     parameters: list[QueryParameter] = field(default_factory=list)
-    mentioned: set[str] = field(default_factory=set)  #: the words of lines with mistakes
-    mistakes: list[tuple[int, str]] = field(default_factory=list)  #: lines, and what is wrong there
+    mentioned: set[str] = field(default_factory=set)  #: the words of faulty lines
+    mistakes: list[tuple[int, str]] = field(default_factory=list)  #: a line, and what is wrong there
 
 
 def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
-    """Return what *lines* of *file*, each after its number, say."""
+    """Return what *lines* of *file*, each with its number, declare."""
     header = Header()
     key = ""  #: of the line before
     for number, line in lines:
@@ -126,13 +126,13 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
 
 
 def near_miss(text: str, *patterns: re.Pattern[str]) -> str:
-    """Return what to write instead of *text* if it is like a header line by one of *patterns*, or nothing."""
+    """Return the right form if *text* resembles a header line by one of *patterns*, or nothing."""
     is_near = any(pattern.match(text) for pattern in patterns)
     return f"{quoted(text.strip())} is not a header line. {LINE_WANTED}" if is_near else ""
 
 
 def _take(header: Header, key: str, value: str, source: Source) -> None:
-    """Put *value* of a line, of a parameter if it has no *key*, into *header*, or raise ValueError."""
+    """Put *value* into *header* under *key*, or as a parameter without a key; or raise ValueError."""
     if not key:
         parameter = declaration(value, source)
         if any(parameter.name == each.name for each in header.parameters):
@@ -154,7 +154,7 @@ def _timeout(value: str) -> float:
     return seconds
 
 
-#: What a value must look like, how it is read, and what to write instead of another.
+#: By key: the pattern of a value, how to read it, and what to write instead of another.
 READERS: Mapping[str, tuple[str | re.Pattern[str], Callable[[str], Any], str]] = {
     "name": (NAME, str, NAME_WANTED),
     "title": (".*", str, "text"),
@@ -166,7 +166,7 @@ READERS: Mapping[str, tuple[str | re.Pattern[str], Callable[[str], Any], str]] =
 
 
 def declaration(text: str, source: Source) -> QueryParameter:
-    """Return the parameter that *text* declares, what comes after `-- param `, or raise ValueError."""
+    """Return the parameter that *text*, which follows `-- param `, declares, or raise ValueError."""
     written = DECLARATION.fullmatch(text)
     options = list(OPTIONS.finditer(written["options"])) if written else []
     keywords = [each["bound"] or each[0].split()[0] for each in options]
@@ -211,7 +211,7 @@ def _unquoted(text: str | None) -> str | None:
 
 
 def _check(parameter: QueryParameter) -> None:
-    """Raise ValueError where what *parameter* says is no value of its type, or contradicts itself."""
+    """Raise ValueError if *parameter* contradicts itself, or declares a value of another type."""
     type = parameter.type
     bounded = parameter.minimum is not None or parameter.maximum is not None
     for option, given, fitting in (
@@ -233,7 +233,7 @@ def _check(parameter: QueryParameter) -> None:
 
 
 def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
-    """Yield the values that *parameter* declares, each after the keyword by which it does."""
+    """Yield the values that *parameter* declares, each with its keyword."""
     bounds = (("min", parameter.minimum), ("max", parameter.maximum))
     yield from ((keyword, bound) for keyword, bound in bounds if bound is not None)
     yield from (("in", choice) for choice in parameter.choices)
@@ -241,7 +241,7 @@ def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
 
 
 def defaults_of(parameter: QueryParameter) -> Iterator[str]:
-    """Yield the default of *parameter*, of an array each item, or raise ValueError."""
+    """Yield the default of *parameter*, or each item of an array; or raise ValueError."""
     if parameter.default is None:
         return
     if not parameter.array:
@@ -260,7 +260,7 @@ def defaults_of(parameter: QueryParameter) -> Iterator[str]:
 
 
 def check_value(place: str, text: str, parameter: QueryParameter) -> None:
-    """Raise ValueError, which names the *place*, where *text* may not be given."""
+    """Raise ValueError, which names the *place*, if *text* is not allowed."""
     type, value = parameter.type, _check_bounds(place, text, parameter)
     if parameter.pattern is not None and not _has_pattern(text, parameter.pattern):
         raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
@@ -269,7 +269,7 @@ def check_value(place: str, text: str, parameter: QueryParameter) -> None:
 
 
 def _check_bounds(place: str, text: str, parameter: QueryParameter) -> Any:
-    """Return what *text* is compared by, or raise ValueError where it is below or above the bounds."""
+    """Return *text* as it is compared, or raise ValueError if it is out of bounds."""
     value = _compared(place, text, parameter.type)
     for key, bound in (("min", parameter.minimum), ("max", parameter.maximum)):
         if bound is None:
@@ -292,10 +292,10 @@ def _compared(place: str, text: str, type: ColumnType) -> Any:
         raise ValueError(f"{place}: {exc}") from exc
 
 
-# Patterns are matched by pydantic's engine, which takes time in proportion to the text, whatever the pattern:
-# the standard library's may take years, and holds up all other callers meanwhile.
+# pydantic's engine takes linear time for any pattern. The standard library's may take years, while all other
+# callers wait.
 def _check_pattern(pattern: str) -> None:
-    """Raise ValueError where *pattern* is not a regular expression of the engine."""
+    """Raise ValueError if the engine rejects *pattern*."""
     try:
         _compiled(pattern)
     except SchemaError as exc:
@@ -305,7 +305,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _has_pattern(text: str, pattern: str) -> bool:
-    """Return whether *pattern*, which is one, is found somewhere in *text*."""
+    """Return whether *pattern* is found anywhere in *text*."""
     try:
         _compiled(pattern).validate_python(text)
     except ValidationError:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import MARKS, Body, idle_terms, read_body
+from dbtools.queries.bodies import MARKS, Body, read_body
 from dbtools.queries.headers import (
     LIKE_HEADER,
     NAME,
@@ -24,7 +24,7 @@ from dbtools.sql import CLAIMS, Lexis, Parameter, SqlError, code_of
 from dbtools.types import ColumnType, quoted
 
 BEGINNING = re.compile(r"^-- name:(?P<name>.*)", re.MULTILINE)
-#: Comments and strings; in the group a block comment, which may hide queries, to the end of the file.
+#: Comments and strings. The group is a block comment, which may hide queries up to the end of the file.
 COMMENT = re.compile(r"--[^\n]*+|'[^']*+'|(/\*(?!\?).*?(?:\*/|\Z))", re.DOTALL)
 
 
@@ -37,14 +37,14 @@ class Query:
     description: str = ""
     parameters: tuple[QueryParameter, ...] = ()
     returns: Returns = Returns.MANY
-    max_rows: int | None = None  #: None: as many as the role may have
+    max_rows: int | None = None  #: None: the role's limit
     timeout: float | None = None  #: seconds; None: the role's
     body: Body
     source: Source = field(default_factory=Source)  #: of its name
     sql_source: Source = field(default_factory=Source)  #: of the first line of its SQL
 
     def source_of(self, present: Collection[str], offset: int | None) -> Source:
-        """Return where in its file *offset* of the variant for *present* is; of its name where it is None."""
+        """Return where in its file *offset* of the variant for *present* is, or without one, its name."""
         if offset is None:
             return self.source
         return replace(self.sql_source, line=(self.sql_source.line or 1) + self.body.line_of(present, offset))
@@ -56,50 +56,50 @@ class Permitted:
 
     query: Query
     columns: tuple[Column, ...]
-    #: Of parameters, and of claims as :claims.x.
+    #: By parameter, and by claim as :claims.x.
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     casts: Mapping[str, str] = field(default_factory=dict)  #: their SQL names, if the database needs them
-    reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: not known
-    versions: tuple[str, ...] = ()  #: of the tables that it reads, where they are known
-    functions: tuple[str, ...] = ()  #: not the system's: what they read is not among that
+    reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: unknown
+    versions: tuple[str, ...] = ()  #: of the tables that it reads, if known
+    functions: tuple[str, ...] = ()  #: user-defined ones; what they read is unknown
 
     @property
     def name(self) -> str:
-        """The name by which it is called."""
+        """The name of its tool."""
         return self.query.name
 
     @property
     def parameters(self) -> tuple[QueryParameter, ...]:
-        """What callers give it."""
+        """The arguments that callers supply."""
         return self.query.parameters
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """The part of a file that holds one query, or what stands before the first."""
+    """The part of a file that holds one query, or that precedes the first."""
 
     text: str
     source: Source  #: of its first line
-    name: str  #: as it is written, or else the file's
-    named: bool  #: whether it is written
+    name: str  #: as written, or else the file's
+    named: bool  #: whether the name is written
 
     def line_of(self, offset: int) -> int:
-        """Return on which line of the file a place in the text is."""
+        """Return the line in the file of *offset* in the text."""
         return (self.source.line or 1) + self.text.count("\n", 0, offset)
 
     @property
     def sql_offset(self) -> int:
-        """Where the first line begins that is neither blank nor a comment of one line."""
+        """Where the first line begins that is neither blank nor a one-line comment."""
         lines = self.text.split("\n")
         header = takewhile(lambda line: line.lstrip()[:2] in ("", "--"), lines)
         return min(sum(len(line) + 1 for line in header), len(self.text))
 
 
-Mistakes = list[tuple[int, str]]  #: lines, and what is wrong there
+Mistakes = list[tuple[int, str]]  #: a line, and what is wrong there
 
 
 def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
-    """Return the queries in *text*, that of *file*, which can be used, and what is wrong with the others."""
+    """Return the usable queries in the *text* of *file*, and findings about the others."""
     before, parts = _split(text, file)
     queries: dict[str, Query] = {}
     mistakes = _before_names(before, lexis) if before else []
@@ -118,12 +118,12 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
 
 
 def sources_of(text: str, file: str) -> Mapping[str, Source]:
-    """Return where in *text*, that of *file*, each query is, by name: those that cannot be used too."""
+    """Return the place of each query in the *text* of *file* by name, including unusable ones."""
     return {part.name: part.source for part in _split(text, file)[1]}
 
 
 def texts_of(text: str, file: str) -> Mapping[str, str]:
-    """Return the text of each query in *text*, that of *file*, by name, each as a separate file."""
+    """Return the text of each query in the *text* of *file* by name, each fit for a separate file."""
     texts = {}
     for part in _split(text, file)[1]:
         beginning = "" if part.named else f"-- name: {part.name}\n"
@@ -132,14 +132,14 @@ def texts_of(text: str, file: str) -> Mapping[str, str]:
 
 
 def finding(name: str, problem: str, source: Source, code: str = "bad_query") -> Finding:
-    """Return the finding at *source* that the query *name*, if that can be one, has a *problem*."""
+    """Return the finding at *source* that the query *name*, if it is a valid name, has a *problem*."""
     where = f"query {name}: " if NAME.fullmatch(name) else ""
     stop = "" if problem.endswith((".", "?")) else "."
     return Finding(code=code, message=f"{where}{problem}{stop}", source=source, subject=name)
 
 
 def _split(text: str, file: str) -> tuple[_Part | None, list[_Part]]:
-    """Return what stands in *text* before the first name, if anything does, and the parts after."""
+    """Return the part of *text* before the first name, if any, and the parts from there on."""
     text = text.removeprefix("\ufeff")
     found = list(BEGINNING.finditer(_uncommented(text)))
     starts = sorted({0, *(each.start() for each in found)})
@@ -157,12 +157,12 @@ def _split(text: str, file: str) -> tuple[_Part | None, list[_Part]]:
 
 
 def _uncommented(text: str) -> str:
-    """Return *text* with blanks for the comments of several lines."""
+    """Return *text* with blanks in place of block comments."""
     return COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]) if match[1] else match[0], text)
 
 
 def _before_names(part: _Part, lexis: Lexis) -> Mistakes:
-    """Return what is wrong with *part*, which is before the first name."""
+    """Return the mistakes in *part*, which precedes the first name."""
     try:
         code = code_of(part.text, lexis)
     except SqlError as exc:
@@ -178,7 +178,7 @@ def _misplaced(part: _Part, start: int) -> Mistakes:
 
 
 def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
-    """Return the query in *part*, if anything can be made of it, and what is wrong with it."""
+    """Return the query in *part*, if it can be read, and its mistakes."""
     start = part.sql_offset
     sql, line = part.text[start:], part.line_of(start)
     header = read_header(enumerate(part.text[:start].split("\n"), part.line_of(0)), part.source.file)
@@ -191,7 +191,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
         body = read_body(sql, lexis, always)
     except SqlError as exc:
         return None, [*mistakes, (part.line_of(start + exc.offset), exc.problem)]
-    for found in (_undeclared(header, body), _absent_lists(header, body), idle_terms(body, lexis)):
+    for found in (_undeclared(header, body), _absent_lists(header, body)):
         mistakes += ((line + at, problem) for at, problem in found)
     unused = [each for each in header.parameters if Parameter(each.name) not in body.parameters]
     for each in unused:
@@ -208,7 +208,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
 
 
 def _undeclared(header: Header, body: Body) -> Iterator[tuple[int, str]]:
-    """Yield the parameters that only the SQL has."""
+    """Yield the parameters of the SQL that the header does not declare."""
     names = [each.name for each in header.parameters]
     known = {*names, *header.mentioned}
     for _, parameter, line in body.places():
@@ -219,9 +219,9 @@ def _undeclared(header: Header, body: Body) -> Iterator[tuple[int, str]]:
 
 
 def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:
-    """Yield the lists that may be absent outside of a clause.
+    """Yield the optional lists outside of clauses.
 
-    As a null a list means all rows to one database and none to another.
+    A list that is null means all rows to one database and none to another.
     """
     names = {each.name for each in header.parameters if each.array and each.may_be_absent}
     for part, parameter, line in body.places():

@@ -1,4 +1,4 @@
-"""One line of the audit log. A call in; its JSON values out, with the values of arguments replaced or not.
+"""One line of the audit log. A call in; its JSON values out, with or without the values of arguments.
 
 Redacted arguments keep the names of arguments, tables and columns. Any call has an entry of bounded size.
 """
@@ -65,7 +65,7 @@ class AuditEntry:
     role: str
     tool: str
     arguments: Mapping[str, object]  #: as given
-    vocabulary: Callable[[], Collection[str]] = tuple  #: gives names of tables and columns that the role sees
+    vocabulary: Callable[[], Collection[str]] = tuple  #: returns the names that the role sees
     rows: int | None = None
     bytes: int | None = None
     truncated: bool | None = None
@@ -157,7 +157,7 @@ class _Names(_Values):
         return copy
 
     def _key(self, name: object) -> str:
-        # A long text is not looked up: hashing it takes time.
+        # Hashing a long text takes time.
         is_short = isinstance(name, str) and len(name) <= LONGEST_NAME
         return str(name) if is_short and (name in ARGUMENTS or name in self._vocabulary) else CUT
 

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from io import BufferedReader, FileIO
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -27,9 +27,9 @@ from dbtools.types import quoted
 
 WINDOW = 0.2  #: seconds during which entries are collected
 PATIENCE = 3.0  #: seconds that `close` waits for a sink
-MOST_LINES = 10_000  #: that wait for a sink which fails or is stuck
+MOST_LINES = 10_000  #: that wait for a failing or blocked sink
 TOGETHER = 16  #: entries that become lines at once
-PIECE = 4096  #: bytes that a pipe takes whole
+PIECE = 4096  #: bytes that a pipe takes in one piece
 STDERR = 2
 logger = logging.getLogger("dbtools")
 
@@ -38,25 +38,18 @@ class Sink(Protocol):
     """A destination of lines, used by one thread."""
 
     def write(self, lines: deque[bytes]) -> None:
-        """Write *lines* and take each from the left; after an OSError, what is left is not written."""
+        """Write *lines*, removing them from the left; raise OSError with the unwritten ones left."""
 
     def close(self) -> None:
         """Close what is open, until the next write."""
 
 
-def open_log(settings: Settings) -> "AuditLog":
-    """Return the audit log of a server with *settings*, or raise ConfigurationError."""
-    stderr = [] if settings.log.file else [FileSink(STDERR)]
-    return AuditLog([*stderr, *_stored(settings)], arguments=settings.log.arguments)
+def open_log(settings: Settings, *, stderr: bool = True) -> "AuditLog":
+    """Return the audit log of *settings*, which goes to *stderr* if no file is named.
 
-
-def open_stored_log(settings: Settings) -> "AuditLog":
-    """Return the audit log of *settings* without stderr, or raise ConfigurationError."""
-    return AuditLog(_stored(settings), arguments=settings.log.arguments)
-
-
-def _stored(settings: Settings) -> Sequence[Sink]:
-    sinks: list[Sink] = []
+    Raise ConfigurationError if the file cannot be written.
+    """
+    sinks: list[Sink] = [] if settings.log.file or not stderr else [FileSink(STDERR)]
     if settings.log.file:
         file = FileSink(Path(settings.log.file))
         file.check()
@@ -64,7 +57,7 @@ def _stored(settings: Settings) -> Sequence[Sink]:
     if settings.log.registry:
         # It imports SQLAlchemy.
         sinks.append(import_module("dbtools.records.registry").RegistrySink(settings.registry.url))
-    return sinks
+    return AuditLog(sinks, arguments=settings.log.arguments)
 
 
 class AuditLog:
@@ -74,7 +67,7 @@ class AuditLog:
         self._queues = [_Queue(sink, arguments=arguments) for sink in sinks]
 
     def record(self, entry: AuditEntry) -> None:
-        """Have *entry* written soon."""
+        """Queue *entry* for writing."""
         for queue in self._queues:
             queue.put(entry)
 
@@ -85,7 +78,7 @@ class AuditLog:
 
 
 class _Queue:
-    """Entries that wait for a sink, and the daemon thread that writes them, started by the first entry.
+    """Entries that wait for a sink, and the daemon thread that writes them.
 
     If the sink fails, lines wait for the next attempt. Beyond a bound, new entries are dropped and counted.
     """
@@ -93,15 +86,17 @@ class _Queue:
     def __init__(self, sink: Sink, *, arguments: bool) -> None:
         self._sink = sink
         self._arguments = arguments
-        self._lock = threading.Lock()  #: guards the entries, the lines and the thread
+        self._lock = threading.Lock()  #: guards the entries and the lines
         self._entries: list[AuditEntry] = []
         self._lines: list[bytes] = []
         self._writing: deque[bytes] = deque()  #: of the thread
-        self._thread: threading.Thread | None = None
         self._wake = threading.Event()
-        self._closing = threading.Event()
+        self._closing = threading.Event()  #: asks the thread to close the sink
+        self._closed = threading.Event()
         self._dropped = 0
         self._failing = False
+        threading.Thread(target=self._run, name="audit log", daemon=True).start()
+        atexit.register(self.close)
 
     def put(self, entry: AuditEntry) -> None:
         """Have *entry* written soon."""
@@ -114,32 +109,13 @@ class _Queue:
                 self._encode()
             if not self._wake.is_set():
                 self._wake.set()
-                self._start()
 
     def close(self) -> None:
-        """Wait until all entries are written, or the sink has had its time."""
-        atexit.unregister(self.close)
-        with self._lock:
-            thread = self._thread
-            if thread is None:
-                return
-            self._closing.set()
-            self._wake.set()
-        thread.join(PATIENCE)
-
-    def _start(self) -> None:
-        if self._thread is not None:
-            return
-        thread = threading.Thread(target=self._run, name="audit log", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as exc:
-            # The process has no more threads: the next entry tries again.
-            self._wake.clear()
-            logger.error("The audit log cannot be written: %s.", exc)
-            return
-        self._thread = thread
-        atexit.register(self.close)
+        """Wait until all entries are written, or the sink has had its time; the next entry opens it again."""
+        self._closed.clear()
+        self._closing.set()
+        self._wake.set()
+        self._closed.wait(PATIENCE)
 
     def _encode(self) -> None:
         entries, self._entries = self._entries, []
@@ -152,49 +128,45 @@ class _Queue:
                 logger.exception("A call of %.200r cannot be encoded for the audit log", entry.tool)
 
     def _run(self) -> None:
-        try:
-            while not self._closing.is_set():
-                self._write_batch()
-        finally:
-            self._sink.close()
-            with self._lock:
-                self._thread = None
-                self._closing.clear()
-                if self._wake.is_set():
-                    # Entries have arrived meanwhile.
-                    self._start()
-
-    def _write_batch(self) -> None:
         """Wait for an entry, and write it with those that soon follow."""
-        self._wake.wait()
-        self._closing.wait(WINDOW)
-        with self._lock:
-            self._wake.clear()
-            self._encode()
-            self._writing += self._lines
-            self._lines.clear()
-        try:
-            self._sink.write(self._writing)
-        except OSError as exc:
-            self._note_failure(str(exc).rstrip("."))
-            return
+        while True:
+            self._wake.wait()
+            closing = self._closing.wait(WINDOW)
+            with self._lock:
+                self._wake.clear()
+                self._encode()
+                self._writing += self._lines
+                self._lines.clear()
+            try:
+                if self._writing:
+                    self._sink.write(self._writing)
+            except OSError as exc:
+                self._note_failure(str(exc).rstrip("."), closing=closing)
+            else:
+                self._note_success()
+            if closing:
+                self._sink.close()
+                self._closing.clear()
+                self._closed.set()
+
+    def _note_failure(self, problem: str, *, closing: bool) -> None:
+        if not self._failing:
+            logger.error("The audit log cannot be written: %s. Calls are kept for the next attempt.", problem)
+        self._failing = True
+        if closing:
+            missing = len(self._writing) + self._dropped
+            logger.error("%d calls are missing from the audit log.", missing)
+
+    def _note_success(self) -> None:
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         if self._failing or dropped:
             logger.warning("The audit log is written again; %d calls are missing from it.", dropped)
         self._failing = False
 
-    def _note_failure(self, problem: str) -> None:
-        if not self._failing:
-            logger.error("The audit log cannot be written: %s. Calls are kept for the next attempt.", problem)
-        self._failing = True
-        if self._closing.is_set():
-            missing = len(self._writing) + len(self._lines) + len(self._entries) + self._dropped
-            logger.error("%d calls are missing from the audit log.", missing)
-
 
 class FileSink:
-    """Appends to stderr, or to a file; if that is renamed, as by logrotate, to a new one of its name."""
+    """Appends to stderr or to a file, and opens a new file after a rename, as by logrotate."""
 
     def __init__(self, place: Path | int) -> None:
         self._place = place
@@ -214,9 +186,10 @@ class FileSink:
         """Append *lines*, in pieces, since other processes may append too."""
         file = self._opened()
         while lines:
-            written = file.write(b"".join(islice(lines, _fitting(lines))))
+            whole = sum(1 for _ in takewhile(PIECE.__ge__, accumulate(map(len, lines))))
+            written = file.write(b"".join(islice(lines, whole or 1)))
             if written is None:
-                # The process that shares stderr made it non-blocking.
+                # Another process that shares stderr made it non-blocking.
                 select.select([], [file], [])
             _take(lines, written or 0)
 
@@ -226,12 +199,7 @@ class FileSink:
         if self._file is not None and not _is_at(self._file, self._place):
             self.close()
         if self._file is None:
-            self._file = FileIO(self._place, "a+", opener=partial(os.open, mode=0o600))
-            if os.fstat(self._file.fileno()).st_size:
-                self._file.seek(-1, os.SEEK_END)
-                if self._file.read(1) != b"\n":
-                    # A process was killed while it wrote a line.
-                    self._file.write(b"\n")
+            self._file = FileIO(self._place, "a", opener=partial(os.open, mode=0o600))
         return self._file
 
     def close(self) -> None:
@@ -239,15 +207,6 @@ class FileSink:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _fitting(lines: deque[bytes]) -> int:
-    length = 0
-    for count, line in enumerate(lines):
-        length += len(line)
-        if count and length > PIECE:
-            return count
-    return len(lines)
 
 
 def _take(lines: deque[bytes], written: int) -> None:
@@ -259,7 +218,7 @@ def _take(lines: deque[bytes], written: int) -> None:
 
 
 def follow_file(path: Path) -> Generator[bytes | None, None, None]:
-    """Yield the lines of the file at *path* and those that come, and None whenever there are none yet.
+    """Yield the lines of the file at *path* as they come, and None while there are no more.
 
     If the file is renamed, as by logrotate, it goes on with the new one. A line without its end is not
     complete yet.
@@ -268,7 +227,7 @@ def follow_file(path: Path) -> Generator[bytes | None, None, None]:
     try:
         while True:
             file = file or _open(path)
-            # Lines may be added until it is renamed: this comes first.
+            # First, since lines may be added until the rename.
             is_current = file is None or _is_at(file, path)
             if file is not None:
                 yield from _lines(file)
@@ -295,7 +254,7 @@ def _open(path: Path) -> BufferedReader | None:
 
 
 def _lines(file: BufferedReader) -> Iterator[bytes]:
-    """Yield the lines that have been added to *file*, from its start if it was emptied."""
+    """Yield the lines added to *file*, from the start if it was emptied."""
     if os.fstat(file.fileno()).st_size < file.tell():
         file.seek(0)
     while line := file.readline():

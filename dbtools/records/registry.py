@@ -24,9 +24,9 @@ from dbtools.cells import json_of
 from dbtools.errors import DatabaseUnavailable, listing, nearest
 from dbtools.types import quoted
 
-PATIENCE = 2.0  #: seconds that the database has to take some entries of the log
+PATIENCE = 2.0  #: seconds for the database to store some entries of the log
 AT_ONCE = 500  #: entries that are written or read together
-OVERLAP = 1_000  #: numbers before the newest of which some may come yet
+OVERLAP = 1_000  #: how many numbers below the newest may still arrive
 
 TABLES = sa.MetaData()
 QUERIES = sa.Table(
@@ -177,7 +177,7 @@ class RegistrySink:
         self._store = open_backend(url).open_records(PATIENCE)
 
     def write(self, lines: deque[bytes]) -> None:
-        """Write *lines*, many at once, and take them from the left."""
+        """Write *lines* in batches, removing them from the left."""
         compiled = _compiled(self._store, sa.insert(CALLS), column_keys=KEYS)
         while lines:
             calls = [orjson.loads(line) for line in islice(lines, AT_ONCE)]
@@ -200,7 +200,7 @@ class RegistrySink:
 
 
 def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, None]:
-    """Yield the audit log in the registry at *url* as lines, then those that come; None: none yet.
+    """Yield the audit log in the registry at *url* line by line as it grows, and None while there is no more.
 
     Servers write side by side, so that an entry may come after one with a higher number.
     """

@@ -23,7 +23,7 @@ from dbtools.server.kernel import INFO, Header, Peer, Session, admit, finish_res
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
 from dbtools.server.versions import MODERN
 from dbtools.service.toolbox import Toolbox
-from dbtools.telemetry import server_span
+from dbtools.telemetry import mark_failed, server_span
 
 PAGE = 200  #: entries per page of a list
 MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
@@ -109,7 +109,7 @@ class Server:
         except ProtocolError as exc:
             exc.id = request.id
             with server_span(request.method, request.id, request.params) as span:
-                span.failed(str(exc.code), exc.message)
+                mark_failed(span, str(exc.code), exc.message)
             if request.method == "tools/call" and exc.code == Code.INVALID_PARAMS:
                 known = session.peer if session is not None else None
                 entry = self._entry(caller, known, str(request.params.get("name", "")), {})
@@ -124,14 +124,14 @@ class Server:
             try:
                 result = await self.handlers[exchange.method](exchange)
                 if result.get("isError"):
-                    span.failed("tool_error")
+                    mark_failed(span, "tool_error")
                 # Rows may change at any time.
                 fresh = 0 if exchange.method == "resources/read" else self._fresh
                 complete = finish_result(exchange.peer, exchange.method, result, fresh)
                 return Reply(encode_result(exchange.id, complete))
             except Exception as exc:
                 error = _error(exchange.method, exc)
-                span.failed(str(error.code), error.message)
+                mark_failed(span, str(error.code), error.message)
                 return Reply(encode_error(exchange.id, error), error.code)
 
     async def _initialize(self, exchange: Exchange) -> Json:

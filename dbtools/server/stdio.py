@@ -92,8 +92,12 @@ async def _serve(server: Server, caller: Caller, reader: int, writer: int) -> No
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
         threading.Thread(target=_feed, args=(reader, connection, loop), daemon=True).start()
-    await connection.ended.wait()
-    await connection.finish()
+    try:
+        await connection.ended.wait()
+        await connection.finish()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connection.stop()
 
 
 async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
@@ -239,12 +243,16 @@ class LineConnection(asyncio.Protocol):
         self._server.notifications.close()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)
-        self._cancel_all()
-        if self._running:
-            await asyncio.wait(self._running, timeout=GRACE)
+        await self.stop()
         if self._writing is not None:
             self._writing.close()
             await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=GRACE)
+
+    async def stop(self) -> None:
+        """Stop running requests, before the database closes."""
+        self._cancel_all()
+        if self._running:
+            await asyncio.wait(self._running, timeout=GRACE)
 
     def _cancel_all(self) -> None:
         for task in self._running:

@@ -78,11 +78,12 @@ class PendingRequest:
         self.send = send
         self.caller = caller
         self.headers: list[tuple[bytes, bytes]] = []  #: of the answer, unless it is a stream
-        self.reason = ""  #: why it was stopped, if at all
+        self.reason = ""  #: why it is being stopped, if at all
         self.has_started = False  #: whether a part of the answer has been sent
         self.stream: EventStream | None = None  #: set if the answer is a stream
         self.is_subscription = False  #: whether the token is checked again while the answer lasts
         self._task = task
+        self._is_stopped = False
         self._watching: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -118,9 +119,9 @@ class PendingRequest:
             self._watching.cancel()
 
     def stop(self, reason: str) -> None:
-        """Stop the request, unless it is being stopped."""
-        if not self.reason:
-            self.reason = reason
+        """Stop the request, once: a second cancellation could interrupt the end of its stream."""
+        if not self._is_stopped:
+            self._is_stopped, self.reason = True, reason
             self._task.cancel()
 
     def take_stop_reason(self) -> str:

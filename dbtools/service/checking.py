@@ -1,32 +1,36 @@
 """What `dbtools check` finds: a configuration validated against the live database, or a migrated one."""
 
+import platform
 import re
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import dbtools
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import UNREPORTED, Catalog, Reads, Selection, Table
 from dbtools.errors import nearest
-from dbtools.policy import Finding, Source, label_of, series, uncovered
+from dbtools.policy import Caller, Finding, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import (
-    Resolved,
-    ResolvedRole,
-    catalog_to_serve,
-    read_catalog,
-    resolve,
-)
-from dbtools.service.snapshot import View, take_snapshot
+from dbtools.service.resolve import Resolved, ResolvedRole, catalog_to_serve, read_catalog, resolve
+from dbtools.service.serving import open_toolbox
+from dbtools.service.snapshot import Snapshot, View, take_snapshot
+from dbtools.service.toolbox import Toolbox
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, change_of
 from dbtools.types import quoted
 
 SHORTEST_KEY = 16  #: characters of a secret
+OK, WARNING, ERROR = "ok", "warning", "error"
+NOT_REFUSED = (
+    "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
+)
+MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
 Read = Callable[[Settings, Backend], Awaitable[Catalog]]
 
 
@@ -42,20 +46,20 @@ class RoleChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """What is wrong, errors first; and what queries read, which an operator should know."""
+    """All findings, errors first, and what queries read."""
 
     findings: tuple[Finding, ...]
     reads: Mapping[str, tuple[str, ...]]  #: by query: columns as table.column, or table alone for its rows
-    changes: Mapping[str, RoleChange] | None = None  #: by role, where a migrated database was compared
+    changes: Mapping[str, RoleChange] | None = None  #: by role, if a migrated database was compared
 
 
 async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
-    """Return all that is wrong with *settings* for their database, and *beside* it."""
+    """Return the findings about *settings* and their database, and those of *beside*."""
     return _reviewed(await _resolved(settings, read_catalog), beside)
 
 
 async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
-    """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
+    """Return the findings about *settings* and the migrated database at *url*, and the changes there."""
     before = take_snapshot(await _resolved(settings, catalog_to_serve))
     resolved = await _resolved(await _migrated(settings, url), read_catalog)
     after = take_snapshot(resolved, before)
@@ -108,7 +112,7 @@ def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
 
 
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
-    """Yield findings about what is valid in a role, but hardly intended."""
+    """Yield findings about what is valid in a role, but probably not intended."""
     role, served = resolved.written, resolved.served
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
@@ -124,7 +128,7 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
 
 
 def _of_keys(whole: Table, seen: Table) -> str:
-    """Return what follows if the role does not see a key of *whole*, or nothing."""
+    """Return the consequence if the role does not see a key of *whole*, or nothing."""
     if len(seen.keys) == len(whole.keys):
         return ""
     if not seen.keys:
@@ -242,3 +246,77 @@ def _unreported(queries: Sequence[Permitted]) -> Iterator[Finding]:
                 f"query {query.name}: the database does not report what {what} reads.",
                 Source(),
             )
+
+
+async def examine(settings: Settings) -> tuple[Finding, ...]:
+    """Return the finding of each step from the login to a call, or raise DatabaseUnavailable."""
+    toolbox, backend = open_toolbox(settings)
+    try:
+        versions = f"dbtools {dbtools.__version__}, Python {platform.python_version()}."
+        connection = await findings_of_connection(backend)
+        snapshot = await toolbox.snapshot()
+        login = [] if snapshot.catalog.posture else [_step(OK, "posture", "The login can only read.")]
+        return (
+            _step(OK, "versions", versions),
+            *connection,
+            *login,
+            _step(OK, "schema", f"The database has {_size(snapshot.catalog)}."),
+            *(_cost(name, view) for name, view in snapshot.views.items()),
+            await _call(toolbox, snapshot),
+        )
+    finally:
+        await backend.close()
+
+
+def _step(level: str, code: str, message: str) -> Finding:
+    return Finding(level=level, code=code, message=message)
+
+
+async def findings_of_connection(backend: Backend) -> list[Finding]:
+    """Return where the database is, and whether it refuses writes."""
+    began = time.monotonic()
+    probe = await (await backend.runner()).probe()
+    where = f"{probe.version} at {backend.place} answers in {_milliseconds_since(began)}."
+    proof = _step(OK, "read_only", "The database refused a test write.")
+    if not probe.refuses_writes:
+        proof = _step(ERROR, "not_read_only", NOT_REFUSED)
+    return [_step(OK, "connection", where), proof]
+
+
+def _milliseconds_since(began: float) -> str:
+    return f"{(time.monotonic() - began) * 1000:.0f} ms"
+
+
+def _size(catalog: Catalog) -> str:
+    tables, columns = len(catalog.tables), sum(len(table.columns) for table in catalog.tables)
+    return f"{tables} table{'s' if tables != 1 else ''} with {columns} column{'s' if columns != 1 else ''}"
+
+
+def _cost(name: str, view: View) -> Finding:
+    tokens = sum(view.costs)
+    message = (
+        f"role {name}: sees {_size(view.catalog)}; its {len(view.definitions)} tools cost {tokens:,} tokens."
+    )
+    if tokens <= MANY_TOKENS:
+        return _step(OK, "cost", message)
+    return _step(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
+
+
+async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
+    """Call list_rows once, on a table without a row filter if possible."""
+    seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
+    if not seen:
+        return _step(WARNING, "call", "No role sees a table, so no call was tried.")
+    name, view, table = min(seen, key=lambda each: (each[2].filter is not None, not each[2].keys))
+    began = time.monotonic()
+    try:
+        arguments = {"table": view.catalog.unique_name(table), "limit": 1}
+        await toolbox.call(Caller(role=name), "list_rows", arguments)
+    except errors.Denied:
+        command = f"dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}"
+        message = f"role {name}: its row filters need claims, so no call was tried. Try one: `{command}`."
+        return _step(WARNING, "call", message)
+    except errors.CallError as exc:
+        return _step(ERROR, "call", f"role {name}: list_rows on {table.name} fails: {exc}")
+    took = _milliseconds_since(began)
+    return _step(OK, "call", f"role {name}: list_rows on {table.name} answers in {took}.")

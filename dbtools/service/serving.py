@@ -9,28 +9,30 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import anyio
 
 from dbtools import errors
 from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard, Look, Subject
-from dbtools.policy import Finding
+from dbtools.policy import Caller, Finding
+from dbtools.results import Answer
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
+from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
-from dbtools.settings.sections import Settings
-from dbtools.tools.definition import Change
+from dbtools.tools.definition import Change, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
-SHARE = 100  #: a pause takes so many times as long as the look before it
-MOST = 3  #: intervals that a pause takes at most
-PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before retries
+SHARE = 100  #: a pause lasts so many times as long as the look before it
+MOST = 3  #: intervals that a pause lasts at most
+RETRY = 2.0  #: seconds before a retry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class Observed:
     """Something that may change, by the name of its stamp in a snapshot."""
 
     name: str
-    #: Opens what looks at it; gets what to call at a notification.
+    #: Opens a function that looks at it; takes one to call upon a notification.
     open: Callable[[Heard], AbstractAsyncContextManager[Look]]
     interval: float  #: seconds between two looks
 
@@ -59,7 +61,7 @@ class Served:
 
 
 def open_served(settings: Settings, only: str | None = None) -> Served:
-    """Return what serves the database that *settings* describe, for all roles, or for the role *only*."""
+    """Open the database of *settings* for serving, for all roles or the role *only*."""
     backend = open_backend(settings.database.url)
     current = Current(settings, backend.facts.lexis, only)
     execution = Execution(backend, settings.database.request_id)
@@ -86,8 +88,50 @@ async def snapshot_of(settings: Settings) -> Snapshot:
         await backend.close()
 
 
+class OpenToolbox:
+    """The tools of a database in a Python program, without MCP."""
+
+    def __init__(self, toolbox: Toolbox, settings: Settings) -> None:
+        self._toolbox = toolbox
+        self._settings = settings
+
+    async def list(self, role: str = Caller.role) -> tuple[ToolDefinition, ...]:
+        """Return the definitions of the tools that *role* sees."""
+        return await self._toolbox.list(role)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        role: str = Caller.role,
+        claims: Mapping[str, object] | None = None,
+    ) -> Answer:
+        """Return the answer of *tool* to a caller with this *role* and these *claims*.
+
+        Raise DbtoolsError if the call is refused.
+        """
+        known = typed_claims(self._settings, claims or {})
+        return await self._toolbox.call(Caller(role=role, claims=known), tool, arguments or {})
+
+
+@asynccontextmanager
+async def open_target(target: str | Path | Settings) -> AsyncIterator[OpenToolbox]:
+    """Open *target*: a database file, a database URL, a `dbtools.toml`, or settings.
+
+    `from dbtools import open_toolbox` imports this function.
+    """
+    settings = target if isinstance(target, Settings) else settings_of(str(target))
+    toolbox, backend = open_toolbox(settings)
+    try:
+        await toolbox.snapshot()
+        yield OpenToolbox(toolbox, settings)
+    finally:
+        await backend.close()
+
+
 async def _resolved(current: Current, backend: Backend) -> Resolved:
-    """Return what the files, read again if they have changed, mean to the database now."""
+    """Read changed files again, and resolve the settings against the database."""
     await anyio.to_thread.run_sync(current.read)
     settings = current.settings
     roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
@@ -141,7 +185,7 @@ class Watch:
         self._observed = observed
         self._warn = warn  #: reports a problem
         self._resolved = resolved  #: reports that one is over
-        self._told: dict[str, str] = {}  #: what is wrong now, by what it is about
+        self._told: dict[str, str] = {}  #: current problems by subject
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -174,8 +218,7 @@ class Watch:
             self._settle("refresh", "Changes are in force again.")
 
     async def _watch(self, observed: Observed) -> None:
-        """Look at *observed* for ever; open it again if that fails."""
-        failures = 0
+        """Look at *observed* until cancelled; open it again after a failure."""
         while True:
             nudge = _Nudge()
             try:
@@ -183,24 +226,21 @@ class Watch:
                     await self._look(observed, look, nudge)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
-            await anyio.sleep(PATIENCE[min(failures, len(PATIENCE) - 1)])
-            failures = 0 if nudge.looked else failures + 1
+            await anyio.sleep(RETRY)
 
     async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
-        """Look again and again, and refresh if the snapshot is out of date."""
+        """Look at each interval, and refresh an outdated snapshot."""
         asked: object = None
-        waits, times = 0.0, 0
+        waits = 0.0
         while True:
             began = anyio.current_time()
             stamp = await look()
             ended = anyio.current_time()
-            nudge.looked = True
             self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
-            # A refresh for the same stamp that has failed is tried again later.
+            # After a failed refresh for the same stamp, wait before the next.
             if stamp != current and (stamp != asked or ended > waits):
-                times = times + 1 if stamp == asked else 0
-                asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
+                asked, waits = stamp, ended + RETRY
                 await self._refresh()
             pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
@@ -224,7 +264,6 @@ class _Nudge:
 
     def __init__(self) -> None:
         self.event = anyio.Event()
-        self.looked = False
 
     def hear(self) -> None:
         """Look at once: anyone may notify, and the look decides."""

@@ -1,4 +1,4 @@
-"""The forms of values in dbtools.toml: durations, hosts, URLs, hashes. Others are refused in plain words."""
+"""The types of values in dbtools.toml: durations, hosts, URLs, hashes. Others are rejected in plain words."""
 
 import re
 from math import isfinite
@@ -12,7 +12,7 @@ from dbtools.dates import seconds_of
 from dbtools.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as it stands in Host
+NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as in the header Host
 HASH = r"^[0-9A-Fa-f]{64}$"
 
 
@@ -21,14 +21,14 @@ def _seconds(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    """Refuse a boolean, which Python takes for a number."""
+    """Reject a boolean, which Python takes for a number."""
     if isinstance(value, bool):
         raise ValueError("must be a number, not a boolean")
     return value
 
 
 def _claim(value: object) -> object:
-    """Refuse a value that no claim can have."""
+    """Reject a value that no claim can have."""
     is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
     if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
         raise ValueError("must be a string, true, false or a finite number")

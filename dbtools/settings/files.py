@@ -5,13 +5,13 @@ import re
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from dbtools import errors
-from dbtools.backends import open_backend, resolved_url, url_of_file
+from dbtools.backends import url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest, nearest_path
 from dbtools.policy import Source
@@ -23,41 +23,33 @@ FILE = "dbtools.toml"
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
-def settings_of(target: str | None, folder: Path) -> Settings:
+def settings_of(target: str | None) -> Settings:
     """Return the settings that *target* names: a database file, a URL, a `.toml` file, or ./dbtools.toml."""
     if target is None:
-        if not (folder / FILE).is_file():
+        if not os.path.isfile(FILE):
             raise errors.ConfigurationError(
                 f"No TARGET is given and there is no {FILE} here.",
                 hint="Name a database file, a database URL or a .toml file.",
             )
-        return load(folder / FILE, FILE)
+        target = FILE
     if target.endswith(".toml"):
-        return load(folder / target, target)
-    if "://" in target:
-        url = target if folder == Path.cwd() else resolved_url(target, folder)
-        return Settings.model_construct(database=DatabaseSection.model_construct(url=url))
-    # As it is given, messages name it.
-    path = Path(target) if folder == Path.cwd() else folder / target
-    if not is_file(path):
-        _refuse_target(target, path)
-    return Settings.model_construct(database=DatabaseSection.model_construct(url=url_of_file(path)))
+        return load(Path(target), target)
+    if "://" not in target and not is_file(Path(target)):
+        raise _refusal(target)
+    url = target if "://" in target else url_of_file(Path(target))
+    return Settings.model_construct(database=DatabaseSection.model_construct(url=url))
 
 
-def _refuse_target(target: str, path: Path) -> NoReturn:
-    hint = "TARGET is a database file, a database URL or a .toml file."
+def _refusal(target: str) -> errors.ConfigurationError:
     if is_login(target):
         message = "This is neither a file nor a URL, but looks like a login."
-        raise errors.ConfigurationError(message, hint="A URL is SCHEME://USER:PASSWORD@HOST/DATABASE.")
-    if os.path.isdir(path):
-        raise errors.ConfigurationError(
-            f"{quoted(target, 200)} is a folder.", hint=f"Name a file in it. {hint}"
-        )
-    if os.path.exists(path):
-        raise errors.ConfigurationError(f"{quoted(target, 200)} is not a regular file.", hint=hint)
-    raise errors.ConfigurationError(
-        f"There is no file {quoted(target, 200)}.", hint=f"{nearest_path(path)}{hint}"
-    )
+        return errors.ConfigurationError(message, hint="A URL is SCHEME://USER:PASSWORD@HOST/DATABASE.")
+    hint = "TARGET is a database file, a database URL or a .toml file."
+    if os.path.exists(target):
+        what = "a folder" if os.path.isdir(target) else "not a regular file"
+        return errors.ConfigurationError(f"{quoted(target, 200)} is {what}.", hint=hint)
+    hint = f"{nearest_path(Path(target))}{hint}"
+    return errors.ConfigurationError(f"There is no file {quoted(target, 200)}.", hint=hint)
 
 
 def is_login(word: str) -> bool:
@@ -66,7 +58,7 @@ def is_login(word: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a file at *path*; a name that no file can have names none."""
+    """Return whether *path* is a regular file; an impossible name is none."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -134,15 +126,15 @@ def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
         raise written.error(key, f"the environment has no variable {quoted(name)}.")
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
-        # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
-        # It may be encoded already; a lone percent sign is not.
+        # A user or a password in a URL: percent-encode what would end it there (RFC 3986, 3.2.1), unless it
+        # is encoded already.
         value = re.sub("%(?![0-9A-Fa-f]{2})", "%25", os.environ[name])
         return quote(value, safe="%!$&'()*+,;=:")
     return os.environ[name]
 
 
 def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationError:
-    """Return the error for the operator, of an unknown key first: it may be a missing one, misspelt."""
+    """Return the error for the operator. An unknown key goes first: it may be a missing one, misspelt."""
     found = [(_place(each["loc"]), each) for each in exc.errors(include_url=False)]
     unknown = [each for each in found if each[1]["type"] == "extra_forbidden"]
     place, first = unknown[0] if unknown else max(found, key=lambda each: len(each[0]))
@@ -159,7 +151,7 @@ def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationE
     return written.error(place, f"{message}{f', not {given}' if is_short else ''}.")
 
 
-#: By the type of an error: what a value must be.
+#: What a value must be, by the type of the error.
 KINDS: Mapping[str, str] = {
     "bool_type": "true or false",
     "tuple_type": "an array",

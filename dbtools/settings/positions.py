@@ -12,10 +12,10 @@ from dbtools import errors
 from dbtools.cells import one_line
 from dbtools.policy import Source
 
-LONGEST = 200  #: characters that are quoted of the file
+LONGEST = 200  #: characters of the file that a message quotes
 TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 DEEPEST = 50  #: levels of keys
-#: What a statement may hold that a line ends in, and what ends it.
+#: What may contain the end of a line within a statement, and what ends a statement.
 TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{\]}\n]', re.DOTALL
 )
@@ -25,7 +25,7 @@ Key = Sequence[int | str]
 
 
 class FileStamp(NamedTuple):
-    """What differs after a change of a file."""
+    """Identity, time and size of a file, which differ after a change."""
 
     number: int
     written: int  #: nanoseconds
@@ -43,15 +43,15 @@ def stamp_of(path: str) -> FileStamp | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TomlFile:
-    """A file as it was read."""
+    """A configuration file as it was read."""
 
     path: str = ""
-    file: str = ""  #: as seen from the current folder, and named in errors; empty: there is no file
+    file: str = ""  #: its path as given, for messages; empty: there is no file
     text: str = ""
     stamp: FileStamp | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return what the text says, or raise ConfigurationError."""
+        """Return the parsed text, or raise ConfigurationError."""
         try:
             return tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as exc:
@@ -64,7 +64,7 @@ class TomlFile:
             raise file_error(Source(file=self.file, line=1), f"there are too many {much}.") from exc
 
     def source(self, key: Key) -> Source:
-        """Return where *key*, or else the nearest key above it, is written."""
+        """Return the place of *key*, or of the nearest key above it."""
         path = tuple(map(str, key))
         lines = (self._lines.get(path[:end]) for end in range(len(path), 0, -1))
         return Source(file=self.file, line=next(filter(None, lines), 1)) if self.file else Source()

@@ -16,7 +16,7 @@ from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims
 
 DEEPEST = 50  #: roles that inherit from each other
-CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
+CLAIM = re.compile(r":claims\.(\w+)")  #: a setting that takes the value of a claim
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
@@ -67,7 +67,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         lineage = tuple(reversed(_traced(settings, name, (), ())))
         session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
     except Unusable as exc:
-        # What it does not inherit may be a denial: then it sees nothing.
+        # The rest of what it inherits may deny access: so it sees nothing.
         return replace(role, problems=(*problems, exc.finding))
     rules: list[Rule] = []
     for each in lineage:
@@ -116,7 +116,7 @@ def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[
     if problem:
         source = settings.source("roles", above[-1], "inherits")
         raise Unusable("unknown_role", f"role {above[-1]}, inherits: {problem}", source)
-    # The last first: turned round, whom several inherit from comes behind all of them.
+    # In reverse: once turned around, a role comes after all roles that inherit from it.
     for parent in reversed(settings.roles[name].inherits):
         if parent not in found:
             found = _traced(settings, parent, (*above, name), found)
@@ -201,7 +201,7 @@ def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[st
 
 
 def _typed(value: object, type: ColumnType | None) -> object:
-    """Return *value* as one of *type*, or None; a text may be the written form of the value.
+    """Return *value* as one of *type*, or None; a text may spell the value.
 
     Without a declared type, an array or an object is None: it equals nothing.
     """

@@ -1,7 +1,7 @@
 """The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator
 
@@ -35,6 +35,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+def key(default: Any, meaning: str, **bounds: Any) -> Any:
+    """Return a key of a section by its *default*, its *meaning*, and the *bounds* of its value."""
+    return Field(default=default, description=meaning, **bounds)
+
+
 class DatabaseSection(Section):
     """[database]: the database to serve, and which of its tables."""
 
@@ -56,119 +61,93 @@ class DatabaseSection(Section):
 class TableSection(Section):
     """[tables.T]: descriptions that replace comments in the database."""
 
-    description: str = Field(default="", description="replaces the table's comment")
-    columns: dict[str, str] = Field(default={}, description="replaces comments of columns, by column name")
+    description: str = key("", "replaces the table's comment")
+    columns: dict[str, str] = key({}, "replaces comments of columns, by column name")
 
 
 class LimitsSection(Section):
     """[limits]: limits of each call."""
 
-    max_rows: Whole = Field(default=200, ge=1, le=10_000, description="rows per answer")
-    max_tokens: Whole = Field(
-        default=20_000, ge=500, le=1_000_000, description="tokens per answer, counted as bytes / 3"
-    )
-    max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters per cell in a list")
-    timeout: Duration = Field(
-        default=10.0, description='time limit of a call: "10s", "500ms", "2m", or a number of seconds'
-    )
-    calls_per_minute: Whole | None = Field(
-        default=None, ge=1, description="rate limit of each caller; by default none"
-    )
-    concurrent_calls: Whole | None = Field(
-        default=None, ge=1, description="concurrency limit of each caller; by default none"
-    )
-    storage: Storage = Field(
-        default="memory",
-        description="where calls are counted: memory, or redis://… if several servers share the limits",
+    max_rows: Whole = key(200, "rows per answer", ge=1, le=10_000)
+    max_tokens: Whole = key(20_000, "tokens per answer, counted as bytes / 3", ge=500, le=1_000_000)
+    max_cell: Whole = key(2_000, "characters per cell in a list", ge=20, le=100_000)
+    timeout: Duration = key(10.0, 'time limit of a call: "10s", "500ms", "2m", or a number of seconds')
+    calls_per_minute: Whole | None = key(None, "rate limit of each caller; by default none", ge=1)
+    concurrent_calls: Whole | None = key(None, "concurrency limit of each caller; by default none", ge=1)
+    storage: Storage = key(
+        "memory", "where calls are counted: memory, or redis://… if several servers share the limits"
     )
 
 
 class ToolsSection(Section):
     """[tools]: how tools are listed."""
 
-    style: Surface = Field(
-        default=Surface.AUTO,
-        description="typed: tools for each table; generic: tools with the table as an argument; auto: typed "
-        "if they fit into the budget",
+    style: Surface = key(
+        Surface.AUTO,
+        "typed: tools for each table; generic: tools with the table as an argument; auto: typed if they fit "
+        "into the budget",
     )
-    budget: Whole = Field(
-        default=10_000,
-        ge=0,
-        description="tokens (bytes / 4) that the definitions of the typed tools may take",
-    )
-    pin: tuple[str, ...] = Field(default=(), description="tables that always have typed tools")
+    budget: Whole = key(10_000, "tokens (bytes / 4) that the definitions of the typed tools may take", ge=0)
+    pin: tuple[str, ...] = key((), "tables that always have typed tools")
 
 
 class QueriesSection(Section):
     """[queries]: permitted queries."""
 
-    directory: FilePath = Field(default="", description="folder of .sql files whose queries become tools")
+    directory: FilePath = key("", "folder of .sql files whose queries become tools")
 
 
 class ResultsSection(Section):
     """[results]: the format of answers."""
 
-    rows: Rows = Field(
-        default=Rows.ARRAYS,
-        description="arrays: rows as arrays, with one list of column names; objects: rows as objects",
+    rows: Rows = key(
+        Rows.ARRAYS, "arrays: rows as arrays, with one list of column names; objects: rows as objects"
     )
-    text: Text = Field(
-        default=Text.JSON,
-        description='the format of the text content: "json", or "csv", which takes fewer tokens',
-    )
+    text: Text = key(Text.JSON, 'the format of the text content: "json", or "csv", which takes fewer tokens')
 
 
 class GrantSection(Section):
     """[roles.R] tables.T: the access of a role to a table."""
 
-    columns: tuple[str, ...] | None = Field(default=None, description="visible columns; by default all")
-    exclude: tuple[str, ...] = Field(default=(), description="hidden columns")
-    where: str | None = Field(
-        default=None, description="row filter: an SQL condition; :claims.x is a claim of the caller"
-    )
-    mask: dict[str, Mask] = Field(default={}, description="masks by column: null, redact, partial or hash")
-    aggregate: bool = Field(default=True, description="whether aggregate_rows may read the table")
-    accept_reads: StrictBool = Field(
-        default=False, description="whether to serve a view that reads what the role does not see"
-    )
+    columns: tuple[str, ...] | None = key(None, "visible columns; by default all")
+    exclude: tuple[str, ...] = key((), "hidden columns")
+    where: str | None = key(None, "row filter: an SQL condition; :claims.x is a claim of the caller")
+    mask: dict[str, Mask] = key({}, "masks by column: null, redact, partial or hash")
+    aggregate: bool = key(True, "whether aggregate_rows may read the table")
+    accept_reads: StrictBool = key(False, "whether to serve a view that reads what the role does not see")
 
 
 class QueryGrantSection(Section):
     """[roles.R] queries: queries that a role may call."""
 
     name: str = Field(description="name or pattern")
-    accept_reads: StrictBool = Field(
-        default=False, description="whether these queries may read what the role does not see"
-    )
+    accept_reads: StrictBool = key(False, "whether these queries may read what the role does not see")
 
 
 class RoleLimitsSection(Section):
     """[roles.R.limits]: lower limits for a role."""
 
-    max_rows: Whole | None = Field(default=None, ge=1, description="as in [limits], but not higher")
-    max_tokens: Whole | None = Field(default=None, ge=500, description="as in [limits], but not higher")
-    max_cell: Whole | None = Field(default=None, ge=20, description="as in [limits], but not higher")
-    timeout: Duration | None = Field(default=None, description="as in [limits], but not higher")
-    calls_per_minute: Whole | None = Field(default=None, ge=1, description="as in [limits], but not higher")
-    concurrent_calls: Whole | None = Field(default=None, ge=1, description="as in [limits], but not higher")
+    max_rows: Whole | None = key(None, "as in [limits], but not higher", ge=1)
+    max_tokens: Whole | None = key(None, "as in [limits], but not higher", ge=500)
+    max_cell: Whole | None = key(None, "as in [limits], but not higher", ge=20)
+    timeout: Duration | None = key(None, "as in [limits], but not higher")
+    calls_per_minute: Whole | None = key(None, "as in [limits], but not higher", ge=1)
+    concurrent_calls: Whole | None = key(None, "as in [limits], but not higher", ge=1)
 
 
 class RoleSection(Section):
     """[roles.R]: what a role may see. Without roles there is one, `default`, which sees everything."""
 
-    tables: dict[str, StrictBool | GrantSection] = Field(
-        default={},
-        description="access by table name or pattern: true, false, or the keys of [roles.R.tables.T]",
+    tables: dict[str, StrictBool | GrantSection] = key(
+        {}, "access by table name or pattern: true, false, or the keys of [roles.R.tables.T]"
     )
-    queries: tuple[str | QueryGrantSection, ...] = Field(
-        default=(), description="names or patterns of the queries that the role may call"
+    queries: tuple[str | QueryGrantSection, ...] = key(
+        (), "names or patterns of the queries that the role may call"
     )
-    inherits: tuple[str, ...] = Field(default=(), description="roles whose grants this role has, too")
-    set_role: str | None = Field(
-        default=None, min_length=1, description="database role that statements run as (SET ROLE)"
-    )
-    settings: dict[str, str] = Field(
-        default={}, description="database settings for each statement; :claims.x is a claim of the caller"
+    inherits: tuple[str, ...] = key((), "roles whose grants this role has, too")
+    set_role: str | None = key(None, "database role that statements run as (SET ROLE)", min_length=1)
+    settings: dict[str, str] = key(
+        {}, "database settings for each statement; :claims.x is a claim of the caller"
     )
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
@@ -176,57 +155,42 @@ class RoleSection(Section):
 class PolicySection(Section):
     """[policy]: settings that all roles share."""
 
-    hash_key: str = Field(
-        default="", description="secret key of the mask `hash`, such as ${DBTOOLS_HASH_KEY}"
-    )
-    claims: dict[str, ParameterName] = Field(
-        default={}, description="types of claims; a claim that is not a value of its type counts as missing"
+    hash_key: str = key("", "secret key of the mask `hash`, such as ${DBTOOLS_HASH_KEY}")
+    claims: dict[str, ParameterName] = key(
+        {}, "types of claims; a claim that is not a value of its type counts as missing"
     )
 
 
 class RegistrySection(Section):
     """[registry]: the database that holds permitted queries and the audit log."""
 
-    url: DatabaseUrl = Field(
-        default="",
-        description="database file or URL; by default the served database, or none if there are roles",
+    url: DatabaseUrl = key(
+        "", "database file or URL; by default the served database, or none if there are roles"
     )
 
 
 class LogSection(Section):
     """[log]: the audit log of calls, and the format of the server's log."""
 
-    format: Literal["text", "json"] = Field(
-        default="text", description="format of the server's log on stderr"
-    )
-    file: FilePath = Field(default="", description="audit log: a file of JSON lines; by default stderr")
-    arguments: StrictBool = Field(
-        default=False, description="whether the audit log has the values of arguments"
-    )
-    registry: StrictBool = Field(
-        default=False, description="whether to write the audit log to the registry of [registry] url, too"
-    )
+    format: Literal["text", "json"] = key("text", "format of the server's log on stderr")
+    file: FilePath = key("", "audit log: a file of JSON lines; by default stderr")
+    arguments: StrictBool = key(False, "whether the audit log has the values of arguments")
+    registry: StrictBool = key(False, "whether to write the audit log to the registry of [registry] url, too")
 
 
 class ServerSection(Section):
     """[server]: settings of the server; all except strict are for HTTP."""
 
-    strict: StrictBool = Field(
-        default=False, description="whether to refuse a database login that can do more than read"
+    strict: StrictBool = key(False, "whether to refuse a database login that can do more than read")
+    allowed_hosts: tuple[Host, ...] = key((), "host names of the server; by default those of localhost")
+    allowed_origins: tuple[Origin, ...] = key(
+        (), "origins of web pages that may call the server; by default those of localhost"
     )
-    allowed_hosts: tuple[Host, ...] = Field(
-        default=(), description="host names of the server; by default those of localhost"
-    )
-    allowed_origins: tuple[Origin, ...] = Field(
-        default=(), description="origins of web pages that may call the server; by default those of localhost"
-    )
-    max_body: Whole = Field(default=2**18, ge=1_000, le=64 * 2**20, description="bytes per request body")
-    max_sessions: Whole = Field(
-        default=1_000, ge=1, description="open sessions (protocol versions before 2026-07-28)"
-    )
-    max_streams: Whole = Field(default=1_000, ge=1, description="open notification streams")
-    max_connections: Whole = Field(default=4_000, ge=10, description="open connections per process")
-    max_requests: Whole = Field(default=256, ge=1, description="concurrent requests")
+    max_body: Whole = key(2**18, "bytes per request body", ge=1_000, le=64 * 2**20)
+    max_sessions: Whole = key(1_000, "open sessions (protocol versions before 2026-07-28)", ge=1)
+    max_streams: Whole = key(1_000, "open notification streams", ge=1)
+    max_connections: Whole = key(4_000, "open connections per process", ge=10)
+    max_requests: Whole = key(256, "concurrent requests", ge=1)
 
 
 class TokenSection(Section):
@@ -234,10 +198,8 @@ class TokenSection(Section):
 
     sha256: Hash = Field(description="SHA-256 hash of the token, in hexadecimal")
     role: str = Field(description="role of the caller")
-    claims: dict[str, Claim] = Field(default={}, description="claims of the caller, for row filters")
-    name: TokenName | None = Field(
-        default=None, description="identity of the caller in the audit log; unique"
-    )
+    claims: dict[str, Claim] = key({}, "claims of the caller, for row filters")
+    name: TokenName | None = key(None, "identity of the caller in the audit log; unique")
 
 
 class JwtSection(Section):
@@ -248,25 +210,23 @@ class JwtSection(Section):
         min_length=1,
         description="a string or a list of strings, of which the claim aud must contain one",
     )
-    resource: str = Field(
-        default="",
+    resource: str = key(
+        "",
+        "URL of this server in its metadata (RFC 9728); by default the first audience that is an http or "
+        "https URL",
         validate_default=True,
-        description="URL of this server in its metadata (RFC 9728); by default the first audience that is an "
-        "http or https URL",
     )
     jwks: KeysPlace = Field(description="https URL or file of the key set (RFC 7517)")
-    algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
-        default=("RS256", "ES256"), min_length=1, description="allowed signature algorithms"
+    algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = key(
+        ("RS256", "ES256"), "allowed signature algorithms", min_length=1
     )
-    role_claim: str = Field(
-        default="role",
-        description="the claim that names the role; a dot leads into nested claims: realm_access.roles",
+    role_claim: str = key(
+        "role", "the claim that names the role; a dot leads into nested claims: realm_access.roles"
     )
-    claims: dict[str, str] = Field(
-        default={},
-        description="names of claims in row filters and in the token; by default all under their own names",
+    claims: dict[str, str] = key(
+        {}, "names of claims in row filters and in the token; by default all under their own names"
     )
-    scopes: tuple[str, ...] = Field(default=(), description="required scopes")
+    scopes: tuple[str, ...] = key((), "required scopes")
 
     @field_validator("resource")
     @classmethod
@@ -282,8 +242,8 @@ class JwtSection(Section):
 class AuthSection(Section):
     """[auth]: authentication over HTTP, required if the server listens beyond localhost."""
 
-    tokens: tuple[TokenSection, ...] = Field(default=(), description="bearer tokens and their roles")
-    jwt: JwtSection | None = Field(default=None, description="signed tokens of an identity provider")
+    tokens: tuple[TokenSection, ...] = key((), "bearer tokens and their roles")
+    jwt: JwtSection | None = key(None, "signed tokens of an identity provider")
 
     @field_validator("tokens")
     @classmethod

@@ -1,4 +1,4 @@
-"""What a tool is: its definition, the setting that a role's tools share, and the steps of a call."""
+"""Tools: their definitions, the setting that the tools of a role share, and the steps of a call."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
-#: The MIME type that the whole of a cell has, before its bytes are known; of other families it is text.
+#: The MIME type of a whole cell, while its bytes are unknown; text for other families.
 LINKED: Mapping[Family, str] = {
     Family.BYTES: "application/octet-stream",
     **dict.fromkeys((Family.JSON, Family.ARRAY, Family.OBJECT), "application/json"),
 }
-MOST_NAMES = 100  #: tables that a schema names
+MOST_NAMES = 100  #: of tables in a schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,30 +54,30 @@ def tool_content(definition: ToolDefinition) -> dict[str, object]:
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        # Tools that only read need no other hints.
+        # The other hints are only for tools that write.
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
     }
 
 
 def tokens_of(content: object) -> int:
-    """Return about how many tokens *content* costs a model."""
+    """Estimate the tokens that *content* costs a model."""
     return tokens_in(size(content))
 
 
 def tokens_in(length: int) -> int:
-    """Return about how many tokens JSON of *length* bytes costs a model."""
+    """Estimate the tokens that JSON of *length* bytes costs a model."""
     return -(-length // BYTES_PER_TOKEN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What changed in the tools of a role: names, in the order in which they are listed."""
+    """The changes to the tools of a role, by name and in the order of the list."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    resources: bool = False  #: whether the list of resources differs as well
-    updated: tuple[str, ...] = ()  #: the addresses of resources whose content changed
+    resources: bool = False  #: whether the list of resources differs
+    updated: tuple[str, ...] = ()  #: the URIs of resources whose content changed
 
     @property
     def tools(self) -> bool:
@@ -90,7 +90,7 @@ class Change:
 
 
 def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -> Change:
-    """Return which tools *after* adds to those *before*, which it changes, and which it removes."""
+    """Compare the tools *before* and *after* a change."""
     if before == after:
         return Change()
     old, new = ({each.name: each for each in definitions} for definitions in (before, after))
@@ -103,19 +103,19 @@ def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition])
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the tools of one role are made from."""
+    """The data from which the tools of one role are defined."""
 
-    catalog: Catalog = field(repr=False)  #: asyncio writes the results of its tasks out
+    catalog: Catalog = field(repr=False)  #: asyncio represents the results of tasks in its log
     limits: Limits = field(default_factory=Limits)
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
     def names(self, table: Table) -> Names:
-        """Return what may be named of *table*."""
+        """Return the names that arguments may use for *table*."""
         return Names(table=table, paths=self.paths)
 
     def table(self, name: str, argument: str = "table") -> Table:
-        """Return the one table that *name* means, or raise UnknownTable with the candidates."""
+        """Return the only table that matches *name*, or raise UnknownTable with the candidates."""
         catalog = self.catalog
         tables = catalog.named(name)
         if len(tables) == 1:
@@ -136,13 +136,13 @@ class Setting:
         return cleaned(self.catalog.label(table), LONGEST_LABEL)
 
     def read(self, model: type[ArgumentsT], arguments: Mapping[str, object]) -> ArgumentsT:
-        """Return *arguments* as *model*, with no more rows than the role may have."""
+        """Validate *arguments* as *model*, with the maximum number of rows of the role."""
         return read(model, arguments, max_rows=self.limits.max_rows)
 
     def link(
         self, table: Table, outputs: Sequence[Output], row: Sequence[object], column: Column
     ) -> Link | None:
-        """Return the link to the whole cell of *column* in *row*, which was read as *outputs* of *table*."""
+        """Return the link to the whole cell of *column* in *row*, the *outputs* of *table*."""
         at = {output.term: at for at, output in enumerate(outputs)}
         key = [row[at[each]] for each in table.key_columns()]
         uri = cell_uri(self.catalog.label(table), key, column.name)
@@ -162,7 +162,7 @@ class Setting:
         }
 
     def _table_schema(self) -> Mapping[str, object]:
-        """Return the schema of a table's name: which there are, or how many and a digest of them."""
+        """Return the schema of a table name: an enum, or the number of tables and their digest."""
         labels = self.labels
         if len(labels) <= MOST_NAMES:
             return {"type": "string"} | ({"enum": list(labels)} if labels else {})
@@ -171,12 +171,12 @@ class Setting:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The names of all tables, each the shortest that means only this one."""
+        """The shortest unique name of each table."""
         return tuple(map(self.catalog.label, self.catalog.tables))
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:
-        """A digest of each table's description, without its row estimate, by the table's label."""
+        """A digest of the description of each table, without its row estimate, by label."""
         catalog = self.catalog
         referring = (catalog.references(table) for table in catalog.tables)
         return {
@@ -186,7 +186,7 @@ class Setting:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of all tables, by which a definition changes when they do."""
+        """A digest of all tables: a definition that has it changes whenever they do."""
         return digest(*self.fingerprints.values())
 
     @cached_property
@@ -207,12 +207,12 @@ class Setting:
 
     @cached_property
     def budgets(self) -> Mapping[Reserve, Budget]:
-        """The budgets of answers, by what each reserves."""
+        """The budgets of answers, by what they reserve."""
         return {each: Budget(limits=self.limits, style=self.style, reserved=each) for each in Reserve}
 
     @cached_property
     def tool_names(self) -> Mapping[Location, str]:
-        """The part T of the names of each table's tools."""
+        """The T of `list_T` and `get_T` for each table."""
         return self.paths.table_names
 
 
@@ -227,24 +227,24 @@ def _described(table: Table) -> object:
 
 
 class Call(Protocol):
-    """A call whose arguments have been read."""
+    """A call with validated arguments."""
 
     @property
     def statement(self) -> Statement | None:
-        """What to ask the database; None where the catalog has the answer."""
+        """The statement to run; None if the catalog has the answer."""
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return further statements whose results explain *found*."""
+        """Return more statements, whose results explain *found*."""
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the answer made of the rows *found*; *further* are the results of the inquiries."""
+        """Render the rows *found*; *further* are the results of the inquiries."""
 
 
 AnswerT = TypeVar("AnswerT")
 
 
 class SingleCall(NamedTuple, Generic[AnswerT]):
-    """A call that its one statement answers or, without one, the catalog."""
+    """A call that needs no inquiries."""
 
     answer: Callable[[ResultSet], AnswerT]
     statement: Statement | None = None
@@ -259,7 +259,7 @@ class SingleCall(NamedTuple, Generic[AnswerT]):
 
 
 class ToolGroup(StrEnum):
-    """Tools that are listed all together or replaced by generic ones, in the order in which they may."""
+    """A group of typed tools: all of them are listed, or generic tools instead."""
 
     QUERIES = "queries"
     TABLES = "tables"
@@ -267,15 +267,15 @@ class ToolGroup(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tool:
-    """Something that a model can call. Each kind says how it is listed, and binds its calls."""
+    """A tool. Each kind has a definition and binds its calls."""
 
     setting: Setting
-    table: Table | None = None  #: that it is for; None: any table, or a query
+    table: Table | None = None  #: None: any table, or a query
     group: ClassVar[ToolGroup] = ToolGroup.TABLES
 
     @property
     def surface(self) -> Surface | None:
-        """Whether it is listed with its group's typed tools or in their place; None: always."""
+        """Whether it is listed with the typed tools of its group or instead of them; None: always."""
         return None
 
     @property
@@ -289,7 +289,7 @@ class Tool:
         raise NotImplementedError
 
     def bind(self, arguments: Mapping[str, object]) -> Call:
-        """Return the call that *arguments* mean, or raise a CallError."""
+        """Bind *arguments* to a call, or raise a CallError."""
         raise NotImplementedError
 
     def defined(
@@ -299,7 +299,7 @@ class Tool:
         answers: Mapping[str, object],
         title: str = "",
     ) -> ToolDefinition:
-        """Return its definition; *arguments* and *answers* are schemas."""
+        """Return the definition; *arguments* and *answers* are schemas."""
         return ToolDefinition(
             name=self.name,
             title=title or self.name.replace("_", " ").capitalize(),
@@ -310,7 +310,7 @@ class Tool:
 
     @classmethod
     def define(cls, setting: Setting) -> Iterator["Tool"]:
-        """Yield the tools of its kind."""
+        """Yield the tools of this kind."""
         yield cls(setting=setting)
 
 
@@ -318,14 +318,14 @@ Toolset = Mapping[str, Tool]
 
 
 class TableTool(Tool):
-    """A tool for one table or, with the table as an argument, for any."""
+    """A tool for one table, or for any table as an argument."""
 
-    prefix: ClassVar[str]  #: of the name of one table's tool
-    general_name: ClassVar[str]  #: of the tool for any
+    prefix: ClassVar[str]  #: of the names of typed tools
+    general_name: ClassVar[str]  #: of the generic tool
 
     @property
     def surface(self) -> Surface:
-        """Where it is listed."""
+        """The surface on which it is listed."""
         return Surface.GENERIC if self.table is None else Surface.TYPED
 
     @property
@@ -336,18 +336,18 @@ class TableTool(Tool):
 
     @classmethod
     def suits(cls, table: Table) -> bool:
-        """Return whether *table* has such a tool."""
+        """Return whether *table* can have this kind of tool."""
         return True
 
     @classmethod
     def define(cls, setting: Setting) -> Iterator[Tool]:
-        """Yield the tool for any table, then that of each."""
+        """Yield the generic tool, then the tool of each table."""
         yield cls(setting=setting)
         yield from (cls(setting=setting, table=each) for each in setting.catalog.tables if cls.suits(each))
 
 
 def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:
-    """Return the schema of structured content that has the *required* properties, and may have others."""
+    """Return the schema of structured content with *required* properties; it may have others."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 

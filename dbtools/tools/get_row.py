@@ -1,4 +1,4 @@
-"""The tools `get_T` and `get_row`: one row by its key, with whole cells, and pictures and sound as such."""
+"""The tools `get_T` and `get_row`: one row by its key, with whole cells; images and audio are attached."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
 
 LONGEST_CHARACTER = 4  #: bytes
-MOST_NAMED = 3  #: of the columns that are cut
+MOST_NAMED = 3  #: cut columns that a note names
 DESCRIPTION = (
     "Get one row of a table by key, with all columns and long text in full; "
     "images and audio are attached. Columns may be foreign-key paths."
 )
-PARTED = {Cut, bytes}  #: classes of cells that are also served as separate resources
+PARTED = {Cut, bytes}  #: classes of cells that may need a link or an attachment
 
 
 class RowArguments(Arguments):
@@ -50,14 +50,14 @@ class RowArguments(Arguments):
 
 
 class GetRow(TableTool):
-    """`get_T` for one table that has a key, or `get_row` for any."""
+    """`get_T` for one table with a key, or `get_row`."""
 
     prefix = "get"
     general_name = "get_row"
 
     @cached_property
     def lookup(self) -> "Lookup | None":
-        """What reads the table's rows."""
+        """The lookup for the table."""
         if self.table is None:
             return None
         return Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
@@ -81,7 +81,7 @@ class GetRow(TableTool):
         return self.defined(description, schema, ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
-        """Return the call that gets the row whose key *arguments* are, or name."""
+        """Bind the key in *arguments* to a call."""
         if self.lookup is not None:
             check(arguments)
             return self.lookup.bind(self.lookup.texts(arguments))
@@ -95,21 +95,21 @@ class GetRow(TableTool):
 
     @classmethod
     def suits(cls, table: Table) -> bool:
-        """Return whether *table* has a key by which its rows can be named."""
+        """Return whether *table* has a key that arguments can hold."""
         return bool(key_arguments(table))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """What reads rows of one table by their key."""
+    """Reads rows of one table by key."""
 
     setting: Setting
     table: Table
-    keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
-    columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
+    keys: Mapping[str, Column]  #: the columns of the key, by the names of their arguments
+    columns: Sequence[str] = ()  #: to show, as the caller wrote them; empty: all columns
 
     def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
-        """Return the values of the key in *arguments*, which are at *place*, or raise a CallError."""
+        """Return the texts of the key in *arguments*, or raise a CallError that names *place*."""
         known = {name: name for name in self.keys}
         given: dict[str, object] = {}
         for name, value in arguments.items():
@@ -131,11 +131,11 @@ class Lookup:
         return texts
 
     def bind(self, texts: Sequence[str]) -> SingleCall[Answer]:
-        """Return the call that gets the row whose key is written as *texts*."""
+        """Return the call for the row with the key *texts*."""
         return SingleCall(statement=self.statement(texts), answer=partial(self._answer, texts))
 
     def statement(self, texts: Sequence[str]) -> Statement:
-        """Return what reads the row whose key is written as *texts*."""
+        """Return the statement for the row with the key *texts*."""
         values: dict[str, object] = {}
         for condition, name, text in zip(self._shape.comparisons, self.keys, texts, strict=True):
             value = decode(condition.term, Operator.EQ, text, name)
@@ -145,22 +145,22 @@ class Lookup:
 
     @cached_property
     def terms(self) -> Expressions:
-        """What may be named, with the values of literals."""
+        """The names that columns may use, and the values of literals."""
         return Expressions(names=self.setting.names(self.table))
 
     @cached_property
     def places(self) -> Mapping[str, Operand]:
-        """What is shown, by its name in the result."""
+        """The terms to show, by their names in the result."""
         return find_columns(self.terms, self.columns)
 
     @cached_property
     def encoders(self) -> tuple[tuple[str, Encode], ...]:
-        """What makes JSON values of the cells that are shown, and their names in the result."""
+        """The encoders of the cells that are shown, with their names in the result."""
         return tuple((name, encoder(place.type)) for name, place in self.places.items())
 
     @cached_property
     def _shape(self) -> Select:
-        """What is asked of the database: what is shown first, then what else there is of the key."""
+        """The shape of the statement: first what is shown, then the rest of the key."""
         most, places = self.setting.limits.max_bytes, self.places.values()
         blobs = {each for each in places if isinstance(each, Column) and each.type.family is Family.BYTES}
         shown = (Output(term=place, cut=LARGEST_MEDIA if place in blobs else most) for place in places)
@@ -176,7 +176,7 @@ class Lookup:
         return Select(table=self.table, outputs=(*shown, *others), conditions=conditions)
 
     def _answer(self, texts: Sequence[str], found: ResultSet) -> Answer:
-        """Return the row, or raise NoRow, which names the key as it was given."""
+        """Render the row, or raise NoRow with the key as given."""
         if not found.rows:
             key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
             raise errors.NoRow(f"{self.table.name} has no row with {key}.")
@@ -189,12 +189,12 @@ class Lookup:
         return self._large(budget, found, dict(zip(self.places, cells, strict=False)))
 
     def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
-        """Return a row in which something may have to be cut, or is shown as what it is."""
+        """Render a row with cells that may be cut or attached."""
         links = {name: self._link(found, name) for name, cell in cells.items() if class_of(cell) in PARTED}
 
         def cut(longest: int) -> Mapping[str, object]:
             shorter = {name: shortened(cells[name], encode, longest) for name, encode in self.encoders}
-            # Of a picture nothing is cut: the row holds only its address.
+            # An image is not cut: the row contains only its URI.
             return {name: cells[name] if _is_picture(cells[name]) else cell for name, cell in shorter.items()}
 
         def row(longest: int) -> Mapping[str, object]:
@@ -214,7 +214,7 @@ class Lookup:
         return budget.answer({"row": row(longest)}, rows=1, media=media, links=whole, note=note)
 
     def _link(self, found: ResultSet, name: str) -> Link | None:
-        """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
+        """Return the link to the whole cell shown as *name*; None for one at the end of a path."""
         place = self.places[name]
         if not isinstance(place, Column):
             return None
@@ -231,21 +231,21 @@ def _argument(name: str, column: Column) -> dict[str, object]:
 
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
-    """Return the columns that name a row of *table* by their arguments; none where no row can be named."""
+    """Return the key columns of *table* by their arguments; empty if arguments cannot hold the key."""
     keys = argument_names(table.key_columns())
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:
-    """Return what is shown of *cell*, bytes or cut, which is whole at *link*."""
+    """Return the JSON value of *cell*, which is bytes or cut; *link* leads to the whole cell."""
     if isinstance(cell, Cut):
         return shown_cut(cell) + (f" {link.uri}" if link else "")
     if isinstance(cell, bytes) and link is not None and _is_picture(cell):
-        # The picture itself goes along; in base64 it would only cost tokens.
+        # The image is attached; as base64 it would only cost tokens.
         return f"[{len(cell):,} bytes, {media_type(cell)}] {link.uri}"
     return encode(cell)
 
 
 def _is_picture(cell: object) -> bool:
-    """Return whether *cell* is a picture or a sound, which clients show by itself."""
+    """Return whether *cell* is an image or audio, which clients display."""
     return isinstance(cell, bytes) and is_media(media_type(cell))

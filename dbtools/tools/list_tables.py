@@ -1,4 +1,4 @@
-"""The tool `list_tables`: all tables, or those that match a search, the best first."""
+"""The tool `list_tables`: all tables, or those that match a search, best first."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from dbtools.tools.wording import cleaned, without_empty
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
 MOST_WORDS = 10
-#: The words of a name, also of one in CamelCase.
+#: The words of a name, which may be in CamelCase.
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
 
 CandidateT = TypeVar("CandidateT")
@@ -54,7 +54,7 @@ class ListTables(Tool):
         return self.defined(description, TablesArguments, TABLES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
-        """Return the call that lists the tables that *arguments* search for."""
+        """Bind a search to a call."""
         asked = self.setting.read(TablesArguments, arguments)
         search = asked.search.strip()
         mark = digest("list_tables", search, self.setting.labels)
@@ -62,7 +62,7 @@ class ListTables(Tool):
         return SingleCall(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
 
     def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:
-        """Return the page of tables, as many as fit."""
+        """Render the page of tables, as many as fit."""
         tables, budget = self.setting.catalog.tables, self.setting.budgets[Reserve.TABLES]
         matching = best_first(search, tables, self._texts) if search else tables
         shown = budget.entries(map(self._entry, matching[start : start + limit]))
@@ -110,7 +110,7 @@ def best_first(
 
 
 def _match(word: str, names: Sequence[str], comment: str) -> int:
-    """Return how well *word* matches *names* and *comment*; 0 where it does not."""
+    """Return how well *word* matches *names* and *comment*; 0 if it does not match."""
     low, stem = names[0].lower(), _stem(word)
     matches = (
         word in map(str.lower, names),

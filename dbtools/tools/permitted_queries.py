@@ -38,11 +38,11 @@ from dbtools.tools.list_tables import best_first
 from dbtools.tools.wording import cleaned, sentences, without_empty
 from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
 
-NAMES = ("find_queries", "run_query")  #: of the tools for any query
-#: Characters read of a cell for each byte that its row may take: blanks in JSON are not shown.
+NAMES = ("find_queries", "run_query")  #: of the generic tools
+#: Characters to read of a cell for each byte of its row: blanks in JSON are not shown.
 READ_FOR_ONE = 4
 LONGEST_TEXT = 200  #: characters of a description in a list
-#: How cells are shown; those that are not here are texts.
+#: The schemas of cells; others are strings.
 SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.INTEGER: ("integer",),
     Family.NUMBER: ("number", "string"),  # NaN and infinities
@@ -50,8 +50,8 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.ARRAY: ("array", "string"),  # cut where it is too long
     Family.OBJECT: ("object", "string"),
 }
-NUMBERS = (Family.INTEGER, Family.NUMBER)  #: that are numbers in JSON
-#: How values of a family are written, where the schema does not say it.
+NUMBERS = (Family.INTEGER, Family.NUMBER)  #: numbers in JSON
+#: The forms of values that the schema does not describe.
 FORMS: Mapping[Family, str] = {
     Family.DECIMAL: "decimal number",
     Family.TIME: "time such as 14:30",
@@ -61,7 +61,7 @@ FORMS: Mapping[Family, str] = {
 
 
 class GenericQueryTool(Tool):
-    """A tool for any query, listed if queries have no separate tools."""
+    """A generic tool for queries."""
 
     group = ToolGroup.QUERIES
     surface = Surface.GENERIC
@@ -74,7 +74,7 @@ class QueryTool(Tool):
     group = ToolGroup.QUERIES
     surface = Surface.TYPED
     permitted: Permitted
-    #: The variants that have been called, by their clauses: they go with the tool and its catalog.
+    #: The variants that have been called, by their clauses.
     shapes: dict[frozenset[int], QueryShape] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -92,7 +92,7 @@ class QueryTool(Tool):
         return self.defined(description, schema, self._answers(), query.title)
 
     def _answers(self) -> Mapping[str, object]:
-        """Return the schema of its answers, which types each column."""
+        """Return the schema of its answers, with the type of each column."""
         columns = self.permitted.columns
         row: dict[str, object] = {
             "type": "object",
@@ -102,12 +102,12 @@ class QueryTool(Tool):
             return content_schema({"row": row}, note=STRING)
         if self.setting.style.rows is Rows.ARRAYS:
             row = {"type": "array", "prefixItems": [_cell_schema(each) for each in columns]}
-        # A query has no pages: where rows are cut off, a note says what helps.
+        # A query has no pages: if rows are left out, a note says what to do.
         arrays = {"columns": {"type": "array", "items": STRING}, "rows": {"type": "array", "items": row}}
         return content_schema({"row_count": INTEGER, "truncated": BOOLEAN, **arrays}, note=STRING)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
-        """Return the call that runs the query with *arguments*."""
+        """Bind *arguments* to a call of the query."""
         query, limits = self.permitted.query, self.setting.limits
         given = dict(_values(self.permitted, arguments))
         most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
@@ -139,7 +139,7 @@ class QueryTool(Tool):
         return self.shapes[wanted]
 
     def _answer(self, limit: int, found: ResultSet) -> Answer:
-        """Return the rows that *found* holds, as many as fit, of at most *limit*."""
+        """Render the rows *found*, as many as fit, of at most *limit*."""
         one = self.permitted.query.returns is Returns.ONE
         if one and not found.rows:
             raise errors.NoRow(f"{self.name} found no row.")
@@ -155,7 +155,7 @@ class QueryTool(Tool):
 
 
 def _cell_schema(column: Column) -> dict[str, object]:
-    """Return the schema of the cells of *column*: exact where its database keeps its types."""
+    """Return the schema of the cells of *column*: exact if the database enforces types."""
     if column.type.lenient or column.type.family in (Family.ANY, Family.JSON):
         return {}
     types = SHOWN.get(column.type.family, ("string",))
@@ -167,7 +167,7 @@ def _cell_schema(column: Column) -> dict[str, object]:
 
 
 def _arguments_schema(permitted: Permitted) -> dict[str, object]:
-    """Return what callers must know of the arguments of *permitted*."""
+    """Describe the arguments of *permitted*."""
     properties = {each.name: _schema(each, permitted.types[each.name]) for each in permitted.parameters}
     required = [each.name for each in permitted.parameters if each.required]
     return {"properties": properties} | ({"required": required} if required else {})
@@ -197,14 +197,14 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
 
 
 def _shown(text: str, type: ColumnType) -> object:
-    """Return the JSON value that *text* is of *type*."""
+    """Return the JSON value of *text* as *type*."""
     value = json.loads(text) if type.family is Family.JSON else type.read(text)
-    # A text is read as JSON, so the JSON of a text is shown with its quotes.
+    # A text argument is parsed as JSON, so a JSON string keeps its quotes.
     return text if isinstance(value, str) else value
 
 
 def _values(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield the values of the parameters that are given or have a default, by name, or raise a CallError."""
+    """Yield the names and values of parameters that are given or have a default, or raise a CallError."""
     check(arguments)
     known = [each.name for each in permitted.parameters]
     for name in arguments:
@@ -221,7 +221,7 @@ def _values(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[t
 
 
 def _texts(parameter: QueryParameter, given: object) -> Sequence[str] | None:
-    """Return the value or the items of *parameter* as texts: those *given*, or its default if any."""
+    """Return the *given* value or items of *parameter* as texts, or its default."""
     if given is None or (given == "" and not parameter.required):
         if parameter.required:
             raise errors.BadArgument(f"{parameter.name} is missing.", hint=_wants(parameter))
@@ -233,7 +233,7 @@ def _texts(parameter: QueryParameter, given: object) -> Sequence[str] | None:
 
 
 def _wants(parameter: QueryParameter) -> str:
-    """Return what *parameter* is, and what its values may be."""
+    """Describe *parameter* and its values."""
     bounds = {"at least": parameter.minimum, "at most": parameter.maximum, "matching": parameter.pattern}
     bounds["one of"] = listing(parameter.choices)
     type = f"It is {parameter.type.name}{'[]' if parameter.array else ''}"
@@ -242,9 +242,9 @@ def _wants(parameter: QueryParameter) -> str:
 
 
 def _items(given: object, parameter: QueryParameter) -> Sequence[object]:
-    """Return *given* as an array: one that it is, the JSON of one, or its only item."""
+    """Return *given* as an array: it may be one, the JSON of one, or a single item."""
     if isinstance(given, str) and given.lstrip().startswith("["):
-        # As they are written: a double would lose digits of a decimal number.
+        # Keep numbers as written: a double would lose digits of a decimal number.
         is_decimal = parameter.type.family is Family.DECIMAL
         with suppress(ValueError, RecursionError):
             given = json.loads(given, parse_float=str if is_decimal else float)
@@ -266,7 +266,7 @@ def _text(given: object, type: ColumnType, place: str) -> str:
 
 
 def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -> object:
-    """Return the value that *text* is of *type*, which the database has for the *parameter*."""
+    """Decode *text* as *type*, which the database has for *parameter*."""
     declared = parameter.type.decode(text, f"{place}: ")
     try:
         check_value(place, text, parameter)
@@ -276,7 +276,7 @@ def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -
     if type.family is Family.ANY:
         return text if isinstance(declared, str) else declared
     value = type.decode(text, f"{place}: ")
-    # Where moments are texts the query compares them as texts, in the form in which its tables keep them.
+    # Without a type for moments, the query compares texts, in the form that its tables use.
     return text if type.lenient and type.family is Family.TIMESTAMP else value
 
 
@@ -298,7 +298,7 @@ QUERIES_SCHEMA = content_schema({"query_count": INTEGER, "truncated": BOOLEAN, "
 
 
 class FindQueries(GenericQueryTool):
-    """`find_queries`: the permitted queries, by words."""
+    """`find_queries`: search permitted queries."""
 
     name = "find_queries"
 
@@ -312,12 +312,12 @@ class FindQueries(GenericQueryTool):
         return self.defined(description, FindArguments, QUERIES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
-        """Return the call that finds what *arguments* search for."""
+        """Bind a search to a call."""
         asked = read(FindArguments, arguments)
         return SingleCall(answer=lambda _: self._answer(asked.search.strip()))
 
     def _answer(self, search: str) -> Answer:
-        """Return the queries that match, as many as fit."""
+        """Render the matching queries, as many as fit."""
         budget = self.setting.budgets[Reserve.QUERY]
         matching = best_first(search, self.setting.queries, _searched) if search else self.setting.queries
         shown = budget.entries(map(_entry, matching))
@@ -347,7 +347,7 @@ def _entry(permitted: Permitted) -> dict[str, object]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunQuery(GenericQueryTool):
-    """`run_query`: a permitted query by its name."""
+    """`run_query`: run a permitted query by name."""
 
     name = "run_query"
     tools: Mapping[str, QueryTool]
@@ -356,11 +356,11 @@ class RunQuery(GenericQueryTool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = "Run a saved query by name; find_queries lists names and arguments."
-        # The query decides whether an answer has one row or many.
+        # Whether an answer has one row or many depends on the query.
         return self.defined(description, RunArguments, OBJECT)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
-        """Return the call that runs the query that *arguments* name."""
+        """Bind *arguments* to a call of the query that they name."""
         asked = read(RunArguments, arguments)
         tool = self.tools.get(asked.query)
         if tool is None:
@@ -372,7 +372,7 @@ class RunQuery(GenericQueryTool):
 
 
 def define(setting: Setting) -> Iterator[Tool]:
-    """Yield the tools of the queries that the role may call."""
+    """Yield the tools of the permitted queries of *setting*."""
     tools = {each.name: QueryTool(setting=setting, permitted=each) for each in setting.queries}
     if tools:
         yield FindQueries(setting=setting)

@@ -21,8 +21,8 @@ from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
 from dbtools.types import Family, quoted
 
-LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
-LARGE_JSON = 100_000  #: characters of JSON that is passed on as it is stored, and not parsed
+LARGEST_CELL = 10_000_000  #: characters or bytes
+LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it
 JSON = "application/json"
 LONGEST_DESCRIPTION = 200  #: characters
 MOST_COMPLETED = 100  #: values that the protocol allows (MCP, server/utilities/completion)
@@ -48,7 +48,7 @@ class Resource:
 
 
 def define_resources(setting: Setting) -> Iterator[Resource]:
-    """Yield the resources of *setting*: that of the whole schema first."""
+    """Yield the resources of *setting*, beginning with the whole schema."""
     if not setting.catalog.tables:
         return
     description = "All tables: columns, types, keys and relations."
@@ -63,7 +63,7 @@ def define_resources(setting: Setting) -> Iterator[Resource]:
 
 
 def updated_resources(before: Setting, after: Setting) -> Iterator[str]:
-    """Yield the addresses of what is there *before* and *after*, and says something else then."""
+    """Yield the URIs of resources that exist *before* and *after* a change and differ."""
     old, new = before.fingerprints, after.fingerprints
     changed = [label for label, mark in new.items() if old.get(label, mark) != mark]
     if old and new and (changed or old.keys() != new.keys()):
@@ -72,7 +72,7 @@ def updated_resources(before: Setting, after: Setting) -> Iterator[str]:
 
 
 def unknown(uri: str) -> errors.UnknownResource:
-    """Return the one complaint for what is gone, hidden or never was."""
+    """Return the error for a resource that is gone, is hidden or never existed."""
     return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
 
 
@@ -109,7 +109,7 @@ def _bind_row(setting: Setting, uri: str, address: Address) -> SingleCall[Media]
 
 
 def _as_json(uri: str, call: SingleCall[Answer]) -> SingleCall[Media]:
-    """Return the *call* of a tool with its answer as a resource."""
+    """Return *call* with its answer as a resource."""
     return SingleCall(
         statement=call.statement,
         answer=lambda found: Media(uri=uri, type=JSON, content=call.answer(found).text.encode()),
@@ -117,7 +117,7 @@ def _as_json(uri: str, call: SingleCall[Answer]) -> SingleCall[Media]:
 
 
 def _whole(uri: str, column: Column, found: ResultSet) -> Media:
-    """Return the whole cell of *column*: bytes as what they are, JSON as JSON, anything else as text."""
+    """Return the whole cell of *column*: bytes with their type, JSON, or text."""
     if not found.rows:
         raise unknown(uri)
     cell = found.rows[0][0]
@@ -133,14 +133,14 @@ def _whole(uri: str, column: Column, found: ResultSet) -> Media:
         return Media(uri=uri, type=JSON, content=visible(valid(cell)).encode())
     value = encoder(column.type)(cell)
     if isinstance(value, str) and not declared:
-        # Not JSON's escapes here: a text resource is the text itself.
+        # A text resource is the text itself, without JSON escapes.
         return Media(uri=uri, type="text/plain", content=valid(value).encode())
     return Media(uri=uri, type=JSON, content=json_of(value).encode())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """Values that begin as the caller has, the likeliest first."""
+    """Values that complete a text, the likeliest first."""
 
     values: tuple[str, ...]
     more: bool = False

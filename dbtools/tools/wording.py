@@ -17,7 +17,7 @@ LONGEST_LABEL = 140
 LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
 MOST_CHOICES = 12
 CONTROLS = re.compile(r"[\x00-\x1f]")
-#: A default that names no object of a user's. The text of a type such as regclass is the name of one.
+#: A default that names no user-defined object. The text of a type such as regclass may be such a name.
 PLAIN_DEFAULT = re.compile(
     r"(?P<value>[-+\d.]+|'(?:[^']|'')*'|true|false|null|now\(\)|current_(?:date|time|timestamp)"
     r"|gen_random_uuid\(\)|uuidv[47]\(\)|(?:date|time|datetime)\('now'\))(?:::(?!.*reg)[\w. \"\[\](),]+)?",
@@ -32,7 +32,7 @@ SHORT_TYPES = (
 
 
 def argument_names(columns: Iterable[Column]) -> Mapping[str, Column]:
-    """Return *columns* by the names of their arguments: the column's own wherever clients accept it."""
+    """Return *columns* by the names of their arguments: the same names wherever clients accept them."""
     columns = tuple(columns)
     taken = {column.name for column in columns if ARGUMENT.fullmatch(column.name)}
     arguments: dict[str, Column] = {}
@@ -48,7 +48,7 @@ def argument_names(columns: Iterable[Column]) -> Mapping[str, Column]:
 
 
 def cleaned(comment: str, most: int) -> str:
-    """Return *comment* on one line of at most *most* characters, without invisible characters."""
+    """Return *comment* as one line of at most *most* characters, without invisible characters."""
     if comment.isascii() and comment.isprintable() and "  " not in comment:
         text = comment.strip()
     else:
@@ -57,24 +57,24 @@ def cleaned(comment: str, most: int) -> str:
 
 
 def without_empty(**parts: object) -> dict[str, object]:
-    """Return *parts* without those that are null, false or empty; the number 0 is kept."""
+    """Return *parts* without null, false and empty ones; 0 stays."""
     return {name: part for name, part in parts.items() if part or (part == 0 and part is not False)}
 
 
 def quotation(comment: str, most: int) -> str:
-    """Return *comment*, which is not trusted, in quotes that it cannot close, or nothing."""
+    """Return the untrusted *comment* in quotes that it cannot close, or an empty text."""
     text = cleaned(comment, most).rstrip(".;").replace("'", "’")
     return f"'{text}'" if text else ""
 
 
 def table_name(catalog: Catalog, table: Table) -> str:
-    """Return the name of *table*, and its kind if that is not the usual one."""
+    """Return the name of *table*, with its kind if that is not a table."""
     label = cleaned(catalog.label(table), LONGEST_LABEL)
     return label if table.kind is TableKind.TABLE else f"{table.kind} {label}"
 
 
 def shown_default(default: str | None) -> str:
-    """Return *default* without its cast if it names nothing of a user's, which may be hidden."""
+    """Return *default* without its cast, or an empty text if it may name a hidden object."""
     found = PLAIN_DEFAULT.fullmatch(default or "")
     return cleaned(found["value"], LONGEST_DEFAULT) if found else ""
 
@@ -103,7 +103,7 @@ def columns_line(catalog: Catalog, table: Table) -> str:
 
 
 def type_name(column: Column) -> str:
-    """Return the type of *column*, or the values that it can have where they are few."""
+    """Return the type of *column*, or its values if they are few."""
     labels = column.choices or column.type.labels
     if labels and len(labels) <= MOST_CHOICES:
         return "|".join(cleaned(label, 40) for label in labels)
@@ -114,7 +114,7 @@ def type_name(column: Column) -> str:
 
 
 def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
-    """Return for each column of a foreign key the column of the table that it points to."""
+    """Return the target of each column that is part of a foreign key."""
     targets: dict[str, str] = {}
     for foreign_key in table.foreign_keys:
         target = catalog.table(foreign_key.target_schema, foreign_key.target)
@@ -126,7 +126,7 @@ def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
 
 
 def sentences(description: str, more: str) -> str:
-    """Return *description*, which an operator wrote, followed by *more* as a separate sentence."""
+    """Return the operator's *description*, followed by *more* as a separate sentence."""
     if not description or not more:
         return description or more
     stop = "" if description.endswith((".", "!", "?", ":", "…")) else "."

@@ -45,7 +45,7 @@ def _run(*words: str) -> Result:
         ("encrypted.db", "encrypted.db: This is not a SQLite database, or an encrypted one", "sqlcipher"),
         ("archive.db", "archive.db: This is not a SQLite database, or an encrypted one", "sqlcipher"),
         ("damaged.db", "damaged.db: The database file is damaged", ".recover"),
-        ("data", "'data' is a folder", "Name a file in it"),
+        ("data", "'data' is a folder", "TARGET is a database file"),
         ("pipe.db", "'pipe.db' is not a regular file", "TARGET is a database file"),
         ("shp.db", "There is no file 'shp.db'", "Did you mean shop.db"),
         ("dta/shop.db", "There is no file 'dta/shop.db'", "There is no folder dta. Did you mean data?"),

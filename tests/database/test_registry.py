@@ -31,7 +31,7 @@ from dbtools.records.registry import (
     remove,
 )
 from dbtools.service.serving import open_toolbox
-from dbtools.settings import Settings, settings_of
+from dbtools.settings import Settings, load, settings_of
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
@@ -264,7 +264,7 @@ def test_same_text_is_no_new_version_and_is_enabled_again(registry: Place) -> No
 
 
 def test_disabled_one_is_not_served_until_it_is_enabled(registry: Place, tmp_path: Path) -> None:
-    settings = settings_of(registry.url, tmp_path)
+    settings = settings_of(registry.url)
     anyio.run(add, registry.url, {"things": THINGS, "names": NAMES})
 
     anyio.run(disable, registry.url, "names")
@@ -308,7 +308,7 @@ def test_registry_of_a_later_release_is_refused(registry: Place, tmp_path: Path)
         anyio.run(read_entries, registry.url)
     with pytest.raises(errors.ConfigurationError, match="cannot be upgraded"):
         upgrade(registry.url)
-    queries, told = _served(settings_of(registry.url, tmp_path))
+    queries, told = _served(settings_of(registry.url))
     assert queries == []
     assert "error: registry: The registry is of a newer version" in told[0]
 
@@ -318,7 +318,7 @@ def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(
 ) -> None:
     anyio.run(add, registry.url, {"things": THINGS, "broken": BROKEN, "headless": "-- title x\nselect 1"})
 
-    queries, told = _served(settings_of(registry.url, tmp_path))
+    queries, told = _served(settings_of(registry.url))
 
     assert queries == ["things"]
     assert [each.partition(": ")[0] for each in told] == [
@@ -331,7 +331,7 @@ def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(
 def test_text_of_another_name_is_not_served(registry: Place, tmp_path: Path) -> None:
     anyio.run(add, registry.url, {"secret": THINGS})
 
-    queries, told = _served(settings_of(registry.url, tmp_path))
+    queries, told = _served(settings_of(registry.url))
 
     assert queries == []
     assert told == [
@@ -341,7 +341,7 @@ def test_text_of_another_name_is_not_served(registry: Place, tmp_path: Path) -> 
 
 def _configured(folder: Path, text: str) -> Settings:
     (folder / "dbtools.toml").write_text(text)
-    return settings_of(None, folder)
+    return load(folder / "dbtools.toml")
 
 
 def test_files_win_over_the_registry(registry: Place, tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_login_that_may_not_read_the_registry_is_served_without_it(
     ):
         upgrade(url)
         anyio.run(add, url, {"things": THINGS})
-        queries, told = _served(settings_of(reader, tmp_path))
+        queries, told = _served(settings_of(reader))
         with pytest.raises(errors.DatabaseUnavailable, match="may not read the registry"):
             anyio.run(add, reader, {"things": THINGS})
 

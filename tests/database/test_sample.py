@@ -168,7 +168,7 @@ async def test_queries_of_the_sample_are_tools_of_their_own(
     if name == "fresh":
         await anyio.to_thread.run_sync(command.upgrade, _config(url), "heads")
 
-    toolbox, database = open_toolbox(settings_of(url, tmp_path))
+    toolbox, database = open_toolbox(settings_of(url))
     view = await toolbox.view("default")
     answers = {tool: await toolbox.call(Caller(), tool, given) for tool, given in ASKED.items()}
     await database.close()
@@ -184,7 +184,7 @@ async def test_queries_of_the_sample_are_tools_of_their_own(
 
 
 async def test_tables_of_the_sample_keep_their_own_tools(tmp_path: Path) -> None:
-    toolbox, database = open_toolbox(settings_of(str(SAMPLE), tmp_path))
+    toolbox, database = open_toolbox(settings_of(str(SAMPLE)))
     view = await toolbox.view("default")
     await database.close()
 

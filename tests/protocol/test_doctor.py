@@ -11,7 +11,7 @@ from dbtools import __version__
 from dbtools.backends.port import Probe
 from dbtools.backends.sqlite import Backend
 from dbtools.cli import main
-from dbtools.service.doctor import findings_of_connection
+from dbtools.service.checking import findings_of_connection
 
 SHOP = "create table goods (id integer primary key, name text); insert into goods values (1, 'tent');"
 ROLES = """

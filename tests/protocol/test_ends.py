@@ -92,6 +92,30 @@ async def test_answer_that_is_on_its_way_is_cancelled_no_more(
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
+async def test_connection_of_a_stream_serves_on_after_its_session_was_deleted(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        http_application(path, {}) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        session = await open_session(client)
+        reader, writer = await _connected(url)
+        writer.write(_request("GET", url, {"Accept": "text/event-stream", **session}))
+        await reader.readuntil(b"\r\n\r\n")
+        await client.delete("/mcp", headers=session)
+        with anyio.fail_after(PATIENCE):
+            await reader.readuntil(b"0\r\n\r\n")
+            # The server would close the connection after an error.
+            await client.get("/healthz")
+            writer.write(_request("DELETE", url, session))
+            answer = await reader.readuntil(b"\r\n")
+        writer.close()
+
+    assert answer == b"HTTP/1.1 404 Not Found\r\n"
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
 async def test_client_that_leaves_is_not_counted_as_refused(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

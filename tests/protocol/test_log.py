@@ -270,16 +270,6 @@ def test_follow_prints_calls_as_they_come_until_interrupted(
     assert following.returncode == 130
 
 
-def test_follow_ends_when_nobody_reads_any_more(following: "subprocess.Popen[str]") -> None:
-    read_lines(following, 2)
-    assert following.stdout is not None
-    assert following.stderr is not None
-    following.stdout.close()
-
-    assert following.wait(timeout=PATIENCE) == 0
-    assert following.stderr.read() == ""
-
-
 def test_reader_that_has_seen_enough_is_no_error(folder: Path) -> None:
     (folder / "calls.jsonl").write_text(NEW * 10_000)
     with following_in(folder) as process:

@@ -205,4 +205,6 @@ async def test_server_ends_by_itself_although_a_statement_runs_in_sqlite(
         leave(client)
 
         assert await client.status() == 0
-        assert "Traceback" not in client.log.read_text()
+        log = client.log.read_text()
+        assert "Traceback" not in log
+        assert '"outcome":"cancelled"' in log

@@ -13,6 +13,8 @@ import asyncpg
 import pytest
 from anyio import run as run_async
 
+from dbtools.backends.postgresql.registry import PostgresqlRecords
+from dbtools.backends.records import Purpose
 from dbtools.records.registry import RegistrySink
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import PATIENCE, spawn
@@ -186,6 +188,25 @@ def test_follow_prints_calls_as_they_come_into_the_registry(changing: Changing, 
         rest, complaint = process.communicate(timeout=PATIENCE)
 
     assert (rest, complaint, process.returncode) == ("", "", 130)
+
+
+def test_interrupt_that_asyncio_forgets_ends_a_step(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`asyncio.Runner` resets its count of interrupts after it has set its own signal handler."""
+    set_handler = signal.signal
+
+    def interrupted(number: int, handler: Any) -> Any:
+        replaced = set_handler(number, handler)
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        return replaced
+
+    store = PostgresqlRecords(postgresql_url, None)
+    monkeypatch.setattr(signal, "signal", interrupted)
+    with pytest.raises(KeyboardInterrupt), store.begin(Purpose.READ_CALLS):
+        pass
+    store.close()
 
 
 def test_call_prints_its_answer_alone_where_a_registry_keeps_the_log(url: str, tmp_path: Path) -> None:

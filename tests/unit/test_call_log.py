@@ -449,14 +449,6 @@ def test_file_that_was_removed_is_begun_again(tmp_path: Path) -> None:
     assert _numbers(path) == [2]
 
 
-def test_line_after_a_torn_one_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "calls.jsonl"
-    path.write_bytes(_line(1) + b'{"number"')
-    _write(path, deque([_line(2)]))
-
-    assert path.read_bytes().splitlines() == [_line(1)[:-1], b'{"number"', _line(2)[:-1]]
-
-
 def test_link_to_a_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     link = tmp_path / "calls.jsonl"
@@ -486,29 +478,6 @@ def test_entry_that_cannot_be_encoded_costs_no_other(caplog: pytest.LogCaptureFi
 
     assert sink.tools() == tools
     assert "'broken' cannot be encoded" in caplog.text
-
-
-class Faulty(Memory):
-    """A sink with a bug in its first write."""
-
-    def write(self, lines: deque[bytes]) -> None:
-        """Write *lines*."""
-        if self.failures:
-            self.failures -= 1
-            raise ValueError
-        super().write(lines)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_log_goes_on_after_a_bug_of_its_sink() -> None:
-    sink = Faulty(failures=1)
-    log = AuditLog([sink], arguments=False)
-    tools = _record(log, range(3))
-    log.close()
-    tools += _record(log, range(3, 6))
-    log.close()
-
-    assert sink.tools() == tools
 
 
 @pytest.mark.parametrize("name", ["missing/calls.jsonl", ".", "file/calls.jsonl", "a\0b", "x" * 300])

@@ -226,7 +226,7 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.toml").mkdir()
 
     with pytest.raises(ConfigurationError) as raised:
-        settings_of(name, tmp_path)
+        settings_of(str(tmp_path / name))
     assert name in raised.value.message
 
 
@@ -246,7 +246,7 @@ def test_relative_paths_begin_at_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     _written(folder, '[database]\nurl = "data/shop.db"')
     monkeypatch.chdir(tmp_path)
 
-    assert settings_of("etc/dbtools.toml", Path()).database.url.endswith(f"{folder / 'data/shop.db'}")
+    assert settings_of("etc/dbtools.toml").database.url.endswith(f"{folder / 'data/shop.db'}")
 
 
 def test_files_of_queries_end_in_sql_in_any_case(tmp_path: Path) -> None:
@@ -257,21 +257,25 @@ def test_files_of_queries_end_in_sql_in_any_case(tmp_path: Path) -> None:
     assert query_files(tmp_path) == [tmp_path / name for name in ("a.sql", "b.SQL", "below/c.Sql")]
 
 
-def test_target_is_a_file_a_url_or_a_configuration(tmp_path: Path) -> None:
+def test_target_is_a_file_a_url_or_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shop.db").touch()
     _written(tmp_path, '[database]\nurl = "shop.db"')
-    url = settings_of("shop.db", tmp_path).database.url
+    monkeypatch.chdir(tmp_path)
+    url = settings_of("dbtools.toml").database.url
 
     assert url.endswith(str(tmp_path / "shop.db"))
-    assert settings_of("dbtools.toml", tmp_path).database.url == url
-    assert settings_of(None, tmp_path).database.url == url
-    assert settings_of(url, tmp_path).database.url == url
+    assert settings_of("shop.db").database.url == "sqlite:///shop.db"
+    assert settings_of(None).database.url == url
+    assert settings_of(url).database.url == url
 
 
 @pytest.mark.parametrize("target", [None, "missing.db"])
-def test_target_that_is_nothing_is_refused(tmp_path: Path, target: str | None) -> None:
+def test_target_that_is_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError) as raised:
-        settings_of(target, tmp_path)
+        settings_of(target)
 
     assert raised.value.hint
 
@@ -293,7 +297,7 @@ TWO_TABLES = "create table product (id integer); create table sale (id integer);
 async def test_pinned_table_that_is_not_there_is_told_of(
     sqlite_database: Callable[[str], Path], pin: str, says: list[str]
 ) -> None:
-    settings = settings_of(str(sqlite_database(TWO_TABLES)), Path())
+    settings = settings_of(str(sqlite_database(TWO_TABLES)))
     toolbox, database = open_toolbox(settings.model_copy(update={"tools": ToolsSection(pin=(pin,))}))
 
     view = await toolbox.view("default")

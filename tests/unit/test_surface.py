@@ -137,7 +137,7 @@ def test_lists_are_encoded_as_they_are_shown() -> None:
 
 
 async def test_tools_of_the_sample_fit_the_default_budget() -> None:
-    toolbox, database = open_toolbox(settings_of("sample.db", ROOT))
+    toolbox, database = open_toolbox(settings_of(str(ROOT / "sample.db")))
     view = await toolbox.view("default")
     await database.close()
 

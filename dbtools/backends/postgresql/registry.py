@@ -5,9 +5,10 @@ own. So each transaction here sets PATH, and no table is read that another role 
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
@@ -144,20 +145,20 @@ class PostgresqlRecords:
         reads, changes = purpose is Purpose.READ_CALLS, purpose is Purpose.CHANGE_QUERIES
         try:
             if self._connection is None:
-                self._connection = self._run(connect(self._url))
+                self._connection = self._run(connect, self._url)
             transaction = self._connection.transaction(**(SNAPSHOT if reads else {}))
-            self._run(transaction.start())
-            self._run(self._connection.execute(PIN_READING if reads else PIN))
-            if reads and not self._run(_trusted_tables(self._connection, "dbtools_call")):
+            self._run(transaction.start)
+            self._run(self._connection.execute, PIN_READING if reads else PIN)
+            if reads and not self._run(_trusted_tables, self._connection, "dbtools_call"):
                 raise DatabaseUnavailable(NO_REGISTRY)
             if changes:
                 self.fetch(LOCK, ())
             yield
             if changes:
                 self.fetch(NOTIFY, ())
-            self._run(transaction.commit())
+            self._run(transaction.commit)
         except BaseException as exc:
-            # A rollback may take long.
+            # A rollback could take long.
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.terminate()
@@ -167,22 +168,30 @@ class PostgresqlRecords:
 
     def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
         """Run *sql* and return its rows."""
-        rows: Sequence[asyncpg.Record] = self._run(self._connection.fetch(sql, *values))
+        rows: Sequence[asyncpg.Record] = self._run(self._connection.fetch, sql, *values)
         return [tuple(row) for row in rows]
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
         """Run *sql* once for each of *rows*; NUL, which the server cannot store, is replaced."""
-        self._run(self._connection.executemany(sql, [[_storable(each) for each in row] for row in rows]))
+        self._run(self._connection.executemany, sql, [[_storable(each) for each in row] for row in rows])
 
-    def _run(self, step: Coroutine[Any, Any, T]) -> T:
+    def _run(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
         self._runner = self._runner or asyncio.Runner()
-        return self._runner.run(asyncio.wait_for(step, self._patience))
+        try:
+            return self._runner.run(self._bounded(step, *arguments))
+        except asyncio.CancelledError as exc:
+            # Runner forgets an interrupt that arrives before its loop runs (Python 3.11 to 3.14).
+            raise KeyboardInterrupt from exc
+
+    async def _bounded(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+        async with asyncio.timeout(self._patience):
+            return await step(*arguments)
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             with suppress(TimeoutError, *DRIVER_ERRORS):
-                self._run(self._connection.close(timeout=2))
+                self._run(partial(self._connection.close, timeout=2))
         if self._runner is not None:
             self._runner.close()
         self._connection = self._runner = None
