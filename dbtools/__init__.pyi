@@ -1,3 +1,5 @@
-from dbtools.service.embedding import open_toolbox as open_toolbox
+from dbtools.service.serving import open_target
+
+open_toolbox = open_target
 
 __version__: str

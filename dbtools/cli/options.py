@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from dbtools.backends.port import Backend
+    from dbtools.catalog import Catalog
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
@@ -122,6 +123,16 @@ def check_roles(settings: "Settings", *roles: str) -> None:
         if role not in names:
             hint = f"Choose one with --role: {listing(names)}."
             raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
+
+
+def secrets_warning(catalog: "Catalog") -> list[str]:
+    """Return a warning about the columns of *catalog* that look like secrets, if any."""
+    from dbtools.errors import listing
+    from dbtools.vetting import secret_names
+
+    found = secret_names(catalog)
+    shown = f"The tools show columns that look like secrets: {listing(found)}."
+    return [f"{shown} `dbtools init` writes a configuration that hides them."] if found else []
 
 
 def with_toolbox(

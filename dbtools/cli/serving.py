@@ -20,6 +20,7 @@ from dbtools.cli.options import (
     example,
     role_option,
     run,
+    secrets_warning,
     settings_for,
     target_argument,
     words_of_caller,
@@ -136,15 +137,10 @@ class _Operator:
 
     def _warn(self, problems: "Iterable[str | Finding]", catalog: "Catalog") -> None:
         """Log *problems* and, without a configuration, columns that look like secrets."""
-        from dbtools.errors import listing
-        from dbtools.vetting import secret_names
-
-        for problem in dict.fromkeys(problems):
-            self.warn(problem)
         is_configured = self._target is None or self._target.endswith(".toml")
-        if not is_configured and (found := secret_names(catalog)):
-            shown = f"The tools show columns that look like secrets: {listing(found)}."
-            self.warn(f"{shown} `dbtools init` writes a configuration that hides them.")
+        secrets = [] if is_configured else secrets_warning(catalog)
+        for problem in dict.fromkeys([*problems, *secrets]):
+            self.warn(problem)
 
     def warn(self, problem: "str | Finding") -> None:
         """Log *problem*; a finding says whether it is an error."""

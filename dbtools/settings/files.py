@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from dbtools import errors
-from dbtools.backends import url_of_file
+from dbtools.backends import open_backend, url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest, nearest_path
 from dbtools.policy import Source
