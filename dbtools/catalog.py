@@ -47,6 +47,8 @@ class Column:
     choices: tuple[str, ...] = ()  #: the values that a CHECK constraint allows
     minimum: str | None = None  #: that a CHECK constraint allows; "> 0" if it excludes 0
     maximum: str | None = None
+    #: By which its texts are compared, if not by the default of the database.
+    collation: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         """Hash only the name, which is unique within a table; equality compares everything."""
@@ -71,6 +73,7 @@ class ForeignKey:
     target_columns: tuple[str, ...]
     #: Whether at most one row of the target matches, and the comparison cannot fail.
     joinable: bool = True
+    declared: bool = field(default=True, compare=False)  #: by the database; else in [tables]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +110,11 @@ class Table:
     kind: TableKind = TableKind.TABLE
     columns: tuple[Column, ...]
     keys: tuple[Key, ...] = ()  #: first the primary key, then unique keys without nulls
+    #: Columns that each hold no value twice, though they may hold nulls.
+    unique: frozenset[str] = field(default=frozenset(), compare=False)
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
+    definition: str = ""  #: the SELECT of a view, which names what it reads
     row_estimate: int | None = None
     row_identifier: str | None = None  #: a unique pseudo-column, such as rowid
     filter: RowFilter | None = None  #: None: all rows are visible

@@ -194,7 +194,9 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     """Return the part of *catalog* that *role* has been granted, without what would reveal the rest."""
     bare = replace(catalog, warnings=(), posture=(), unreadable={})
     if role.rules is None:
-        return Lens(catalog=bare)
+        every = {table.location: table for table in catalog.tables}
+        tables = tuple(_explained(catalog, table, every) for table in catalog.tables)
+        return Lens(catalog=replace(bare, tables=tables))
     seen: dict[Location, Table] = {}
     rules: dict[Location, Rule] = {}
     columns: list[tuple[Table, Rule, str]] = []
@@ -214,8 +216,16 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     ]
     for view, *_ in views:
         del seen[view.location]
-    tables = tuple(_linked(table, seen) for table in seen.values())
+    tables = tuple(_explained(catalog, _linked(table, seen), seen) for table in seen.values())
     return Lens(catalog=replace(bare, tables=tables), views=tuple(views), columns=tuple(columns))
+
+
+def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
+    """Return *view* without its definition if that names anything but what is *seen* as it is."""
+    if not view.definition:
+        return view
+    hides = view.location in catalog.unreadable or any(uncovered(catalog.reads_of(view), catalog, seen))
+    return replace(view, definition="") if hides else view
 
 
 def _betrayed(
@@ -288,6 +298,7 @@ def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
         row_estimate=table.row_estimate if grant.filter is None and grant.aggregate else None,
         filter=grant.filter,
         aggregated=grant.aggregate,
+        definition=table.definition if whole else "",
     )
 
 

@@ -44,6 +44,8 @@ class Facts:
     claim_casts: Mapping[str, str] | None
     #: The families that the database may implicitly cast each family to, at the risk of an overflow.
     implicit_casts: Mapping[Family, frozenset[Family]]
+    #: whether "=" compares a column with one that refers to it as a foreign key does, and without an error
+    alike: Callable[[Column, Column], bool]
     names_connections: bool  #: whether a connection has an application name
     announcement: str | None  #: the statement by which a migration announces itself
     watch_script: str | None  #: makes the database announce changes

@@ -38,20 +38,28 @@ from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 MOST_RELATED = 10  #: subqueries on related rows
 MOST_JOINS = 30  #: more take a planner too long, and one database allows at most 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
+NOT_TIED: Mapping[str, Element] = {}
 
 
 class Terms:
     """The terms of one shape as SQL, and the FROM clause that they need."""
 
     def __init__(
-        self, table: Table, grammar: Grammar, *, raises: bool, claims: dict[str, str], alias: str = "t"
+        self,
+        table: Table,
+        grammar: Grammar,
+        *,
+        raises: bool,
+        claims: dict[str, str],
+        alias: str = "t",
+        tied: Mapping[str, Element] = NOT_TIED,
     ) -> None:
         self._grammar = grammar
         self._claims = claims  #: by the parameters of row filters
         self._own = table
         self._raises = raises
         self._alias = alias
-        self._table = self._source(table, alias)
+        self._table = self._source(table, alias, tied)
         self._related = 0
         self._subqueries: dict[Related, Element] = {}
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
@@ -75,7 +83,7 @@ class Terms:
             case Related():
                 # Once: PostgreSQL groups by a subquery, and not by another one that reads the same.
                 if term not in self._subqueries:
-                    inner = self._referring(term.referrer)
+                    inner = self._referring(term.referrer, inside=True)
                     value = inner[term.measure]
                     self._subqueries[term] = inner.selected(sa.select(value)).scalar_subquery()
                 return self._subqueries[term]
@@ -93,28 +101,34 @@ class Terms:
             case AnyOf():
                 return sa.or_(sa.false(), *map(self._clause, clause.conditions))
             case Existence():
-                inner = self._referring(clause.referrer)
+                inner = self._referring(clause.referrer, inside=False)
                 met = [inner.all_of(clause.conditions, clause.match)] if clause.conditions else []
                 found: Truth = inner.selected(sa.select(sa.literal_column("1")).where(*met)).exists()
                 return found if clause.wanted else sa.not_(found)
 
-    def _referring(self, referrer: Referrer) -> "Terms":
-        """Return the terms of the rows of *referrer*, for a subquery."""
+    def _referring(self, referrer: Referrer, *, inside: bool) -> "Terms":
+        """Return the terms of the rows of *referrer*, for a subquery.
+
+        *inside*: whether a barrier lets their key be compared, so that each row finds its own by an index.
+        A database joins conditions on related rows in one pass, if nothing inside a barrier prevents it.
+        """
         self._related += 1
         if self._related > MOST_RELATED:
             raise BadArgument(f"More than {MOST_RELATED} related tables in one call.", hint="Name fewer.")
+        key = referrer.foreign_key
+        pairs = zip(key.columns, key.target_columns, strict=True)
+        tied = {here: column_of(self._table, there) for here, there in pairs}
         inner = Terms(
             referrer.table,
             self._grammar,
             raises=self._raises,
             claims=self._claims,
             alias=f"{self._alias.replace('t', '')}r{self._related}",
+            tied=tied if inside else NOT_TIED,
         )
-        key = referrer.foreign_key
-        pairs = zip(key.target_columns, key.columns, strict=True)
-        # The target comes first, because its collation must apply.
         inner.outer = self._table
-        inner.same = [column_of(self._table, there) == column_of(inner._table, here) for there, here in pairs]
+        # The target comes first, because its collation must apply.
+        inner.same = [there == column_of(inner._table, here) for here, there in tied.items()]
         return inner
 
     def selected(self, select: Any) -> Any:
@@ -144,8 +158,11 @@ class Terms:
             case function:
                 return self._grammar.measure(function, column, measure.place.type)
 
-    def _source(self, table: Table, alias: str) -> sa.FromClause:
-        return source(table, alias, self._grammar, self._claims, guarded=table.guarded or self._raises)
+    def _source(self, table: Table, alias: str, tied: Mapping[str, Element] = NOT_TIED) -> sa.FromClause:
+        guarded = table.guarded or self._raises
+        # A comparison with a key raises nothing, but where the filter may raise, it is asked first.
+        tied = NOT_TIED if table.guarded or self._grammar.barrier else tied
+        return source(table, alias, self._grammar, self._claims, guarded=guarded, tied=tied)
 
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table at the end of *path*, joining it once."""

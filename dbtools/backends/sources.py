@@ -104,11 +104,18 @@ class Grammar(Protocol):
 
 
 def source(
-    table: Table, alias: str, grammar: Grammar, claims: dict[str, str], *, guarded: bool
+    table: Table,
+    alias: str,
+    grammar: Grammar,
+    claims: dict[str, str],
+    *,
+    guarded: bool,
+    tied: Mapping[str, Element],
 ) -> sa.FromClause:
     """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
-    Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row.
+    Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row, except
+    whether its columns equal what they are *tied* to, so that the index of a foreign key is used.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
@@ -130,7 +137,9 @@ def source(
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
     if barrier:
         # No planner moves a condition below an OFFSET.
-        select = select.offset(sa.literal_column("0"))
+        same = (there == column_of(whole, here) for here, there in tied.items())
+        outer = {there.table for there in tied.values()}
+        select = select.where(*same).correlate(*outer).offset(sa.literal_column("0"))
     return select.subquery(alias)
 
 

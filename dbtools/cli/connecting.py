@@ -1,4 +1,7 @@
-"""`dbtools connect`: print the entry that adds dbtools to a client, or edit the client's file."""
+"""`dbtools connect`: print the entry that adds dbtools to a client, or edit the client's file.
+
+CLIENTS says where each client keeps its servers, and in which form.
+"""
 
 import json
 import os
@@ -6,7 +9,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,7 +18,6 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from dbtools.cli.clients import CLIENTS, PLACEHOLDER, Client
 from dbtools.cli.documents import ClientFile, Entry, edit
 from dbtools.cli.options import (
     CLAIMS,
@@ -39,6 +42,123 @@ TOKEN = "DBTOOLS_TOKEN"
 SECRET = " The file now holds secrets, such as a password: do not commit it."
 COPIES = " Backups of the file still hold its secrets."
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
+HEADER, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """A client, by its file."""
+
+    file: str  #: its path; `_folders` has the words in braces
+    section: str = "mcpServers"  #: the key of the file that holds the servers
+    has_type: bool = False  #: whether an entry names its transport
+    url: str | None = "url"  #: the key of a server's URL, unless the client starts commands only
+    #: The keys that send the token in a variable, if the client reads variables.
+    token: Callable[[str], Entry] | None = None
+    then: str  #: what makes the client read the file
+
+    def path(self) -> Path:
+        """Return the path of the file on this machine."""
+        return Path(self.file.format(**_folders())).absolute()
+
+    def entry(self, url: str, token: str | None) -> Entry:
+        """Return the entry of the server at *url*; *token* is the variable that holds the token."""
+        if self.url is None or (token and self.token is None):
+            return _bridged(url, token)
+        kind = {"type": "http"} if self.has_type else {}
+        return {**kind, self.url: url, **(self.token(token) if token and self.token else {})}
+
+
+def _folders() -> Mapping[str, Path]:
+    """Return the folders in which clients keep their settings on this system."""
+    home, get = Path.home(), os.environ.get
+    dot_config = Path(get("XDG_CONFIG_HOME") or home / ".config")
+    config = dot_config
+    if sys.platform == "win32":
+        config = dot_config = Path(get("APPDATA") or home / "AppData" / "Roaming")
+    elif sys.platform == "darwin":
+        config, dot_config = home / "Library" / "Application Support", home / ".config"
+    claude, codex = Path(get("CLAUDE_CONFIG_DIR") or home), Path(get("CODEX_HOME") or home / ".codex")
+    return {"home": home, "config": config, "dot_config": dot_config, "claude": claude, "codex": codex}
+
+
+def _bridged(url: str, token: str | None) -> Entry:
+    """Return an entry that starts mcp-remote, for a client without HTTP or without variables in headers.
+
+    Such a client does not pass on its environment, so the entry holds the token itself.
+    """
+    insecure = ["--allow-http"] if url.startswith("http://") else []
+    entry = {"command": "npx", "args": ["-y", "mcp-remote", url, *insecure]}
+    if token is None:
+        return entry
+    value = f"Bearer {os.environ.get(token) or f'{PLACEHOLDER} {token}>'}"
+    args = [*entry["args"], "--header", f"Authorization:${{{HEADER}}}"]
+    return {**entry, "args": args, "env": {HEADER: value}}
+
+
+def _header(reference: str) -> Callable[[str], Entry]:
+    """Return a function that makes the headers of an entry; *reference* is how the client writes NAME."""
+    return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('NAME', name)}"}}
+
+
+#: The formats are those of the clients' documentation: code.claude.com/docs/en/mcp, cursor.com/docs/mcp,
+#: modelcontextprotocol.io (Connect to local servers), docs.windsurf.com/windsurf/cascade/mcp,
+#: code.visualstudio.com/docs/agents/reference/mcp-configuration, zed.dev/docs/ai/mcp,
+#: geminicli.com/docs/tools/mcp-server, developers.openai.com/codex/mcp.
+CLIENTS: Mapping[str, Client] = {
+    "claude-code": Client(
+        file="{claude}/.claude.json",
+        has_type=True,
+        token=_header("${NAME}"),
+        then="Start a new session of Claude Code.",
+    ),
+    "claude-desktop": Client(
+        file="{config}/Claude/claude_desktop_config.json",
+        url=None,
+        then="Restart Claude Desktop.",
+    ),
+    "cursor": Client(
+        file="{home}/.cursor/mcp.json",
+        token=_header("${env:NAME}"),
+        then="Cursor reloads the file. If the server is off, turn it on in the settings.",
+    ),
+    "vscode": Client(
+        file="{config}/Code/User/mcp.json",
+        section="servers",
+        has_type=True,
+        token=_header("${env:NAME}"),
+        then="Start the server with “MCP: List Servers” in VS Code.",
+    ),
+    "windsurf": Client(
+        file="{home}/.codeium/windsurf/mcp_config.json",
+        url="serverUrl",
+        token=_header("${env:NAME}"),
+        then="Refresh the MCP servers in Cascade.",
+    ),
+    "zed": Client(
+        file="{dot_config}/zed/settings.json",
+        section="context_servers",
+        then="Zed reloads the file.",
+    ),
+    "gemini": Client(
+        file="{home}/.gemini/settings.json",
+        url="httpUrl",
+        token=_header("$NAME"),
+        then="Restart Gemini CLI.",
+    ),
+    "codex": Client(
+        file="{codex}/config.toml",
+        section="mcp_servers",
+        token=lambda name: {"bearer_token_env_var": name},
+        then="Restart Codex.",
+    ),
+    "mcp.json": Client(
+        file=".mcp.json",
+        has_type=True,
+        token=_header("${NAME}"),
+        then="A client that you start in this folder asks you to approve the server.",
+    ),
+}
 
 
 @click.command(epilog=example("dbtools connect cursor shop.db --write"))

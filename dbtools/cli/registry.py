@@ -185,10 +185,10 @@ def _add_command(verb: str, state: str, help: str) -> None:
     @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
     @json_option
     def change(words: Sequence[str], as_json: bool) -> None:
-        from dbtools.records import registry as records
+        from dbtools.records.registry import change as changed
 
         target, name = _one(words)
-        wait_for(getattr(records, verb), _place(settings_for(target)), name)
+        wait_for(changed, _place(settings_for(target)), name, verb)
         echo(as_json, {"name": name, "state": state}, f"{name}: {state}")
 
 

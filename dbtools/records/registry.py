@@ -91,22 +91,11 @@ async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]
     return {name: after[name] for name in texts}
 
 
-async def remove(url: str, name: str) -> None:
-    """Drop the query *name* and the version before from the registry at *url*."""
+async def change(url: str, name: str, verb: str) -> None:
+    """Apply *verb*, which is remove, enable or disable, to the query *name* of the registry at *url*."""
     await entry_of(url, name)
-    await _change(url, [sa.delete(QUERIES).where(QUERIES.c.name == name)])
-
-
-async def enable(url: str, name: str) -> None:
-    """Serve the query *name* of the registry at *url*."""
-    await entry_of(url, name)
-    await _change(url, [_switched(name, enabled=True)])
-
-
-async def disable(url: str, name: str) -> None:
-    """Stop serving the query *name* of the registry at *url*, but keep it."""
-    await entry_of(url, name)
-    await _change(url, [_switched(name, enabled=False)])
+    removed = sa.delete(QUERIES).where(QUERIES.c.name == name)
+    await _change(url, [removed if verb == "remove" else _switched(name, enabled=verb == "enable")])
 
 
 def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.UpdateBase]:

@@ -3,7 +3,7 @@
 import platform
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import dbtools
@@ -16,8 +16,8 @@ from dbtools.policy import Caller, Finding, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, ResolvedRole, catalog_to_serve, read_catalog, resolve
-from dbtools.service.serving import open_toolbox
+from dbtools.service.resolve import Resolved, ResolvedRole, read_catalog, resolve
+from dbtools.service.serving import open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.roles import roles_of
@@ -31,7 +31,6 @@ NOT_REFUSED = (
     "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
 )
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
-Read = Callable[[Settings, Backend], Awaitable[Catalog]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,22 +54,22 @@ class Review:
 
 async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     """Return the findings about *settings* and their database, and those of *beside*."""
-    return _reviewed(await _resolved(settings, read_catalog), beside)
+    return _reviewed(await _resolved(settings), beside)
 
 
 async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
     """Return the findings about *settings* and the migrated database at *url*, and the changes there."""
-    before = take_snapshot(await _resolved(settings, catalog_to_serve))
-    resolved = await _resolved(await _migrated(settings, url), read_catalog)
+    before = await snapshot_of(settings)
+    resolved = await _resolved(await _migrated(settings, url))
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)
 
 
-async def _resolved(settings: Settings, read: Read) -> Resolved:
+async def _resolved(settings: Settings) -> Resolved:
     backend = open_backend(settings.database.url)
     try:
-        return await resolve(settings, await read(settings, backend), backend)
+        return await resolve(settings, await read_catalog(settings, backend), backend)
     finally:
         await backend.close()
 

@@ -43,7 +43,7 @@ async def explain(
     try:
         statement = tool.bind(arguments).statement
         if statement is None:
-            return Explanation(allowed=True, reason="It describes tables and reads no rows.", rule=decided)
+            return Explanation(allowed=True, reason="It describes tables.", rule=decided)
         decided = _decided(view, statement.shape)
         for reason, rule in _unclaimed(view, statement.shape, caller):
             return Explanation(allowed=False, reason=reason, rule=rule)

@@ -11,17 +11,18 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.port import Backend, Facts
-from dbtools.catalog import Catalog, RowFilter, Table
-from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
+from dbtools.catalog import Catalog, RowFilter
+from dbtools.errors import listing
+from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
 from dbtools.queries import Permitted
+from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
-from dbtools.settings.sections import Settings, TableSection
+from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
-from dbtools.types import Family, quoted
-from dbtools.vetting import UNKNOWN_TABLE, Names, is_total, vetted, withheld_findings
+from dbtools.types import Family
+from dbtools.vetting import Names, is_total, vetted, withheld_findings
 
 BAD_FILTER = "bad_filter"
 HINT = "`dbtools grants` prints a login that can only read."
@@ -91,7 +92,7 @@ async def resolve(
         roles=tuple(_shared(resolved)),
         library=library,
         findings=(
-            *description_findings(catalog, settings),
+            *declaration_findings(catalog, settings, backend.facts.alike),
             *token_findings(settings),
             *posture_findings(settings, catalog),
         ),
@@ -123,7 +124,8 @@ async def _role(
     # Claims are not known yet; that they can be set is.
     session = {setting.name: setting.value for setting in role.session}
     try:
-        seen = described(await backend.introspect(settings.selection(), session), settings)
+        found = await backend.introspect(settings.selection(), session)
+        seen = described(found, settings, backend.facts.alike)
     except errors.Refused as exc:
         message = f"role {role.name}, set_role and settings: {exc.message}"
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
@@ -261,7 +263,8 @@ async def _with_working_queries(
 
 async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
     """Return the catalog of the database, with the descriptions in *settings*."""
-    catalog = described(await backend.introspect(settings.selection()), settings)
+    catalog = await backend.introspect(settings.selection())
+    catalog = described(catalog, settings, backend.facts.alike)
     if settings.roles:
         # Tables that the login may not select are reported with the rules that name them.
         return catalog
@@ -270,57 +273,6 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
         return catalog
     message = f"The login may not select from {listing([f'{schema}.{name}' for schema, name in places])}."
     return replace(catalog, warnings=(message, *catalog.warnings))
-
-
-def described(catalog: Catalog, settings: Settings) -> Catalog:
-    """Return *catalog* with the descriptions in *settings*; unknown names describe nothing."""
-    tables = {table.location: table for table in catalog.tables}
-    for name, section in settings.tables.items():
-        table = _meant(catalog, name)
-        if table is not None and table.location in tables:
-            tables[table.location] = _described(tables[table.location], section)
-    return replace(catalog, tables=tuple(tables.values()))
-
-
-def description_findings(catalog: Catalog, settings: Settings) -> Iterator[Finding]:
-    """Yield findings about names in [tables] and [tools] pin that *catalog* does not have."""
-    for name, section in settings.tables.items():
-        table = _meant(catalog, name)
-        if table is None:
-            yield _unknown_table(catalog, name, "[tables]", settings.source("tables", name))
-            continue
-        for column in section.columns:
-            if column not in table.column_by_name:
-                known = table.column_by_name
-                message = f"[tables.{name}.columns]: there is no column {quoted(column)}."
-                hint = f"{nearest(column, known)}There are: {listing(known)}."
-                source = settings.source("tables", name, "columns")
-                yield Finding(code="unknown_column", message=f"{message} {hint}", source=source)
-    for name in settings.tools.pin:
-        if _meant(catalog, name) is None:
-            yield _unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin"))
-
-
-def _meant(catalog: Catalog, name: str) -> Table | None:
-    """Return the one table that *name* refers to, readable or not."""
-    found = catalog.whole.named(name)
-    return found[0] if len(found) == 1 else None
-
-
-def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Finding:
-    whole = catalog.whole
-    found = whole.named(name)
-    labels = [whole.label(table) for table in found or whole.tables]
-    problem = "means several tables" if found else "is not a table of the database"
-    message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
-    return Finding(code=UNKNOWN_TABLE, message=message, source=source)
-
-
-def _described(table: Table, section: TableSection) -> Table:
-    columns = (
-        replace(column, comment=section.columns.get(column.name, column.comment)) for column in table.columns
-    )
-    return replace(table, comment=section.description or table.comment, columns=tuple(columns))
 
 
 def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:

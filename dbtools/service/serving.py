@@ -32,7 +32,7 @@ FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
 SHARE = 100  #: a pause lasts so many times as long as the look before it
 MOST = 3  #: intervals that a pause lasts at most
-RETRY = 2.0  #: seconds before a retry
+RETRY, SLOWEST = 2.0, 30.0  #: seconds before a retry, and at most if retries fail
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ class Watch:
     async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
         """Look at each interval, and refresh an outdated snapshot."""
         asked: object = None
-        waits = 0.0
+        waits, times = 0.0, 0
         while True:
             began = anyio.current_time()
             stamp = await look()
@@ -240,7 +240,8 @@ class Watch:
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
             # After a failed refresh for the same stamp, wait before the next.
             if stamp != current and (stamp != asked or ended > waits):
-                asked, waits = stamp, ended + RETRY
+                times = times + 1 if stamp == asked else 1
+                asked, waits = stamp, ended + min(times * RETRY, SLOWEST)
                 await self._refresh()
             pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):

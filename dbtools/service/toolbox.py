@@ -15,10 +15,11 @@ from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
 from dbtools.tools.definition import Change, Tool, ToolDefinition
-from dbtools.tools.resources import Completed, bind_resource, complete
+from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
+COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result, which take a millisecond or so to be rendered
 MANY = 12_500  #: cells of a result, which take as long
 NOTHING = ResultSet(outputs=(), rows=())
@@ -205,11 +206,21 @@ class Toolbox:
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
-        *given* are the variables before it.
+        *given* are the variables before it. Return none if the database does not answer soon.
         """
 
-        view = seen or await self.view(caller.role)
-        return complete(view.setting, template, name, value, given)
+        async def answer(view: View) -> Completed:
+            call = bind_completion(view.setting, template, name, value, given)
+            if call.statement is None:
+                return call.render(NOTHING)
+            return call.render(await self._execute(call.statement, view, caller, COMPLETION))
+
+        try:
+            return await self._answered(caller, answer, seen)
+        except errors.UnknownArgument:
+            raise
+        except errors.CallError:
+            return Completed(values=())
 
 
 def _is_large(found: ResultSet) -> bool:

@@ -59,10 +59,15 @@ class DatabaseSection(Section):
 
 
 class TableSection(Section):
-    """[tables.T]: descriptions that replace comments in the database."""
+    """[tables.T]: what the database does not say, or says differently."""
 
     description: str = key("", "replaces the table's comment")
     columns: dict[str, str] = key({}, "replaces comments of columns, by column name")
+    references: dict[str, str] = key(
+        {},
+        'foreign keys that the database does not declare: { region_id = "regions.id" }, to a primary or '
+        "unique key",
+    )
 
 
 class LimitsSection(Section):

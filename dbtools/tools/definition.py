@@ -222,7 +222,7 @@ def _described(table: Table) -> object:
         for each in table.columns
     ]
     values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
-    keys = (table.keys, table.foreign_keys)
+    keys = (table.keys, table.foreign_keys, *filter(None, [table.definition]))
     return (table.schema, table.name, table.kind, table.comment, columns, values, keys)
 
 

@@ -1,31 +1,40 @@
 """The tool `describe_tables`: tables, columns, types, keys, relations, comments and row estimates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
 from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.catalog import Column, Table
-from dbtools.cells import size
+from dbtools.catalog import Column, Location, Table
+from dbtools.cells import Cut, encoder, json_of, size
 from dbtools.paths import spelled
-from dbtools.results import Answer, Budget, Reserve
+from dbtools.results import Answer, Budget, Reserve, ResultSet
+from dbtools.statement import Output, Select, Statement
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.definition import (
     MOST_NAMES,
     STRING,
     TABLES,
     Setting,
-    SingleCall,
     Tool,
     ToolDefinition,
     content_schema,
 )
 from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, without_empty
+from dbtools.types import Family
 
 LONGEST_COMMENT = 500
+LONGEST_DEFINITION = 2_000
 MOST_TABLES = 200  #: that are named in one call
+MOST_ROWS = 10_000  #: of a table whose values are read
+MOST_COLUMNS = 40  #: whose values are read in one call
+MOST_STORED = 8  #: values of a column that are shown
+FREQUENT = 4  #: how often each of them is stored at least, on average
+LONGEST_STORED = 20  #: characters of such a value
 
 
 class Detail(StrEnum):
@@ -59,27 +68,56 @@ class DescribeTables(Tool):
         description = (
             "Describe tables and views: columns, types, keys, comments, relations, which are the steps of "
             "paths such as customer.country, and referenced_by, the relations of count(orders), some and "
-            f"none. detail: names, summary, or full with defaults and bounds. Reads no rows. (Schema "
-            f"{self.setting.digest}.)"
+            "none. detail: names, summary, or full with defaults, bounds and views' SQL. "
+            f"(Schema {self.setting.digest}.)"
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
-    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
+    def bind(self, arguments: Mapping[str, object]) -> "Description":
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
         # Of very many tables names are enough, unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
-            return SingleCall(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
+            first = every[:MOST_NAMES]
+            return Description(setting=self.setting, tables=first, detail=Detail.NAMES, of=len(every))
         named = tuple(dict.fromkeys(tables)) or every
-        return SingleCall(answer=lambda _: self._answer(named, asked.detail, of=len(named)))
+        return Description(setting=self.setting, tables=named, detail=asked.detail, of=len(named))
 
-    def _answer(self, tables: Sequence[Table], detail: Detail, *, of: int) -> Answer:
-        """Return the descriptions of *tables*, as many as fit; there are as many as *of*."""
-        budget = self.setting.budgets[Reserve.NOTE]
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """A call that describes tables, with the values of text columns that hold few."""
+
+    setting: Setting
+    tables: Sequence[Table]
+    detail: Detail
+    of: int  #: tables that were asked for
+    statement: None = None
+
+    @cached_property
+    def _columns(self) -> Sequence[tuple[Table, Column]]:
+        tables = () if self.detail is Detail.NAMES else self.tables
+        pairs = ((table, column) for table in tables for column in _readable(table))
+        return tuple(islice(pairs, MOST_COLUMNS))
+
+    def inquire(self, found: ResultSet) -> Sequence[Statement]:
+        """Return what reads the values."""
+        shapes = (
+            Select(table=table, outputs=(Output(term=column, cut=LONGEST_STORED),), groups=(column,))
+            for table, column in self._columns
+        )
+        return [Statement(shape=shape, limit=MOST_STORED + 1) for shape in shapes]
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+        """Return the descriptions, as many as fit, with the values in *further*."""
+        stored: dict[Location, dict[str, list[object]]] = {table.location: {} for table in self.tables}
+        for (table, column), values in zip(self._columns, further, strict=False):
+            stored[table.location][column.name] = _values(table, column, values)
+        budget, tables, of = self.setting.budgets[Reserve.NOTE], self.tables, self.of
         described = budget.entries(
-            (_described(self.setting, table, detail) for table in tables),
+            (_described(self.setting, table, self.detail, stored[table.location]) for table in tables),
             lambda description: _shortened(description, budget),
         )
         truncated = len(described) < of
@@ -88,6 +126,31 @@ class DescribeTables(Tool):
         how = "name tables, or ask for less detail" if len(tables) == of else how
         note = f"{len(described):,} of {of:,} tables: {how}." if truncated else ""
         return budget.answer(content, rows=len(described), truncated=truncated, note=note)
+
+
+def _readable(table: Table) -> Iterator[Column]:
+    """Yield the text columns of *table* whose values are read: none if rows may be hidden or are many.
+
+    The number of rows is known only to a role that sees and may count all of them.
+    """
+    if table.computed or not 0 < (table.row_estimate or 0) <= MOST_ROWS:
+        return
+    keys = table.unique.union(*(key.columns for key in table.foreign_keys))
+    for column in table.columns:
+        readable = column.type.family in (Family.TEXT, Family.ANY) and column.type.mask is None
+        if readable and column.type.equatable and not column.choices and column.name not in keys:
+            yield column
+
+
+def _values(table: Table, column: Column, found: ResultSet) -> list[object]:
+    """Return the values in *found*, none if they are many, long or rare."""
+    cells = [cell for (cell,) in found.rows if cell is not None]
+    few = len(cells) <= MOST_STORED and len(cells) * FREQUENT <= (table.row_estimate or 0)
+    # Columns that are declared short are read whole.
+    long = any(isinstance(cell, Cut) or len(str(cell)) > LONGEST_STORED for cell in cells)
+    if found.more or long or not few:
+        return []
+    return sorted(map(encoder(column.type), cells), key=json_of)
 
 
 def _shortened(description: dict[str, object], budget: Budget) -> dict[str, object]:
@@ -103,7 +166,9 @@ def _shortened(description: dict[str, object], budget: Budget) -> dict[str, obje
     return head | {"columns": columns[:most]}
 
 
-def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
+def _described(
+    setting: Setting, table: Table, detail: Detail, stored: Mapping[str, list[object]]
+) -> dict[str, object]:
     catalog = setting.catalog
     head = {"name": catalog.label(table)} | without_empty(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
@@ -120,24 +185,27 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
         for name, each in referrers.items()
     }
     if detail is Detail.SUMMARY:
-        columns = column_parts(catalog, table)
+        shown = {name: " | ".join(map(json_of, values)) for name, values in stored.items()}
+        columns = column_parts(catalog, table, shown)
         return head | {"columns": columns} | without_empty(relations=relations, referenced_by=list(referrers))
     return (
         head
-        | {"columns": [_full(column) for column in table.columns]}
+        | {"columns": [_full(column, stored.get(column.name, [])) for column in table.columns]}
         | without_empty(
             key=[name for key in table.keys[:1] if key.primary for name in key.columns],
             unique=[list(key.columns) for key in table.keys if not key.primary],
             references=relation_targets(catalog, table),
             relations=relations,
             referenced_by=referred,
+            definition=cleaned(table.definition, LONGEST_DEFINITION),
         )
     )
 
 
-def _full(column: Column) -> dict[str, object]:
+def _full(column: Column, stored: list[object]) -> dict[str, object]:
     return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | without_empty(
         values=list(column.choices or column.type.labels),
+        stored_values=stored,
         minimum=column.minimum,
         maximum=column.maximum,
         default=shown_default(column.default),

@@ -4,22 +4,23 @@ The schema is there for hosts that let people attach what a model should know: o
 They say what `describe_tables` does, of what the role sees, and are read under the same lens.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from dbtools import errors
-from dbtools.catalog import Column
+from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
 from dbtools.errors import listing
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, schema_uri
-from dbtools.results import Answer, Budget, Media, ResultSet
-from dbtools.statement import Output
-from dbtools.tools.definition import Setting, SingleCall
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
+from dbtools.policy import Limits
+from dbtools.results import Budget, Media, ResultSet
+from dbtools.statement import Condition, Order, Output, Select, Statement
+from dbtools.tools.definition import Call, Setting, SingleCall
 from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
-from dbtools.types import Family, quoted
+from dbtools.types import Family, Operator, quoted
 
 LARGEST_CELL = 10_000_000  #: characters or bytes
 LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it
@@ -30,6 +31,8 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     ROW_TEMPLATE: ("table", "key"),
     CELL_TEMPLATE: ("table", "key", "column"),
 }
+UNCOMPLETED = (Family.BYTES, Family.ARRAY)  #: of keys that cannot be searched by their beginning
+LONGEST_KEY = 400  #: characters to read of a key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +111,11 @@ def _bind_row(setting: Setting, uri: str, address: Address) -> SingleCall[Media]
     return SingleCall(statement=replace(statement, shape=shape), answer=partial(_whole, uri, column))
 
 
-def _as_json(uri: str, call: SingleCall[Answer]) -> SingleCall[Media]:
+def _as_json(uri: str, call: Call) -> SingleCall[Media]:
     """Return *call* with its answer as a resource."""
     return SingleCall(
         statement=call.statement,
-        answer=lambda found: Media(uri=uri, type=JSON, content=call.answer(found).text.encode()),
+        answer=lambda found: Media(uri=uri, type=JSON, content=call.render(found).text.encode()),
     )
 
 
@@ -146,10 +149,12 @@ class Completed:
     more: bool = False
 
 
-def complete(setting: Setting, template: str, name: str, value: str, given: Mapping[str, str]) -> Completed:
-    """Return what completes *value* of the variable *name* of *template*; *given* are those before it.
+def bind_completion(
+    setting: Setting, template: str, name: str, value: str, given: Mapping[str, str]
+) -> SingleCall[Completed]:
+    """Return the call that completes *value* of the variable *name* of *template*.
 
-    Names of tables and columns are completed, and keys are not.
+    *given* are the variables before it.
     """
     variables = VARIABLES.get(template, ())
     if name not in variables:
@@ -163,10 +168,37 @@ def complete(setting: Setting, template: str, name: str, value: str, given: Mapp
         names = map(setting.catalog.label, keyed)
     elif name == "column" and len(tables) == 1:
         names = tables[0].column_by_name
-    low, limits = value.lower(), setting.limits
+    elif len(tables) == 1 and (statement := _keys(setting.limits, tables[0], value)):
+        return SingleCall(statement=statement, answer=partial(_completed_keys, setting.limits))
+    low = value.lower()
     found = sorted(
         (each for each in names if low in each.lower()), key=lambda each: not each.lower().startswith(low)
     )
-    shown = tuple(found[: min(MOST_COMPLETED, limits.max_rows)])
+    return SingleCall(answer=lambda _: _completed(setting.limits, found))
+
+
+def _keys(limits: Limits, table: Table, value: str) -> Statement | None:
+    """Return the statement for the keys of *table* that begin with *value*, if the key has one column."""
+    column, *others = table.key_columns()
+    if others or not column.type.ordered or column.type.family in UNCOMPLETED:
+        return None
+    starts = Condition(term=column, operator=Operator.STARTS_WITH, parameters=("start",))
+    shape = Select(
+        table=table,
+        outputs=(Output(term=column, cut=LONGEST_KEY),),
+        conditions=(starts,) if value else (),
+        order=(Order(term=column),),
+    )
+    values = {"start": value} if value else {}
+    return Statement(shape=shape, values=values, limit=min(MOST_COMPLETED, limits.max_rows))
+
+
+def _completed_keys(limits: Limits, found: ResultSet) -> Completed:
+    return _completed(limits, [text for (cell,) in found.rows if (text := key_text(cell))], more=found.more)
+
+
+def _completed(limits: Limits, values: Sequence[str], *, more: bool = False) -> Completed:
+    """Return as many of *values* as fit."""
+    shown = tuple(values[: min(MOST_COMPLETED, limits.max_rows)])
     shown = shown[: Budget(limits=limits, reserved=0).fitting(map(size, shown))]
-    return Completed(values=shown, more=len(shown) < len(found))
+    return Completed(values=shown, more=more or len(shown) < len(values))

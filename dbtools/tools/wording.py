@@ -79,8 +79,8 @@ def shown_default(default: str | None) -> str:
     return cleaned(found["value"], LONGEST_DEFAULT) if found else ""
 
 
-def column_parts(catalog: Catalog, table: Table) -> list[str]:
-    """Return each column of *table* with type, key, relation and comment."""
+def column_parts(catalog: Catalog, table: Table, stored: Mapping[str, str]) -> list[str]:
+    """Return each column of *table* with type, *stored* values, key, relation and comment."""
     relations = relation_targets(catalog, table)
     keys = table.primary_key.columns if table.primary_key else ()
     parts: list[str] = []
@@ -88,14 +88,15 @@ def column_parts(catalog: Catalog, table: Table) -> list[str]:
         key = "key" if column.name in keys else ""
         target = f"→ {relations[column.name]}" if column.name in relations else ""
         comment = quotation(column.comment, LONGEST_COLUMN_COMMENT)
-        words = (cleaned(column.name, 63), type_name(column), key, target, comment)
+        type = ": ".join(filter(None, (type_name(column), stored.get(column.name))))
+        words = (cleaned(column.name, 63), type, key, target, comment)
         parts.append(" ".join(filter(None, words)))
     return parts
 
 
 def columns_line(catalog: Catalog, table: Table) -> str:
     """Return the columns of *table* in one line, as many as are useful."""
-    parts = column_parts(catalog, table)
+    parts = column_parts(catalog, table, {})
     ends = list(accumulate(len(part) + 2 for part in parts))
     count = bisect_right(ends, LONGEST_COLUMNS)
     left = f"and {len(parts) - count} more, see describe_tables" if count < len(parts) else ""

@@ -26,6 +26,12 @@ DEFAULTS: Mapping[str, int] = {}
 ROOMY: Mapping[str, int] = {"max_rows": MANY, "max_tokens": 1_000_000}
 POINT = "select * from customers where id = ?"
 ROWS = "select * from orders order by id limit ?"
+GROUPS = "select status, count(*), sum(unit_price) from orders where id <= ? group by status"
+RELATED = """
+select id, (select count(*) from orders where customer_id = customers.id) as orders
+from customers
+where id <= ?
+"""
 KEY = {"id": 4711}
 CONSTANT_SERVER = ("-m", "tests.benchmarks.constant_server")
 
@@ -133,3 +139,35 @@ async def test_list_over_stdio_costs_little_more_than_to_fetch_and_to_encode(
 
     figure = report(found.figure("list_T of 1,000 rows, stdio", shop.dialect, floor_is="driver and orjson"))
     assert figure.ratio < 30
+
+
+@pytest.mark.parametrize("expression", ["unit_price", "quantity * unit_price"])
+async def test_aggregate_costs_little_more_than_its_statement(
+    shop: Target, report: Report, expression: str
+) -> None:
+    arguments = {
+        "table": "orders",
+        "group_by": ["status"],
+        "measures": [{"function": "count"}, {"function": "sum", "column": expression}],
+        "where": [{"column": "id", "op": "lte", "value": MANY}],
+    }
+    async with open_bare(shop.url) as bare, _opened(shop, DEFAULTS) as toolbox:
+        aggregate = _call(toolbox, "aggregate_rows", arguments)
+        found = await medians(ours=aggregate, floor=_fetch(bare, GROUPS, MANY), rounds=15, calls=20)
+
+    measured = f"aggregate of {expression}"
+    figure = report(found.figure(measured, shop.dialect, floor_is="driver, sum of unit_price"))
+    assert figure.ratio < 20
+
+
+async def test_related_rows_cost_little_more_than_their_statement(shop: Target, report: Report) -> None:
+    arguments = {
+        "columns": ["id", "count(orders)"],
+        "where": [{"column": "id", "op": "lte", "value": 3}],
+    }
+    async with open_bare(shop.url) as bare, _opened(shop, DEFAULTS) as toolbox:
+        listing = _call(toolbox, "list_customers", arguments)
+        found = await medians(ours=listing, floor=_fetch(bare, RELATED, 3), rounds=15, calls=5)
+
+    figure = report(found.figure("count(orders), no index", shop.dialect, floor_is="driver, same subquery"))
+    assert figure.ratio < 5

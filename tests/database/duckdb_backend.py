@@ -196,6 +196,7 @@ class Backend(port.Backend):
         interval=1.0,
         claim_casts=DECLARED,
         implicit_casts={Family.DECIMAL: frozenset({Family.NUMBER})},
+        alike=lambda target, source: target.type.family is source.type.family,
         names_connections=False,
         announcement=None,
         watch_script=None,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
-from dbtools.settings.sections import GrantSection
+from dbtools.settings.sections import GrantSection, TableSection
 from dbtools.terms import Bucket, Function
 from dbtools.types import Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
@@ -139,6 +139,15 @@ DENIED: Mapping[str, Grants] = {
 }
 
 
+#: What [tables] declares: one leads to a table that is seen, and one to a hidden one.
+SEEN_REFERENCE = {"amount": "teams.id"}
+HIDDEN_REFERENCE = {"vault_id": "CANARY_vault.id"}
+
+
+def _referring(references: Mapping[str, str]) -> Mapping[str, TableSection]:
+    return {"people": TableSection(references=dict(references))}
+
+
 def _grants(dialect: str) -> Grants:
     schema = SCHEMAS[dialect]
     return {f"{schema}people": PEOPLE, f"{schema}teams": TEAMS}
@@ -203,12 +212,12 @@ def cage(request: pytest.FixtureRequest, dialect: str, shops: Shops, poor_shops:
     """Give those who see the same of both."""
     starred = request.param == "all but what is denied"
     grants = _grants(dialect)
+    some = {"*": True, **DENIED[dialect], **grants} if starred else grants
+    every = {"*": True, **grants} if starred else grants
     with (
         calling_as(shops(dialect), {"*": True}) as other,
-        calling_as(
-            shops(dialect), {"*": True, **DENIED[dialect], **grants} if starred else grants, NORTH
-        ) as rich,
-        calling_as(poor_shops(dialect), {"*": True, **grants} if starred else grants, NORTH) as poor,
+        calling_as(shops(dialect), some, NORTH, tables=_referring(SEEN_REFERENCE | HIDDEN_REFERENCE)) as rich,
+        calling_as(poor_shops(dialect), every, NORTH, tables=_referring(SEEN_REFERENCE)) as poor,
     ):
         assert [each for each in rich.problems() if " is withheld" not in each] == []
         assert poor.problems() == ()
@@ -243,6 +252,7 @@ TABLES = (
 )
 SEEN = (
     *("id", "name", "region", "amount", "born", "boss_id", "team_id", "vault_id", "team_code", "%(limit)s"),
+    *("amount.title", "boss.amount.founded"),
     *("team.title", "team.id", "team.region", "team.founded", "boss.name", "boss.born", "boss.team.title"),
 )
 MASKS = ("blank", "redacted", "mail", "tag", "boss.mail", "boss.tag")
@@ -324,7 +334,14 @@ VALUES = (
 
 #: What refers to people or teams; some of it only where nothing is hidden.
 RELATIONS = (
-    *("people", "people_by_boss_id", "people_by_team_id", "people_by_team_code", "canary_people"),
+    *(
+        "people",
+        "people_by_amount",
+        "people_by_boss_id",
+        "people_by_team_id",
+        "people_by_team_code",
+        "canary_people",
+    ),
     "CANARY_vault",
 )
 NUMBERS = (

@@ -17,7 +17,7 @@ from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Subject
 from dbtools.backends.postgresql.runner import open_engine
 from dbtools.catalog import Catalog
-from dbtools.records.registry import add, disable, enable, read_entries, remove
+from dbtools.records.registry import add, change, read_entries
 from tests.database.shop import catalog_of
 from tests.protocol.test_command_line import run
 
@@ -159,9 +159,9 @@ def test_registry_is_made_and_changed_without_them(hostile: str) -> None:
     upgrade(hostile)
     for text in (ONE, ONE.replace("One.", "1.")):
         anyio.run(add, hostile, {"one": text, "two": text.replace("one", "two")})
-    anyio.run(disable, hostile, "one")
-    anyio.run(enable, hostile, "one")
-    anyio.run(remove, hostile, "two")
+    anyio.run(change, hostile, "one", "disable")
+    anyio.run(change, hostile, "one", "enable")
+    anyio.run(change, hostile, "two", "remove")
 
     entries = anyio.run(read_entries, hostile)
     assert [(name, each.current.version) for name, each in entries.items()] == [("one", 2)]

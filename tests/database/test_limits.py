@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -415,10 +416,13 @@ def test_bytes_that_go_along_are_limited_as_well(beginning: bytes, dialect: str,
 
 def test_completions_are_limited_as_rows_are(dialect: str, serve: Serve) -> None:
     tables = "".join(f"create table t{number} (id int not null primary key);" for number in range(5))
-    with serve(dialect, tables, limits=LimitsSection(max_rows=2)) as shop:
-        completed = shop.portal.call(shop.toolbox.complete, Caller(), ROW_TEMPLATE, "table", "", {})
+    with serve(
+        dialect, f"{tables} insert into t1 values (1), (2), (3);", limits=LimitsSection(max_rows=2)
+    ) as shop:
+        complete = partial(shop.portal.call, shop.toolbox.complete, Caller(), ROW_TEMPLATE)
 
-        assert completed == Completed(values=("t0", "t1"), more=True)
+        assert complete("table", "", {}) == Completed(values=("t0", "t1"), more=True)
+        assert complete("key", "", {"table": "t1"}) == Completed(values=("1", "2"), more=True)
 
 
 @pytest.mark.parametrize("length", [19, 20, 21, 399, 400, 401])

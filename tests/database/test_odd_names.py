@@ -12,7 +12,7 @@ from dbtools.backends import open_backend
 from dbtools.backends.plans import Plan
 from dbtools.backends.sqlite.runner import filtering_plan, giant_plan
 from dbtools.catalog import Column, ForeignKey, RowFilter, Table
-from dbtools.links import CELL_TEMPLATE, cell_uri, row_uri
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
 from dbtools.paths import Distant, Place, Relation
 from dbtools.settings.sections import GrantSection
 from dbtools.sql import Fragment, Parameter
@@ -282,6 +282,7 @@ ASKED: dict[str, Ask] = {
     "hidden group": calling("aggregate_rows", **TABLE, group_by=["$2"], measures=[COUNT]),
     "hidden row": calling("get_row", **TABLE, key={"%(c0_0)s": "4"}),
     "hidden cell": reading(str(cell_uri("%(limit)s", ["1"], "$1"))),
+    "completion of a key": completing(ROW_TEMPLATE, "key", "", table="%(limit)s"),
     "completion of a column": completing(CELL_TEMPLATE, "column", "", table="%(limit)s", key="1"),
 }
 

@@ -12,15 +12,16 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools import errors, policy
 from dbtools.backends.port import Backend
+from dbtools.backends.sqlite.arithmetic import install
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import REDACTED
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings, typed_claims
-from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
+from dbtools.settings.sections import GrantSection, PolicySection, RoleSection, TableSection
 from dbtools.types import Mask, ParameterName
 from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import BareSqlite, Shop, rows_of
 
 ROLE = "reader"
 KEY = "a key of the operator's"
@@ -143,12 +144,14 @@ def calling_as(
     hash_key: str = KEY,
     declared: Mapping[str, ParameterName] = TYPES,
     excluded: Sequence[str] = (),
+    tables: Mapping[str, TableSection] | None = None,
 ) -> Iterator[Caller]:
     """Give somebody with *grants* on the database of *shop*."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, exclude=tuple(excluded)),
         roles={**(roles or {}), ROLE: RoleSection(tables=dict(grants), inherits=tuple(inherits))},
         policy=PolicySection(hash_key=hash_key, claims=dict(declared)),
+        tables=dict(tables or {}),
     )
     toolbox, database = open_toolbox(settings)
     try:
@@ -297,6 +300,7 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("hidden table's cell", reading("dbtools://cell/doctors/1/name")),
     ("completion of a table", completing(ROW_TEMPLATE, "table", "doc")),
     ("completion of all tables", completing(ROW_TEMPLATE, "table", "")),
+    ("completion of a hidden table's key", completing(ROW_TEMPLATE, "key", "", table="doctors")),
     ("completion of a hidden column", completing(CELL_TEMPLATE, "column", "sec", table="patients")),
     ("completion of all columns", completing(CELL_TEMPLATE, "column", "", table="patients", key="1")),
     ("hidden column of a row", calling("get_row", table="patients", key={"id": "1"}, columns=["secret"])),
@@ -342,6 +346,8 @@ REQUESTS: list[tuple[str, Ask]] = [
         "greatest at the end of a path",
         calling("aggregate_rows", table="visits", measures=[{"function": "max", "column": "patient.name"}]),
     ),
+    ("completion of keys", completing(ROW_TEMPLATE, "key", "", table="patients")),
+    ("completion of a hidden key", completing(ROW_TEMPLATE, "key", "2", table="patients")),
 ]
 
 
@@ -580,8 +586,13 @@ def test_missing_claim_denies(ask: Ask, claims: Mapping[str, object], shop: Shop
         assert caller.outcome(ask)[0] == errors.Denied.code
 
 
-def test_missing_claim_leaves_other_tables(shop: Shop) -> None:
+def test_missing_claim_completes_nothing_and_leaves_other_tables(shop: Shop) -> None:
     with calling_as(shop, RICH_GRANTS) as caller:
+        keys = caller.portal.call(
+            caller.toolbox.complete, caller.identity, ROW_TEMPLATE, "key", "", {"table": "patients"}
+        )
+
+        assert keys.values == ()
         assert len(caller.rows("list_visits")) == 5
 
 
@@ -1073,6 +1084,7 @@ INDEXED = """
         with recursive n(i) as (select 1 union all select i + 1 from n where i < {many})
         select i, i % 10, i, 'thing ' || i from n;
     create index things_by_name on things (name);
+    create index things_by_owner on things (owner_id);
     create table tenants (id integer primary key, open integer);
     insert into tenants values (1, 1), (2, 0);
     analyze;
@@ -1094,7 +1106,8 @@ def _plan(shop: Shop, caller: Caller, tool: str, arguments: Mapping[str, object]
     statement = view.tools[tool].bind(arguments).statement
     assert statement is not None
     plan = caller.portal.call(caller.database.runner).compile(statement.shape)
-    if shop.dialect == "sqlite":
+    if isinstance(shop.bare, BareSqlite):
+        install(shop.bare.connection)
         found = shop.bare.rows(f"explain query plan {plan.sql}", *(1 for _ in plan.parameters))
         return "\n".join(str(row[-1]) for row in found)
     values = {**statement.values, **{name: caller.claims[claim] for name, claim in plan.claims.items()}}
@@ -1139,6 +1152,38 @@ def test_filtered_tables_keep_their_indexes(
     for table in ("things", "owners"):
         for scan in (f"SCAN {table}", f"Seq Scan on {table}", "MATERIALIZE", "CO-ROUTINE", "AUTOMATIC"):
             assert scan not in plan, plan
+
+
+NAMED = {"column": "name", "op": "ne", "value": "x"}
+
+
+@pytest.mark.parametrize("where", [None, TENANT])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param({"columns": ["id", "count(things)"]}, id="count"),
+        pytest.param({"columns": ["id", "sum(things.id + 1)"]}, id="sum that may overflow"),
+        pytest.param({"order_by": ["max(things.name) desc"]}, id="order"),
+        pytest.param({"where": [{"some": "things"}]}, id="some"),
+        pytest.param(
+            {"where": [{"none": "things", "where": [{"column": "name", "op": "ne", "value": "x"}]}]},
+            id="none",
+        ),
+    ],
+)
+def test_related_rows_are_found_by_the_index_of_their_key(
+    asked: dict[str, list[object]], where: str | None, indexed: Shops, dialect: str
+) -> None:
+    shop = indexed(dialect)
+    few = {"column": "id", "op": "lte", "value": "21"}
+    arguments = {**asked, "where": [few, *asked.get("where", ())]}
+    grants: Grants = {name: GrantSection(where=where) if where else True for name in ("things", "owners")}
+    with calling_as(shop, grants, {"tenant": 1}) as caller:
+        plan = _plan(shop, caller, "list_owners", arguments)
+
+    assert "things_by_owner" in plan, plan
+    for scan in ("SCAN things", "Seq Scan on things", "MATERIALIZE", "AUTOMATIC"):
+        assert scan not in plan, plan
 
 
 def test_hidden_rows_are_not_nearest_values_of_a_visible_path(shop: Shop) -> None:

@@ -24,11 +24,9 @@ from dbtools.backends.records import LATEST
 from dbtools.records import AuditEntry
 from dbtools.records.registry import (
     add,
-    disable,
-    enable,
+    change,
     entry_of,
     read_entries,
-    remove,
 )
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, load, settings_of
@@ -251,7 +249,7 @@ def test_same_text_is_no_new_version_and_is_enabled_again(registry: Place) -> No
     for text in (THINGS.replace("All", "First"), THINGS, THINGS):
         anyio.run(add, registry.url, {"things": text})
     same = anyio.run(entry_of, registry.url, "things")
-    anyio.run(disable, registry.url, "things")
+    anyio.run(change, registry.url, "things", "disable")
     disabled = anyio.run(entry_of, registry.url, "things")
     anyio.run(add, registry.url, {"things": THINGS})
     again = anyio.run(entry_of, registry.url, "things")
@@ -267,9 +265,9 @@ def test_disabled_one_is_not_served_until_it_is_enabled(registry: Place, tmp_pat
     settings = settings_of(registry.url)
     anyio.run(add, registry.url, {"things": THINGS, "names": NAMES})
 
-    anyio.run(disable, registry.url, "names")
+    anyio.run(change, registry.url, "names", "disable")
     without = _served(settings)
-    anyio.run(enable, registry.url, "names")
+    anyio.run(change, registry.url, "names", "enable")
 
     assert without == (["things"], [])
     assert _served(settings) == (["names", "things"], [])
@@ -293,12 +291,12 @@ def test_removed_one_is_gone_with_its_versions(registry: Place) -> None:
     anyio.run(add, registry.url, {"things": THINGS})
     anyio.run(add, registry.url, {"things": THINGS.replace("All", "The")})
 
-    anyio.run(remove, registry.url, "things")
+    anyio.run(change, registry.url, "things", "remove")
 
     assert registry.rows(f"select count(*) from {registry.table}") == [(0,)]
-    for change in (remove, enable, disable):
+    for verb in ("remove", "enable", "disable"):
         with pytest.raises(errors.ConfigurationError, match="no query 'things'"):
-            anyio.run(change, registry.url, "things")
+            anyio.run(change, registry.url, "things", verb)
 
 
 def test_registry_of_a_later_release_is_refused(registry: Place, tmp_path: Path) -> None:

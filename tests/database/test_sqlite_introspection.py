@@ -649,6 +649,7 @@ def test_view_is_read(connection: sqlite3.Connection) -> None:
         name="v",
         kind=TableKind.VIEW,
         comment="Days and more",
+        definition="select id, day, count(*) as n from t",
         columns=(
             Column(name="id", type=INTEGER),
             Column(name="day", type=column_type("date", strict=False)),

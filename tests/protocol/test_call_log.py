@@ -215,8 +215,9 @@ async def test_resources_and_completion_are_written_down_without_keys(url: str, 
         await client.result("resources/read", {"uri": "dbtools://row/note/1"})
         await client.error("resources/read", {"uri": f"dbtools://row/{SECRET}/1"})
         reference = {"type": "ref/resource", "uri": "dbtools://row/{table}/{key}"}
-        argument = {"name": "table", "value": "note"}
-        await client.result("completion/complete", {"ref": reference, "argument": argument})
+        given = {"arguments": {"table": "note"}}
+        argument = {"name": "key", "value": "1"}
+        await client.result("completion/complete", {"ref": reference, "argument": argument, "context": given})
         client.hang_up()
         assert await client.status() == 0
 

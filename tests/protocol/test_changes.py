@@ -391,7 +391,7 @@ async def test_query_that_a_migration_breaks_is_gone_until_it_is_mended(
 
 async def test_registry_is_watched(changing: Changing, tmp_path: Path) -> None:
     from dbtools.alembic import upgrade
-    from dbtools.records.registry import add, disable
+    from dbtools.records.registry import add, change
 
     await anyio.to_thread.run_sync(upgrade, changing.url)
     async with hearing(changing.url, tmp_path, MODERN) as client:
@@ -399,7 +399,7 @@ async def test_registry_is_watched(changing: Changing, tmp_path: Path) -> None:
         await add(changing.url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
         await client.told()
         with_query = await client.tools()
-        await disable(changing.url, "one")
+        await change(changing.url, "one", "disable")
         await client.told()
         after = await client.tools()
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -16,16 +17,20 @@ INVALID_PARAMS = -32602
 ROW, CELL = "dbtools://row/{table}/{key}", "dbtools://cell/{table}/{key}/{column}"
 DDL = """
 create table word (word text primary key, meaning text);
-insert into word values ('Apple', '');
+insert into word values ('100%', ''), ('100 percent', ''), ('a_b', ''), ('axb', ''), ('Apple', '');
+insert into word values ('\\', '');
 create table line (sale integer, position integer, product text, primary key (sale, position));
+insert into line values (1, 1, 'nut'), (1, 2, 'bolt'), (12, 1, 'nut'), (2, 1, 'nut');
 create table number (id integer primary key);
+with recursive n (i) as (select 1 union all select i + 1 from n where i < 150)
+insert into number select i from n;
 create table log (line text);
 """
 
 
 @pytest.fixture(scope="module")
 def completed_path(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give the path of a database."""
+    """Give the path of a database whose keys are texts, numbers and pairs."""
     return sqlite_database(DDL)
 
 
@@ -77,8 +82,35 @@ async def test_column_is_completed(client: Client) -> None:
     assert await _values(client, "column", "m", table="word") == ["meaning"]
 
 
-async def test_key_is_not_completed(client: Client) -> None:
-    assert await _values(client, "key", "A", table="word") == []
+@pytest.mark.parametrize(
+    ("value", "values"),
+    [
+        pytest.param("A", ["Apple", "a_b", "axb"], id="whatever the case"),
+        pytest.param("100%", ["100%"], id="per cent"),
+        pytest.param("a_", ["a_b"], id="underscore"),
+        pytest.param("%", [], id="per cent alone"),
+        pytest.param("\\", ["\\"], id="backslash"),
+        pytest.param("'", [], id="quote"),
+        pytest.param("zzz", [], id="nothing"),
+    ],
+)
+async def test_key_is_completed_by_its_beginning(client: Client, value: str, values: list[str]) -> None:
+    assert await _values(client, "key", value, table="word") == values
+
+
+async def test_composite_key_is_not_completed(client: Client) -> None:
+    assert await _values(client, "key", "1", table="line") == []
+
+
+async def test_no_more_than_a_hundred_values_are_sent(client: Client) -> None:
+    everything = await _complete(client, "key", "", table="number")
+    beginning = await _complete(client, "key", "14", table="number")
+
+    assert everything == {"values": [str(each) for each in range(1, 101)], "hasMore": True}
+    assert beginning == {
+        "values": ["14", *(str(each) for each in range(140, 150))],
+        "hasMore": False,
+    }
 
 
 @pytest.mark.parametrize("table", ["", "nothing", "log"])
@@ -118,6 +150,21 @@ async def test_what_cannot_be_completed_is_a_protocol_error(
 
     assert error["code"] == INVALID_PARAMS
     assert "Traceback" not in json.dumps(error)
+
+
+async def test_row_is_read_at_an_address_that_was_completed(client: Client) -> None:
+    """Clients fill in a template by RFC 6570, which encodes commas and all else that is reserved."""
+    addresses = [
+        f"dbtools://row/{quote(table, safe='')}/{quote(key, safe='')}"
+        for table in await _values(client, "table", "")
+        if table != "number"
+        for key in await _values(client, "key", "", table=table)
+    ]
+
+    assert len(addresses) == 6
+    for address in addresses:
+        result = await client.result("resources/read", {"uri": address})
+        assert json.loads(result["contents"][0]["text"])["row"]
 
 
 async def test_completion_that_takes_too_long_has_no_values(completed_path: Path) -> None:

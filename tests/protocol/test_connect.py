@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from dbtools.cli.clients import CLIENTS
+from dbtools.cli.connecting import CLIENTS
 from tests.protocol.client import PATIENCE, ROOT
 
 URL = "postgresql://ann:p%40ss@db.invalid:5433/shop?sslmode=require"

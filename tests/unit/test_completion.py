@@ -1,4 +1,4 @@
-"""Values for the variables of resource templates: names of tables and columns."""
+"""Values for the variables of resource templates: what the catalog knows, and what is asked of the rows."""
 
 import pytest
 
@@ -7,21 +7,39 @@ from dbtools.errors import UnknownArgument
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
-from dbtools.tools.definition import Setting
-from dbtools.tools.resources import Completed, complete
-from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, setting, table
+from dbtools.statement import Condition, Order, Output, Select, Statement
+from dbtools.tools.definition import Setting, SingleCall
+from dbtools.tools.resources import Completed, bind_completion
+from dbtools.types import Family, Operator
+from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, select_of, setting, table
 
 NOTHING = ResultSet(outputs=(), rows=())
 WORD = table(column("word", nullable=False), name="word", key=("word",))
 SETTING = setting(*SHOP.tables, WORD)
 
 
-def _completed(name: str, value: str = "", of: Setting = SETTING, /, **given: str) -> Completed:
-    return complete(of, CELL_TEMPLATE, name, value, given)
+def _completion(name: str, value: str = "", of: Setting = SETTING, /, **given: str) -> SingleCall[Completed]:
+    return bind_completion(of, CELL_TEMPLATE, name, value, given)
 
 
 def _known(name: str, value: str = "", of: Setting = SETTING, /, **given: str) -> list[str]:
-    return list(_completed(name, value, of, **given).values)
+    """Return the values that need no database."""
+    completion = _completion(name, value, of, **given)
+    assert completion.statement is None
+    return list(completion.render(NOTHING).values)
+
+
+def _asked(value: str, of: Setting = SETTING, /, **given: str) -> Statement:
+    statement = _completion("key", value, of, **given).statement
+    assert statement is not None
+    return statement
+
+
+def _keys(table: str, *rows: tuple[object, ...], more: bool = False) -> Completed:
+    """Return the keys that *rows* of the table make."""
+    completion = _completion("key", table=table)
+    assert completion.statement is not None
+    return completion.render(ResultSet(outputs=completion.statement.shape.outputs, rows=rows, more=more))
 
 
 def test_tables_are_those_whose_rows_have_an_address() -> None:
@@ -49,8 +67,8 @@ def test_no_more_than_a_hundred_values_are_offered() -> None:
     many, enough = (setting(*(table(ID, name=f"t{at}") for at in range(count))) for count in (101, 100))
 
     assert len(_known("table", "", many)) == 100
-    assert _completed("table", "", many).more
-    assert not _completed("table", "", enough).more
+    assert _completion("table", "", many).render(NOTHING).more
+    assert not _completion("table", "", enough).render(NOTHING).more
 
 
 def test_no_more_values_are_offered_than_rows_and_tokens_allow() -> None:
@@ -59,9 +77,10 @@ def test_no_more_values_are_offered_than_rows_and_tokens_allow() -> None:
     tokens = setting(*many, limits=Limits(max_tokens=500))
 
     assert _known("table", "", rows) == [many[0].name, many[1].name]
-    assert _completed("table", "", rows).more
+    assert _completion("table", "", rows).render(NOTHING).more
+    assert _asked("", rows, table=many[0].name).limit == 2
     assert len(_known("table", "", tokens)) == 7
-    assert _completed("table", "", tokens).more
+    assert _completion("table", "", tokens).render(NOTHING).more
 
 
 def test_columns_are_those_of_the_table() -> None:
@@ -82,19 +101,79 @@ def test_nothing_is_known_without_a_table_or_with_two(name: str) -> None:
 
     assert _known(name) == []
     assert _known(name, "", twins, table="twin") == []
+    assert (_completion(name, "", twins, table="x.twin").statement is None) is (name == "column")
 
 
 @pytest.mark.parametrize("name", ["", "tables", "KEY", "\x1b"])
 def test_unknown_variable_is_refused_with_those_that_there_are(name: str) -> None:
     with pytest.raises(UnknownArgument) as raised:
-        _completed(name)
+        _completion(name)
 
     assert "table, key, column" in str(raised.value)
     assert str(raised.value).isprintable()
 
 
-def test_keys_are_not_completed() -> None:
-    assert _known("key", "", table="word") == []
+def test_key_is_looked_up_by_its_beginning() -> None:
+    word = WORD.columns[0]
+
+    assert _asked("wo", table="word") == Statement(
+        shape=Select(
+            table=WORD,
+            outputs=(Output(term=word, cut=400),),
+            conditions=(Condition(term=word, operator=Operator.STARTS_WITH, parameters=("start",)),),
+            order=(Order(term=word),),
+        ),
+        values={"start": "wo"},
+        limit=100,
+    )
+
+
+def test_empty_key_is_looked_up_without_a_condition() -> None:
+    statement = _asked("", table="word")
+
+    assert (select_of(statement).conditions, statement.values) == ((), {})
+
+
+@pytest.mark.parametrize("value", ["100%", "a_b", "\\", "'; drop table word; --"])
+def test_beginning_of_a_key_is_a_value_like_any_other(value: str) -> None:
+    statement = _asked(value, table="word")
+
+    assert statement.shape == _asked("wo", table="word").shape
+    assert statement.values == {"start": value}
+
+
+def test_composite_key_is_not_completed() -> None:
+    assert _known("key", "1", table="order line") == []
+
+
+def test_comma_belongs_to_a_key_of_one_column() -> None:
+    assert _asked("a,b", table="word").values == {"start": "a,b"}
+
+
+@pytest.mark.parametrize(
+    ("family", "completes"),
+    [
+        (Family.INTEGER, True),
+        (Family.TEXT, True),
+        (Family.DATE, True),
+        (Family.UUID, True),
+        (Family.BYTES, False),
+    ],
+)
+def test_keys_are_completed_where_people_write_them(family: Family, completes: bool) -> None:
+    of = setting(table(column("k", family, nullable=False), name="keyed", key=("k",)))
+
+    assert (_completion("key", "", of, table="keyed").statement is not None) is completes
+
+
+def test_keys_are_written_as_in_an_address() -> None:
+    assert _keys("product", (2**60,)) == Completed(values=(str(2**60),))
+    assert _keys("word", ("a",), more=True) == Completed(values=("a",), more=True)
+    assert _keys("word") == Completed(values=())
+
+
+def test_key_that_has_no_address_is_left_out() -> None:
+    assert _keys("word", ("a",), (None,), ("\ud800",)) == Completed(values=("a",))
 
 
 def test_nothing_is_known_of_an_empty_database() -> None:

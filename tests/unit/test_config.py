@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.queries import query_files
-from dbtools.service.resolve import described, description_findings
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from dbtools.settings.roles import roles_of
@@ -315,19 +316,19 @@ def test_descriptions_replace_comments() -> None:
         "sale": TableSection(columns={"day": "of the sale"}),
     }
 
-    product, sale = described(SHOP, Settings(tables=sections)).tables
+    product, sale = described(SHOP, Settings(tables=sections), are_alike).tables
     comments = {column.name: column.comment for column in product.columns}
 
     assert (product.comment, sale.comment) == ("What we sell", "")
     assert (comments["name"], comments["id"], comments["price"]) == ("in German", "", "")
     assert [column.comment for column in sale.columns] == ["of the sale", ""]
     assert product.keys == PRODUCT.keys
-    assert described(SHOP, Settings()) == SHOP
+    assert described(SHOP, Settings(), are_alike) == SHOP
 
 
 def test_comment_stays_where_nothing_replaces_it() -> None:
     product, _ = described(
-        SHOP, Settings(tables={"product": TableSection(columns={"price": "in euros"})})
+        SHOP, Settings(tables={"product": TableSection(columns={"price": "in euros"})}), are_alike
     ).tables
     comments = {column.name: column.comment for column in product.columns}
 
@@ -349,6 +350,6 @@ def test_description_of_what_is_not_there_is_told_of(
     twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]
     catalog, settings = Catalog(tables=(*SHOP.tables, *twins)), Settings(tables=sections)
 
-    assert described(catalog, settings) == catalog
-    (finding,) = description_findings(catalog, settings)
+    assert described(catalog, settings, are_alike) == catalog
+    (finding,) = declaration_findings(catalog, settings, are_alike)
     assert [said for said in says if said not in str(finding)] == []

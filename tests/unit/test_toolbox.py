@@ -15,7 +15,7 @@ from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Listing, Manner, Media, ResultSet, Surface
 from dbtools.service.snapshot import View, take_snapshot
-from dbtools.service.toolbox import PATIENCE, Toolbox
+from dbtools.service.toolbox import COMPLETION, PATIENCE, Toolbox
 from dbtools.statement import Statement
 from dbtools.tools.resources import Completed
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, resolved, resolving
@@ -306,7 +306,18 @@ async def test_bug_in_an_explanation_is_not_swallowed() -> None:
         await _note(Broken([[]]), BLUE_HAMMER)
 
 
-async def test_completion_needs_no_database() -> None:
+async def test_completion_reads_keys_in_a_moment() -> None:
+    execution = Executed(rows=[(1,), (12,)], more=True)
+    toolbox = _toolbox(LARGE, execution=execution)
+
+    found = await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"})
+    [statement] = execution.asked
+
+    assert found == Completed(values=("1", "12"), more=True)
+    assert (dict(statement.values), *execution.timeouts) == ({"start": "1"}, COMPLETION)
+
+
+async def test_completion_from_the_catalog_needs_no_database() -> None:
     execution = Executed(error=errors.DatabaseUnavailable())
     toolbox = _toolbox(LARGE, execution=execution)
 
@@ -314,7 +325,24 @@ async def test_completion_needs_no_database() -> None:
     assert execution.asked == []
 
 
-async def test_unknown_variable_is_refused() -> None:
+@pytest.mark.parametrize("error", [errors.TimedOut(), errors.Busy(), errors.DatabaseUnavailable()], ids=str)
+async def test_completion_that_fails_has_no_values(error: errors.CallError) -> None:
+    toolbox = _toolbox(LARGE, execution=Executed(error=error))
+
+    assert await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"}) == Completed(
+        values=()
+    )
+
+
+async def test_completion_of_what_no_key_begins_with_has_no_values() -> None:
+    given = {"table": "order line"}
+
+    assert await _toolbox(LARGE).complete(Caller(), CELL_TEMPLATE, "key", "x,1", given) == Completed(
+        values=()
+    )
+
+
+async def test_unknown_variable_is_no_failure_of_the_database() -> None:
     with pytest.raises(errors.UnknownArgument):
         await _toolbox(LARGE).complete(Caller(), CELL_TEMPLATE, "tabel", "", {})
 

@@ -12,7 +12,7 @@ from dbtools.backends.port import NO_SESSION, Facts, Heard, Look, Reads, Runner,
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
-from dbtools.backends.postgresql.introspection import read_catalog
+from dbtools.backends.postgresql.introspection import are_alike, read_catalog
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
@@ -46,6 +46,7 @@ class Backend(port.Backend):
             Family.DECIMAL: frozenset({Family.NUMBER}),
             Family.DATE: frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
         },
+        alike=are_alike,
         names_connections=True,
         announcement=changes.ANNOUNCEMENT,
         watch_script=changes.SCRIPT,

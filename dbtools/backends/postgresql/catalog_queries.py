@@ -18,6 +18,7 @@ def of_extension(catalog: str, number: str) -> str:
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
 #: The planner overestimates these statements: compiling them would take longer than running them.
 SETTINGS = "set local jit = off"
+IMPATIENT = "set local lock_timeout = '100ms'"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
 #: The estimate of the rows of the relation c. Before ANALYZE it is -1, or 0 before version 14.
 ROWS = """nullif(c.reltuples, case
@@ -147,6 +148,11 @@ having pg_catalog.count(distinct s.leaf) = (
     where l.root = s.relation
 )
 order by columns
+"""
+#: The definitions of the views $1.
+DEFINITIONS = """
+select u.oid as number, pg_catalog.pg_get_viewdef(u.oid, true) as query
+from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
 """
 #: What may raise an error in a row filter: views, foreign tables, and functions and operators of users; all
 #: operators if a user has created an implicit cast.

@@ -18,7 +18,8 @@ from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
 
 #: An address that is cast to a text has a mask even where it is that of one host.
-PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.bpchar", "pg_catalog.inet"}
+PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.inet"}
+PADDED = "pg_catalog.bpchar"  #: a cast to text removes the blanks at its end, which count for nothing
 #: The families whose cells the driver keeps exactly, as the codecs have them.
 AS_THEY_ARE = {
     *(Family.INTEGER, Family.NUMBER, Family.DECIMAL, Family.BOOLEAN, Family.UUID, Family.BYTES),
@@ -120,7 +121,9 @@ class PostgresqlGrammar(Grammar):
         if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT or not type.cast:
             return column
         if type.family in (Family.ARRAY, Family.OBJECT):
-            return sa.cast(sa.func.to_json(column), sa.Text)
+            padded = type.element is not None and type.element.cast == PADDED
+            whole = sa.cast(column, sa.ARRAY(sa.Text)) if padded else column
+            return sa.cast(sa.func.to_json(whole), sa.Text)
         return sa.cast(column, sa.Text)
 
     def sortable(self, column: Element, type: ColumnType) -> Element:

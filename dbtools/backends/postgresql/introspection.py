@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import anyio
+import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
@@ -41,6 +42,7 @@ ALIKE = {
     *(("text", "bpchar"), ("bpchar", "varchar"), ("timestamp", "date"), ("date", "timestamp")),
 }
 
+MOST_DEFINITIONS = 500  #: that are read, since each takes up to 0.3 ms
 MOST_NAMES = 5  #: of a sentence of the posture
 #: In their order, by facts such as the attributes of roles; the first implies all others.
 SENTENCES: Mapping[str, str] = {
@@ -72,11 +74,12 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         replaced = await connection.fetchval(catalog_queries.REPLACED)
         posture = await connection.fetch(catalog_queries.POSTURE)
         stamp = await fingerprint(connection)
+        definitions = await _read_definitions(connection, facts)
     # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
     # On a thread: a large schema takes 50 ms, in which calls go on.
-    read = await anyio.to_thread.run_sync(_tables, facts, replaced)
+    read = await anyio.to_thread.run_sync(_tables, facts, definitions, replaced)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
@@ -135,12 +138,22 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
     )
 
 
-def _tables(facts: _Facts, replaced: bool) -> list[Table]:
+async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapping[int, str]:
+    """Return the definitions of views by number, none while a migration locks what one of them reads."""
+    views = [number for number, row in facts.relations.items() if row["kind"] in DERIVED]
+    try:
+        async with connection.transaction():
+            await connection.execute(catalog_queries.IMPATIENT)
+            rows = await connection.fetch(catalog_queries.DEFINITIONS, views[:MOST_DEFINITIONS])
+    except asyncpg.PostgresError:
+        # They are optional, and what a view reads may have been dropped meanwhile.
+        return {}
+    return {row["number"]: row["query"] or "" for row in rows}
+
+
+def _tables(facts: _Facts, definitions: Mapping[int, str], replaced: bool) -> list[Table]:
     """Return the tables of *facts*, where users' functions may have *replaced* those of the system."""
     columns = _columns(facts)
-    collations = {
-        (row["relation"], row["number"]): row["collation"] for row in facts.columns if row["collation"]
-    }
     return [
         Table(
             name=row["name"],
@@ -148,8 +161,10 @@ def _tables(facts: _Facts, replaced: bool) -> list[Table]:
             kind=KINDS[row["kind"]],
             columns=tuple(columns[number].values()),
             keys=_keys(facts.keys.get(number, ()), columns),
-            foreign_keys=tuple(_foreign_keys(facts, number, columns, collations)),
+            unique=frozenset(_unique(facts.keys.get(number, ()), columns)),
+            foreign_keys=tuple(_foreign_keys(facts, number, columns)),
             comment=row["comment"],
+            definition=definitions.get(number, ""),
             # The estimate counts rows that row-level security hides.
             row_estimate=None if row["secured"] or row["rows"] is None else round(row["rows"]),
             reads=facts.reads.get(number),
@@ -189,12 +204,13 @@ def _columns(facts: _Facts) -> Columns:
     columns: defaultdict[int, dict[int, Column]] = defaultdict(dict)
     shared: dict[tuple[object, ...], Column] = {}  #: in a large schema, many tables have the same columns
     for row in facts.columns:
-        relation, number, name, type, modifier, _, filled, generated, default, sources, comment, _ = row
+        relation, number, name, type, modifier, collation, filled, generated, *others = row
+        default, sources, comment, _ = others
         declared = facts.types[type, modifier]
         filled = filled or (declared.filled and facts.relations[relation]["kind"] not in DERIVED)
         nullable = not filled or (relation, number) in unvalidated
         limits = (*checks.get((relation, name), ()), *declared.checks)
-        key = (name, type, modifier, nullable, generated, default, comment, limits, *sources)
+        key = (name, type, modifier, collation, nullable, generated, default, comment, limits, *sources)
         columns[relation][number] = shared.get(key) or shared.setdefault(
             key,
             Column(
@@ -205,6 +221,7 @@ def _columns(facts: _Facts) -> Columns:
                 generated=generated,
                 sources=frozenset(sources),
                 comment=comment,
+                collation=str(collation or ""),
                 **_limits(limits, declared.type.family),
             ),
         )
@@ -242,9 +259,12 @@ def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:
     return tuple(keys.values())
 
 
-def _foreign_keys(
-    facts: _Facts, relation: int, columns: Columns, collations: Mapping[tuple[int, int], int]
-) -> Iterable[ForeignKey]:
+def _unique(rows: Iterable[Record], columns: Columns) -> Iterator[str]:
+    single = (row for row in rows if len(row["columns"]) == 1)
+    return (column.name for row in single for column in _find(columns, row["relation"], row["columns"]))
+
+
+def _foreign_keys(facts: _Facts, relation: int, columns: Columns) -> Iterable[ForeignKey]:
     found: dict[ForeignKey, None] = {}
     for row in facts.foreign_keys.get(relation, ()):
         sources = _find(columns, relation, row["columns"])
@@ -252,25 +272,22 @@ def _foreign_keys(
         if not (sources and targets):
             continue
         target = facts.relations[row["target"]]
-        here = [collations.get((relation, number)) for number in row["columns"]]
-        there = [collations.get((row["target"], number)) for number in row["target_columns"]]
         foreign_key = ForeignKey(
             columns=tuple(column.name for column in sources),
             target_schema=target["schema"],
             target=target["name"],
             target_columns=tuple(column.name for column in targets),
-            joinable=here == there
-            and not target["inherited"]
-            and all(_are_alike(*pair) for pair in zip(targets, sources, strict=True)),
+            joinable=not target["inherited"] and all(map(are_alike, targets, sources)),
         )
         found[foreign_key] = None
     return found
 
 
-def _are_alike(target: Column, source: Column) -> bool:
-    """Return whether "=" compares the columns as their foreign key does, and without an error."""
+def are_alike(target: Column, source: Column) -> bool:
+    """Return whether "=" compares the columns as a foreign key does, and without an error."""
     types = (target.type.cast, source.type.cast)
-    return types[0] == types[1] or tuple(each.removeprefix("pg_catalog.") for each in types) in ALIKE
+    same = types[0] == types[1] or tuple(each.removeprefix("pg_catalog.") for each in types) in ALIKE
+    return same and target.collation == source.collation and target.type.equatable and source.type.equatable
 
 
 def _find(columns: Columns, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:

@@ -17,6 +17,7 @@ from dbtools.backends.sqlite.files import Watched, encoded, location_of, read_fi
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
+from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import Refused
@@ -40,6 +41,7 @@ class Backend(port.Backend):
         interval=1.0,
         claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
         implicit_casts={},
+        alike=are_alike,
         names_connections=False,
         announcement=None,
         watch_script=None,

@@ -10,7 +10,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
@@ -22,6 +22,7 @@ MOMENT = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 EPOCH = datetime(1, 1, 1)
+EXACT = Context(prec=1_000)  #: more digits than any sum of binary numbers has
 LAST = (datetime.max - EPOCH) // timedelta(microseconds=1)
 
 Number = int | float
@@ -173,25 +174,24 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
 
 
 class Total:
-    """The sum of decimals, which keeps what each addition of binary numbers loses (Neumaier)."""
+    """The exact sum of decimals, each with the shortest digits of the binary number that SQLite keeps."""
 
     def __init__(self) -> None:
-        self.sum: Number | None = None
-        self.lost = 0.0
+        self.sum = Decimal(0)
+        self.types: set[type[Number]] = set()  #: of the numbers so far
 
     def step(self, cell: object) -> None:
         """Add a cell."""
         number = _number(cell)
-        if number is None:
-            return
-        before = self.sum or 0
-        self.sum = before + number
-        larger, smaller = (before, number) if abs(before) >= abs(number) else (number, before)
-        self.lost += (larger - self.sum) + smaller
+        if number is not None:
+            self.sum = EXACT.add(self.sum, Decimal(repr(number)))
+            self.types.add(type(number))
 
     def finalize(self) -> Number | None:
         """Return the sum, null of no numbers."""
-        return None if self.sum is None else _in_range(self.sum + (self.lost or 0))
+        if not self.types:
+            return None
+        return _in_range(float(self.sum) if float in self.types else int(self.sum))
 
 
 def install(connection: sqlite3.Connection) -> None:

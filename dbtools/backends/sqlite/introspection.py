@@ -25,7 +25,7 @@ from dbtools.backends.sqlite.relations import (
     read_dependencies,
     read_foreign_keys,
 )
-from dbtools.backends.sqlite.syntax import BINARY, Definition, fold, generation, lexis, module_of
+from dbtools.backends.sqlite.syntax import BINARY, Definition, fold, generation, lexis, module_of, query_of
 from dbtools.backends.sqlite.types import column_type, limited
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.types import quoted
@@ -188,7 +188,9 @@ def _table(structure: Structure) -> Table:
         kind=structure.kind,
         columns=columns,
         keys=_keys(structure, columns),
+        unique=frozenset(each.name for each in columns if {each.name} in structure.unique),
         comment=structure.definition.comment,
+        definition=query_of(structure.sql) if structure.kind is TableKind.VIEW else "",
         row_identifier=_row_identifier(structure),
         computed=structure.kind is not TableKind.TABLE or _is_computed(structure.rows),
     )

@@ -28,9 +28,9 @@ from dbtools.backends.sqlite.syntax import (
     read_definition,
     words_in,
 )
-from dbtools.catalog import UNREPORTED, ForeignKey, Reads, Table, TableKind
+from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
-from dbtools.types import NUMERIC, ColumnType, quoted
+from dbtools.types import NUMERIC, quoted
 
 #: The values of `hidden`: a column of a virtual table, and columns generated when read or when written.
 HIDDEN, VIRTUAL, STORED = 1, 2, 3
@@ -160,7 +160,7 @@ def _foreign_key(
     joinable = target_columns == (there.rowid,) or (
         any(unique.issubset(target_columns) for unique in there.unique)
         and all(
-            _compares_alike(table.column_by_name[given].type, target.column_by_name[name].type)
+            are_alike(target.column_by_name[name], table.column_by_name[given])
             for given, name in zip(columns, target_columns, strict=True)
         )
     )
@@ -173,12 +173,12 @@ def _foreign_key(
     )
 
 
-def _compares_alike(given: ColumnType, target: ColumnType) -> bool:
-    """Return whether `target = given` matches at most the one row that a foreign key means.
+def are_alike(target: Column, source: Column) -> bool:
+    """Return whether `target = source` matches at most the one row that a foreign key means.
 
     A number would convert the target's texts to numbers: both '1' and '01' would equal 1.
     """
-    return target.family in NUMERIC or given.family is target.family
+    return target.type.family in NUMERIC or source.type.family is target.type.family
 
 
 def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> Mapping[str, Reads]:

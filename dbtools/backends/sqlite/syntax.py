@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 
 from dbtools.backends.plans import identifier
 from dbtools.sql import (
@@ -199,6 +199,14 @@ def module_of(sql: str) -> str:
     """Return the folded name of the module in the CREATE VIRTUAL TABLE statement *sql*."""
     code = (token for token in readable(sql) if token.kind is not Kind.COMMENT)
     return next((fold(name.value) for using, name in pairwise(code) if using.word == "using"), "")
+
+
+@lru_cache(maxsize=10_000)
+def query_of(sql: str) -> str:
+    """Return the SELECT in the CREATE VIEW statement *sql*, without comments."""
+    code = (token for token in readable(sql) if token.kind is not Kind.COMMENT)
+    query = dropwhile(lambda token: token.word != "as", code)
+    return "".join(" " * (here.end < there.offset) + there.text for here, there in pairwise(query)).strip()
 
 
 def _before_query(sql: str) -> Iterator[Token]:

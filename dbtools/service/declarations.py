@@ -1,0 +1,123 @@
+"""What [tables] declares, in the catalog of a live database. Settings and a Catalog in, a Catalog out."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Table
+from dbtools.errors import listing, nearest
+from dbtools.policy import Finding, Source
+from dbtools.settings.sections import Settings, TableSection
+from dbtools.types import quoted
+from dbtools.vetting import UNKNOWN_TABLE
+
+#: A table as in [tables.T], and a column, in double quotes if it contains a dot.
+REFERENCE = re.compile(r'(.+)\.(?:"((?:[^"]|"")+)"|([^."]+))', re.DOTALL)
+Alike = Callable[[Column, Column], bool]  #: `Facts.alike`
+
+
+def described(catalog: Catalog, settings: Settings, alike: Alike) -> Catalog:
+    """Return *catalog* with the descriptions and references in *settings*; invalid ones are left out."""
+    tables = {table.location: table for table in catalog.tables}
+    for name, section in settings.tables.items():
+        meant = _meant(catalog, name)
+        if meant is None or meant.location not in tables:
+            continue
+        table = _described(tables[meant.location], section)
+        for column in section.references:
+            key = _reference(catalog, settings, name, meant, column, alike)
+            taken = {each.columns for each in table.foreign_keys}
+            if isinstance(key, ForeignKey) and key.columns not in taken:
+                table = replace(table, foreign_keys=(*table.foreign_keys, key))
+        tables[table.location] = table
+    return replace(catalog, tables=tuple(tables.values()))
+
+
+def declaration_findings(catalog: Catalog, settings: Settings, alike: Alike) -> Iterator[Finding]:
+    """Yield findings about [tables] and the names in [tools] pin that do not fit *catalog*."""
+    for name, section in settings.tables.items():
+        table = _meant(catalog, name)
+        if table is None:
+            yield _unknown_table(catalog, name, "[tables]", settings.source("tables", name))
+            continue
+        for column in section.columns:
+            if column not in table.column_by_name:
+                source = settings.source("tables", name, "columns")
+                yield _unknown_column(table, column, f"[tables.{name}.columns]", source)
+        for column in section.references:
+            found = _reference(catalog, settings, name, table, column, alike)
+            if isinstance(found, Finding):
+                yield found
+    for name in settings.tools.pin:
+        if _meant(catalog, name) is None:
+            yield _unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin"))
+
+
+def _meant(catalog: Catalog, name: str) -> Table | None:
+    """Return the one table that *name* refers to, readable or not."""
+    found = catalog.whole.named(name)
+    return found[0] if len(found) == 1 else None
+
+
+def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Finding:
+    whole = catalog.whole
+    found = whole.named(name)
+    labels = [whole.label(table) for table in found or whole.tables]
+    problem = "means several tables" if found else "is not a table of the database"
+    message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
+    return Finding(code=UNKNOWN_TABLE, message=message, source=source)
+
+
+def _unknown_column(table: Table, column: str, key: str, source: Source) -> Finding:
+    known = table.column_by_name
+    message = f"{key}: {table.name} has no column {quoted(column)}."
+    hint = f"{nearest(column, known)}There are: {listing(known)}."
+    return Finding(code="unknown_column", message=f"{message} {hint}", source=source)
+
+
+def _described(table: Table, section: TableSection) -> Table:
+    columns = (
+        replace(column, comment=section.columns.get(column.name, column.comment)) for column in table.columns
+    )
+    return replace(table, comment=section.description or table.comment, columns=tuple(columns))
+
+
+def _reference(
+    catalog: Catalog, settings: Settings, name: str, table: Table, column: str, alike: Alike
+) -> ForeignKey | Finding | None:
+    """Return the foreign key of *column* that [tables.*name*] declares, or what is wrong with it.
+
+    Return None if the login may not read one of its columns.
+    """
+    text = settings.tables[name].references[column]
+    key = f"[tables.{name}.references] {column}"
+    source = settings.source("tables", name, "references", column)
+    wrong = partial(_wrong, key, source)
+    parts = REFERENCE.fullmatch(text)
+    if parts is None:
+        return wrong(f'{quoted(text)} is not written as "table.column".')
+    end, target = parts[3] or parts[2].replace('""', '"'), _meant(catalog, parts[1])
+    if target is None:
+        return _unknown_table(catalog, parts[1], key, source)
+    for of, each in ((table, column), (target, end)):
+        if each not in of.column_by_name:
+            return _unknown_column(of, each, key, source)
+    here, there = table.column_by_name[column], target.column_by_name[end]
+    if UNREADABLE in (here.type, there.type):
+        return None
+    if any(each.declared and each.columns == (column,) for each in table.foreign_keys):
+        return wrong("the database declares a foreign key of this column, which applies.", "warning")
+    if end not in target.unique:
+        return wrong(f"{text} is not a primary or unique key.")
+    if not alike(there, here):
+        types = f"{here.type.name} and {there.type.name}"
+        return wrong(f"it cannot be compared with {text}: {types} differ in type or collation.")
+    schema, other = target.location
+    return ForeignKey(
+        columns=(column,), target_schema=schema, target=other, target_columns=(end,), declared=False
+    )
+
+
+def _wrong(key: str, source: Source, problem: str, level: str = "error") -> Finding:
+    return Finding(code="bad_reference", message=f"{key}: {problem}", level=level, source=source)

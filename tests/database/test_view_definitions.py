@@ -1,0 +1,111 @@
+"""`describe_tables` shows what a view computes, to roles that see all that it reads."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from dbtools.catalog import Selection
+from dbtools.policy import Role, restrict
+from dbtools.settings.sections import GrantSection
+from dbtools.types import Mask
+from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
+from tests.database.shop import Shop, catalog_of
+from tests.database.test_policies import Grants, calling, calling_as
+
+DDL = """
+create table customers (id integer primary key, name text, email text);
+create table orders (id integer primary key, customer_id integer, total integer);
+create view spent as
+    select customer_id, sum(total) /* not CANARY */ as spent -- CANARY
+    from orders group by customer_id;
+create view nested as select customer_id from spent where spent > 10;
+create view mailed as select id, email from customers;
+"""
+
+
+@pytest.fixture(scope="module")
+def shops(serve: Serve) -> Iterator[Shops]:
+    """Give the database of each dialect."""
+    with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
+        yield shops
+
+
+def _definitions(described: Mapping[str, Any]) -> dict[str, str | None]:
+    tables = (each for each in described["tables"] if each["kind"] == "view")
+    return {each["name"]: each.get("definition") for each in tables}
+
+
+def test_definition_is_shown_in_full(shop: Shop) -> None:
+    full = _definitions(shop.call("describe_tables", {"detail": "full"}).structured)
+    summary = _definitions(shop.call("describe_tables", {}).structured)
+
+    assert summary == {"mailed": None, "nested": None, "spent": None}
+    assert {name: (text or "").lower().rstrip(";") for name, text in full.items()} == {
+        "mailed": "select id, email from customers",
+        "nested": "select customer_id from spent where spent > 10",
+        "spent": "select customer_id, sum(total) as spent from orders group by customer_id",
+    }
+
+
+ACCEPTED = GrantSection(accept_reads=True)
+ORDERS: Grants = {"orders": True, "spent": True, "nested": True}
+
+
+@pytest.mark.parametrize(
+    ("grants", "shown"),
+    [
+        pytest.param(ORDERS, {"spent", "nested"}, id="all that is read"),
+        pytest.param({"*": True}, {"spent", "nested", "mailed"}, id="everything"),
+        pytest.param({**ORDERS, "nested": GrantSection(where="customer_id > 0")}, {"spent"}, id="filter"),
+        pytest.param(
+            {**ORDERS, "spent": GrantSection(exclude=("spent",), accept_reads=True)}, set(), id="column"
+        ),
+        pytest.param({"nested": ACCEPTED, "orders": True}, set(), id="view beneath"),
+        pytest.param({"spent": ACCEPTED}, set(), id="table beneath"),
+        pytest.param(
+            {
+                "*": True,
+                "customers": GrantSection(mask={"email": Mask.HASH}),
+                "mailed": GrantSection(accept_reads=True),
+            },
+            {"spent", "nested"},
+            id="mask beneath",
+        ),
+        pytest.param(
+            {"*": True, "orders": GrantSection(where="id > 0"), "spent": ACCEPTED},
+            {"mailed"},
+            id="filter beneath",
+        ),
+        pytest.param(
+            {"spent": GrantSection(mask={"spent": Mask.NULL}), "orders": True}, set(), id="mask of the view"
+        ),
+    ],
+)
+def test_definition_is_shown_to_who_sees_all_of_it(grants: Grants, shown: set[str], shop: Shop) -> None:
+    with calling_as(shop, grants) as caller:
+        definitions = _definitions(caller.call("describe_tables", detail="full"))
+        outcome = str(caller.outcome(calling("describe_tables", detail="full")))
+
+    assert {name for name, text in definitions.items() if text} == shown
+    assert "CANARY" not in outcome
+
+
+def test_definition_names_no_table_that_is_left_out(shop: Shop) -> None:
+    whole = shop.portal.call(catalog_of, shop.url, Selection(exclude=("orders",)))
+    seen = restrict(whole, Role())
+
+    assert {view.name for view in whole.tables if view.definition} == {"mailed", "nested", "spent"}
+    assert {view.name for view in seen.tables if view.definition} == {"mailed"}
+
+
+def test_migration_is_not_waited_for(serve: Serve) -> None:
+    with serve("postgresql", DDL) as shop:
+        shop.bare.execute("begin; lock table orders in access exclusive mode")
+        locked = _definitions(shop.call("describe_tables", {"detail": "full"}).structured)
+        shop.bare.execute("rollback; comment on view spent is 'sums'")
+        shop.refresh()
+        after = _definitions(shop.call("describe_tables", {"detail": "full"}).structured)
+
+    assert set(locked.values()) == {None}
+    assert None not in after.values()
