@@ -5,37 +5,40 @@
     factor   = "-" factor | primary [":" bucket]
     primary  = number | 'text' | "(" sum ")" | function "(" sum { "," sum } ")" | path
 
-A path is a column, or a column at the end of foreign keys. Which operands an operation takes, and the type of
-its result, is decided by `operations`; what it computes is decided by the databases, which agree.
+A path is a column, or a column at the end of foreign keys. `operations` decides which operands an operation
+takes, and the type of its result. The databases compute it, with equal results.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from dbtools import errors, habits
 from dbtools.errors import listing, nearest
 from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
-from dbtools.paths import Names, Referrer, folded, spelled
+from dbtools.paths import Distant, Names, Relation, folded, spelled
 from dbtools.terms import (
     TEXT,
     Bucket,
     Bucketed,
     Calculation,
     Function,
-    Literal,
     Measure,
     Operand,
     Operation,
     Related,
+    Term,
     buckets_of,
     functions_of,
 )
-from dbtools.types import ColumnType, quoted
+from dbtools.types import quoted
 
 MOST_NODES = 64
-DEEPEST = 12  #: parentheses: databases have parsers with small stacks
+NAMES = ("name", "quoted")  #: kinds of tokens
+NODES = "columns, numbers and operators"
+DEEPEST = 8  #: parentheses: the stack of a database's parser is small
 MOST_IN_CALL = 500  #: nodes: more take too long to compile
 MOST_CHARACTERS = 4_000
 TOKEN = re.compile(
@@ -49,7 +52,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
-COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what makes a text an expression, if it is no column
+COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
 MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
@@ -58,9 +61,10 @@ FUNCTIONS = {str(each): each for each in RULES}
 
 @dataclass(kw_only=True)
 class Expressions:
-    """The terms of one call: what its texts mean, and the values of the literals in them."""
+    """Resolves the texts of one call to terms, and keeps the values of their literals."""
 
     names: Names
+    aggregating: bool = False  #: whether the rows are counted or summed, which a table may forbid
     literals: Literals = field(default_factory=Literals)
     aliases: dict[str, Operand] = field(default_factory=dict)  #: terms by the names that callers give them
 
@@ -69,10 +73,14 @@ class Expressions:
         """The values of the literals, by the names of their parameters."""
         return self.literals.values
 
-    def find(self, text: str, argument: str) -> Operand:
-        """Return the term that *text* means, a column or path before an expression.
+    def get(self, text: str) -> Operand | None:
+        """Return the term with the name *text*, a column or a path, if there is one."""
+        return self.aliases.get(text) or self.names.get(text)
 
-        Raises UnknownColumn, or BadArgument with the position where *text* is no expression.
+    def find(self, text: str, argument: str) -> Operand:
+        """Return the term that *text* means: a name, a bucket such as "ordered_on:month", or an expression.
+
+        Raises UnknownColumn, or BadArgument with the position where *text* cannot be parsed.
         """
         try:
             return self._found(text, argument)
@@ -81,57 +89,65 @@ class Expressions:
             raise
 
     def _found(self, text: str, argument: str) -> Operand:
-        if text in self.aliases:
-            return self.aliases[text]
-        try:
-            return self.names.find(text, argument)
-        except errors.UnknownColumn:
-            bucketed = self._bucketed(text, argument)
-            if bucketed is not None:
-                return bucketed
-            if not COMPUTED.search(text):
-                raise
-        return _Parser(self, text, argument).parse()
-
-    def _bucketed(self, text: str, argument: str) -> Bucketed | None:
-        """Return the part of a date that *text* such as "ordered_on:month" names, if it names one."""
+        named = self.get(text)
+        if named is not None:
+            return self._allowed(named, argument)
         name, colon, bucket = text.rpartition(":")
-        try:
-            place = self.names.find(name, argument) if colon else None
-        except errors.UnknownColumn:
-            if bucket.strip().lower() in tuple(Bucket) and not COMPUTED.search(text):
-                raise
-            return None
-        return None if place is None else bucketed(place, bucket.strip(), argument)
+        place = self.names.get(name) if colon else None
+        if place is not None:
+            return bucketed(self._allowed(place, argument), bucket.strip(), argument)
+        if COMPUTED.search(text):
+            return _Parser(self, text, argument).parse()
+        is_bucket = colon and bucket.strip().lower() in tuple(Bucket)
+        raise self.names.unknown(name if is_bucket else text, argument)
+
+    def operand(self, text: str, argument: str) -> Operand:
+        """Return the column or the path that *text* names, for an expression to compute with."""
+        place = self._allowed(self.names.find(text, argument), argument)
+        refuse_masked(place, argument)
+        return place
+
+    def _allowed(self, term: Operand, argument: str) -> Operand:
+        """Return *term* unless it leads to rows that may not be aggregated and are counted along."""
+        path = term.path if self.aggregating and isinstance(term, Distant) else ()
+        if not all(step.target.aggregated for step in path):
+            raise errors.Denied(
+                f"{argument}: {term.name} may not be aggregated.", hint="list_rows reads such rows."
+            )
+        return term
 
     def named(self, text: str, argument: str) -> tuple[str, Operand]:
         """Return the name in results of *text* such as "quantity * price as total", and the term it means."""
         match = ALIAS.fullmatch(text)
-        try:
-            term = self.find(text, argument)
-        except errors.CallError:
-            if match is None:
-                raise
-        else:
-            return text.strip(), term
+        if match is None or self.get(text) is not None:
+            return text.strip(), self.find(text, argument)
         name = match["name"]
         if name in self.names.table.column_by_name or name in self.aliases:
             raise errors.BadArgument(f"{argument}: {quoted(name)} is the name of another column.")
         self.aliases[name] = self.find(match["term"], argument)
         return name, self.aliases[name]
 
-    def referring(self, relation: str, argument: str) -> "tuple[Referrer, Expressions]":
-        """Return the referring rows that *relation* names, and the terms of their table."""
+    def related(
+        self, name: str, argument: str, *, aggregating: bool = False
+    ) -> "tuple[Relation, Expressions]":
+        """Return the relation *name*, to rows that refer to a row, and the terms of their table."""
         table, paths = self.names.table, self.names.paths
         known = paths.referrers(table)
-        referrer = folded(relation, known)
-        if referrer is None:
+        relation = folded(name, known)
+        if relation is None:
             raise errors.UnknownColumn(
-                f"{argument}: no rows {quoted(relation)} refer to {table.name}.",
-                hint=f"{nearest(relation, known)}Relations: {listing(known) or 'none'}. {habits.MEASURES}",
+                f"{argument}: no rows {quoted(name)} refer to {table.name}.",
+                hint=f"{nearest(name, known)}Relations: {listing(known) or 'none'}. {habits.MEASURES}",
             )
-        names = Names(table=referrer.table, paths=paths, aggregating=self.names.aggregating)
-        return referrer, Expressions(names=names, literals=self.literals)
+        names = Names(table=relation.target, paths=paths)
+        aggregating = aggregating or self.aggregating
+        return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
+
+
+def refuse_masked(term: Term, argument: str) -> None:
+    """Raise BadOperator if *term* is masked."""
+    if term.type.mask is not None:
+        raise errors.BadOperator(f"{argument}: {term.name} is masked and can only be shown.")
 
 
 class _Token(NamedTuple):
@@ -141,24 +157,28 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Reads one expression, from left to right."""
+    """A recursive-descent parser of one expression."""
 
-    def __init__(self, scope: Expressions, text: str, argument: str) -> None:
-        self._scope = self._outer = scope
-        self._relation: str | None = None  #: in whose rows names are looked for
+    def __init__(self, terms: Expressions, text: str, argument: str) -> None:
+        self._terms = self._outer = terms
+        self._relation: str | None = None  #: that names begin with: those of related rows
         self._text = text
         self._argument = argument
         self._tokens = self._split()
         self._next = 0
+        self._at = 0  #: the position of the operation that is applied
         self._nodes = 0
-        self._depth = 0
+        self._depth = -1  #: in parentheses
 
     def parse(self) -> Operand:
         """Return the term of the whole text."""
         if len(self._text) > MOST_CHARACTERS:
             message = f"{self._argument}: an expression has at most {MOST_CHARACTERS:,} characters."
             raise errors.BadArgument(message)
-        term = self._sum()
+        try:
+            term = self._sum()
+        except ValueError as exc:
+            raise self._refusal(self._at, str(exc), hint=MEANINGS) from exc
         if self._token.kind != "end":
             raise self._expected("an operator or the end")
         return replace(term, name=self._text.strip()) if isinstance(term, Calculation | Related) else term
@@ -181,7 +201,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def _take(self, *signs: str) -> _Token | None:
-        """Return the next token, and step behind it, if it is one of *signs*."""
+        """Consume and return the next token if it is one of *signs*."""
         token = self._token
         if token.kind != "sign" or token.text not in signs:
             return None
@@ -191,40 +211,46 @@ class _Parser:
     def _sum(self) -> Operand:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise self._refusal(self._token.at, f"more than {DEEPEST} parentheses within one another")
+            raise self._refusal(self._token.at, f"more than {DEEPEST} nested parentheses")
         left = self._product()
         while sign := self._take("+", "-"):
-            left = self._operation(sign, left, self._product())
+            left = self._combined(sign, left, self._product())
         self._depth -= 1
         return left
 
     def _product(self) -> Operand:
         left = self._factor()
         while sign := self._take("*", "/"):
-            left = self._operation(sign, left, self._factor())
+            left = self._combined(sign, left, self._factor())
         return left
+
+    def _combined(self, sign: _Token, left: Operand, right: Operand) -> Operand:
+        self._at = sign.at
+        return combined(SIGNS[sign.text], left, right, self._terms.literals)
 
     def _factor(self) -> Operand:
         self._count()
         if sign := self._take("-"):
-            try:
-                return negated(self._factor())
-            except ValueError as exc:
-                raise self._refusal(sign.at, str(exc)) from exc
+            operand = self._factor()
+            self._at = sign.at
+            return negated(operand)
         term = self._primary()
         while self._take(":"):
-            term = self._bucket(term)
+            term = bucketed(term, self._token.text, self._argument)
+            self._next += 1
         return term
 
     def _primary(self) -> Operand:
         token = self._token
         self._next += 1
+        self._at = token.at
         match token.kind:
             case "number":
                 type = INTEGER if token.text.isdigit() else DECIMAL
-                return self._literal(token, token.text, type)
+                return self._terms.literals.bound(token.text, type, token.text)
             case "text":
-                return self._literal(token, token.text[1:-1].replace("''", "'"), TEXT)
+                text = token.text[1:-1].replace("''", "'")
+                return self._terms.literals.bound(text, TEXT, token.text)
             case "name" if self._tokens[self._next].text == "(":
                 return self._function(token)
             case "name" | "quoted":
@@ -234,18 +260,12 @@ class _Parser:
                 self._close()
                 return term
         self._next -= 1
-        raise self._expected("a column, a number, a 'text', a function or (")
-
-    def _literal(self, token: _Token, text: str, type: ColumnType) -> Literal:
-        try:
-            return self._scope.literals.bound(text, type, token.text)
-        except ValueError as exc:
-            raise self._refusal(token.at, str(exc)) from exc
+        raise self._expected("a column, number, 'text', function or (")
 
     def _path(self, first: _Token) -> Operand:
         parts = [_unquoted(first)]
         while self._take("."):
-            if self._token.kind not in ("name", "quoted"):
+            if self._token.kind not in NAMES:
                 raise self._expected("a column")
             parts.append(_unquoted(self._token))
             self._next += 1
@@ -253,62 +273,50 @@ class _Parser:
             inside = parts[0].lower() == self._relation and len(parts) > 1
             self._check(inside, first, f"names here begin with {self._relation}, as in {self._relation}.id")
             parts = parts[1:]
-        found = self._scope.names.find(".".join(map(spelled, parts)), self._argument)
-        if found.type.mask is not None:
-            message = f"{self._argument}: {found.name} is masked and can only be shown."
-            raise errors.BadOperator(message)
-        return found
-
-    def _bucket(self, term: Operand) -> Bucketed:
-        token = self._token
-        found = bucketed(term, token.text, self._argument)
-        self._next += 1
-        return found
+        return self._terms.operand(".".join(map(spelled, parts)), self._argument)
 
     def _function(self, name: _Token) -> Operand:
-        if name.text.lower() in MEASURES:
+        word = name.text.lower()
+        if word in MEASURES:
             return self._related(name)
-        operation = FUNCTIONS.get(name.text.lower())
-        if operation is None:
+        if word not in FUNCTIONS:
             known = [*FUNCTIONS, *MEASURES]
-            hint = f"{nearest(name.text, known)}Functions: {listing(known)}."
+            hint = f"{nearest(word, known)}Functions: {listing(known)}."
             raise self._refusal(name.at, f"{quoted(name.text)} is not a function", hint=hint)
         self._take("(")
         operands = [self._sum()]
         while self._take(","):
             operands.append(self._sum())
         self._close()
-        try:
-            return applied(operation, operands, self._scope.literals)
-        except ValueError as exc:
-            raise self._refusal(name.at, str(exc)) from exc
+        self._at = name.at
+        return applied(FUNCTIONS[word], operands, self._terms.literals)
 
     def _related(self, name: _Token) -> Related:
-        """Return a measure of the rows that refer to a row: its argument names the relation first."""
+        """Return a measure of the rows that refer to a row; the first name in it is the relation."""
         self._take("(")
-        relation = self._token
-        self._check(self._scope is self._outer, relation, "a measure of related rows stands in no other one")
-        if relation.kind not in ("name", "quoted"):
+        self._check(self._relation is None, name, "a measure of related rows cannot contain another one")
+        following = pairwise(self._tokens[self._next :])
+        first = next((each for each, after in following if each.kind in NAMES and after.text != "("), None)
+        if first is None:
             raise self._expected("a relation")
-        referrer, self._scope = self._outer.referring(_unquoted(relation), self._argument)
-        if not referrer.table.aggregated:
-            message = f"{self._argument}: rows of {referrer.name} may not be aggregated."
+        relation, self._terms = self._outer.related(_unquoted(first), self._argument, aggregating=True)
+        if not relation.target.aggregated:
+            message = f"{self._argument}: rows of {relation.name} may not be aggregated."
             raise errors.Denied(message, hint="some and none in where ask for such rows.")
-        self._scope.names = replace(self._scope.names, aggregating=True)
-        self._relation = referrer.name
+        self._relation = relation.name
         place: Operand | None = None
-        if self._tokens[self._next + 1].text == ")":
+        if self._token is first and self._tokens[self._next + 1].text == ")":
             self._next += 1
         else:
             place = self._sum()
-        self._scope, self._relation = self._outer, None
+        self._terms, self._relation = self._outer, None
         self._close()
         function = Function(name.text.lower())
         offered = [Function.COUNT] if place is None else list(functions_of(place.type))
-        what = referrer.name if place is None else described(place)
-        self._check(function in offered, name, f"there is no {function} of {what}")
-        text = f"{function}({referrer.name if place is None else place.name})"
-        return Related(referrer=referrer, measure=Measure(function=function, place=place), name=text)
+        what = relation.name if place is None else described(place)
+        self._check(function in offered, name, f"{function} cannot take {what}")
+        text = f"{function}({relation.name if place is None else place.name})"
+        return Related(relation=relation, measure=Measure(function=function, place=place), name=text)
 
     def _close(self) -> None:
         if not self._take(")"):
@@ -316,17 +324,10 @@ class _Parser:
 
     def _count(self) -> None:
         self._nodes += 1
-        self._scope.literals.nodes += 1
-        if self._nodes > MOST_NODES:
-            raise self._refusal(self._token.at, f"more than {MOST_NODES} columns, numbers and operators")
-        if self._scope.literals.nodes > MOST_IN_CALL:
-            raise self._refusal(self._token.at, f"more than {MOST_IN_CALL} of them in one call")
-
-    def _operation(self, sign: _Token, left: Operand, right: Operand) -> Operand:
-        try:
-            return combined(SIGNS[sign.text], left, right, self._scope.literals)
-        except ValueError as exc:
-            raise self._refusal(sign.at, str(exc), hint=MEANINGS) from exc
+        self._terms.literals.nodes += 1
+        self._check(self._nodes <= MOST_NODES, self._token, f"more than {MOST_NODES} {NODES}")
+        most = f"more than {MOST_IN_CALL} {NODES} in one call"
+        self._check(self._terms.literals.nodes <= MOST_IN_CALL, self._token, most)
 
     def _check(self, holds: bool, token: _Token, what: str) -> None:
         if not holds:
@@ -334,13 +335,14 @@ class _Parser:
 
     def _expected(self, what: str) -> errors.BadArgument:
         token = self._token
-        found = "it ends" if token.kind == "end" else f"{quoted(token.text)} stands"
-        return self._refusal(token.at, f"{found} where {what} is expected")
+        found = "the end" if token.kind == "end" else quoted(token.text)
+        return self._refusal(token.at, f"expected {what}, found {found}")
 
-    def _refusal(self, at: int, what: str, hint: str = "") -> errors.BadArgument:
-        message = f"{self._argument}: {quoted(self._text)}, position {at + 1}: {what}."
+    def _refusal(
+        self, at: int, what: str, hint: str = "Write names with other characters in double quotes."
+    ) -> errors.BadArgument:
         return errors.BadArgument(
-            message, hint=hint or "A name of other characters is written in double quotes."
+            f"{self._argument}: {quoted(self._text)}, position {at + 1}: {what}.", hint=hint
         )
 
 

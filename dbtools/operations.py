@@ -1,7 +1,9 @@
-"""What operations mean: operands in, a typed term out, or a ValueError that says what does not fit."""
+"""Apply operations to terms: operands in, a typed term out, or a ValueError that says why they do not fit."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 from dbtools.terms import NUMBER, TEXT, Calculation, Literal, Operand, Operation, is_moment, is_number
 from dbtools.types import ColumnType, Family
@@ -18,7 +20,7 @@ NUMBERS: Mapping[Family, ColumnType] = {
     Family.ANY: NUMBER,
 }
 TEXTS = (Family.TEXT, Family.ENUM, Family.ANY)
-#: Families whose values may stand beside each other in coalesce.
+#: The families that coalesce takes, besides numbers.
 JOINABLE = (
     *(Family.BOOLEAN, Family.TEXT, Family.UUID),
     *(Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ),
@@ -38,6 +40,9 @@ class Literals:
 
         Equal ones share a parameter: a database may group by one, and not by another of the same value.
         """
+        size = float(text) if type == DECIMAL else 1.0
+        if math.isinf(size) or (size == 0 and Decimal(text) != 0):
+            raise ValueError(f"{text} is too large or too close to 0")
         key = type.family, text
         parameter = self._parameters.get(key, f"e{len(self._parameters)}")
         self.values[parameter] = type.read(text)
@@ -82,7 +87,7 @@ def applied(operation: Operation, operands: Sequence[Operand], literals: Literal
 def negated(operand: Operand) -> Calculation:
     """Return the negative of a number."""
     if not is_number(operand.type):
-        raise ValueError(f"{operand.name} is no number")
+        raise ValueError(f"- takes a number, not {described(operand)}")
     return calculation(Operation.NEGATE, NUMBERS[operand.type.family], operand)
 
 
@@ -114,6 +119,8 @@ def _text(operation: Operation, operands: Sequence[Operand], literals: Literals)
 
 def _first(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
     """Return the first of *operands* that is not null: they are of one family."""
+    if len(operands) < 2:
+        raise ValueError("coalesce takes at least 2 arguments")
     leading = next((each for each in operands if not isinstance(each, Literal)), operands[0])
     if leading.type.family is not Family.TEXT:
         operands = [literals.fitted(each, leading) for each in operands]
@@ -153,7 +160,7 @@ def calculation(operation: Operation, type: ColumnType, *operands: Operand) -> C
 
 
 def _widest(terms: Sequence[Operand]) -> ColumnType:
-    """Return the type of numbers that holds all *terms*; a literal follows what stands beside it."""
+    """Return the type of numbers that holds all *terms*; a literal adapts to columns."""
     families = {each.type.family for each in terms}
     stored = {each.type.family for each in terms if not isinstance(each, Literal)}
     if Family.DECIMAL in stored or (Family.DECIMAL in families and not stored & {Family.NUMBER, Family.ANY}):

@@ -1,12 +1,13 @@
-"""Foreign-key paths: `customer.country` is a column of the row that a foreign key leads to.
+"""Foreign-key paths, and the names of tables: `customer.country` is a column of the row that a key leads to.
 
 A relation is a step of a path. It leads to at most one row, so a path never multiplies rows; where there is
 no such row, its columns are null.
 """
 
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -15,23 +16,24 @@ from typing import TypeVar
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.naming import normalised, table_names
 from dbtools.types import ColumnType, quoted
 
 MOST_STEPS = 3
-MOST_LISTED = 40  #: names of columns and paths that a tool's schema lists
 #: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
+LONGEST_NAME = 40  #: characters of a tool's name
+RESERVED = {"tables", "rows", "row"}  #: in the names of generic tools
+LONGEST_PREFIX = len("list_")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """A foreign key as a step of a path."""
+    """A foreign key as a step: to the row that it refers to, or back to the rows that refer to a row."""
 
     name: str
     foreign_key: ForeignKey
-    target: Table
+    target: Table  #: where the step leads
 
     def __hash__(self) -> int:
         """Hash by name and target, so that a statement's shape is found again quickly."""
@@ -57,19 +59,6 @@ class Distant:
         return self.column.type
 
 
-@dataclass(frozen=True, kw_only=True)
-class Referrer:
-    """A foreign key backwards: the rows of *table* that refer to a row."""
-
-    name: str
-    foreign_key: ForeignKey
-    table: Table
-
-    def __hash__(self) -> int:
-        """Hash by name and table, so that a statement's shape is found again quickly."""
-        return hash((self.name, self.table))
-
-
 Place = Column | Distant  #: where a cell is: in the row itself, or at the end of a path
 
 
@@ -82,8 +71,8 @@ def spelled(name: str) -> str:
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
-def parts_of(text: str) -> tuple[list[str], str | None] | None:
-    """Return the parts of the path *text* and what stands behind its colon, or None where it is no path."""
+def parts_of(text: str) -> list[str] | None:
+    """Return the parts of the path *text*, or None where it is no path."""
     parts: list[str] = []
     at = 0
     while match := PART.match(text, at):
@@ -91,9 +80,7 @@ def parts_of(text: str) -> tuple[list[str], str | None] | None:
         parts.append(part[1:-1].replace('""', '"') if part.startswith('"') else part)
         at = match.end()
         if at == len(text):
-            return parts, None
-        if text[at] == ":":
-            return parts, text[at + 1 :]
+            return parts
         if text[at] != ".":
             return None
         at += 1
@@ -106,7 +93,7 @@ class Paths:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._relations: dict[Location, Mapping[str, Relation]] = {}
-        self._referrers: dict[Location, Mapping[str, Referrer]] = {}
+        self._referrers: dict[Location, Mapping[str, Relation]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
@@ -114,18 +101,21 @@ class Paths:
             self._relations[table.location] = {each.name: each for each in self._named(table)}
         return self._relations[table.location]
 
-    def steps(self, table: Table) -> Mapping[str, Relation]:
-        """Return the relations of *table* by what callers may write: their names, and their one column."""
+    def step(self, table: Table, name: str) -> Relation | None:
+        """Return the relation of *table* that *name* means: its own name, or its only column."""
         relations = self.relations(table)
-        single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
-        return {**{each.foreign_key.columns[0]: each for each in reversed(single)}, **relations}
+        found = folded(name, relations)
+        if found is None:
+            single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
+            found = folded(name, {each.foreign_key.columns[0]: each for each in reversed(single)})
+        return found
 
-    def referrers(self, table: Table) -> Mapping[str, Referrer]:
+    def referrers(self, table: Table) -> Mapping[str, Relation]:
         """Return what refers to *table*, by the name of its table, and its columns if there are more keys."""
         if table.location not in self._referrers:
             found = [each for each in self.catalog.references(table) if each[1].joinable]
             keys = Counter(source.location for source, _ in found)
-            named: dict[str, Referrer] = {}
+            named: dict[str, Relation] = {}
             for source, key in found:
                 name = self.table_names[source.location]
                 if keys[source.location] > 1:
@@ -133,7 +123,7 @@ class Paths:
                 name = next(
                     each for each in chain([name], (f"{name}_{n}" for n in count(2))) if each not in named
                 )
-                named[name] = Referrer(name=name, foreign_key=key, table=source)
+                named[name] = Relation(name=name, foreign_key=key, target=source)
             self._referrers[table.location] = named
         return self._referrers[table.location]
 
@@ -175,98 +165,74 @@ class Names:
 
     table: Table
     paths: Paths
-    aggregating: bool = False  #: whether what is named takes part in counts and sums
 
-    @cached_property
-    def listed(self) -> Mapping[str, Place]:
-        """What a schema lists, by name: all columns, and paths of one step while there are few.
-
-        Of paths, those that are informative: keys and foreign keys of the target are left out.
-        """
-        places: dict[str, Place] = {spelled(column.name): column for column in self.table.columns}
-        for relation in self.paths.relations(self.table).values():
-            distant = [Distant(path=(relation,), column=each) for each in _telling(relation)]
-            if len(places) + len(distant) > MOST_LISTED:
-                break
-            places |= {place.name: place for place in distant}
-        return places
-
-    def find(self, text: str, argument: str) -> Place:
-        """Return the column or the path that *text* names, or raise UnknownColumn for *argument*."""
+    def get(self, text: str) -> Place | None:
+        """Return the column or the path that *text* names, if there is one."""
         own = self.table.column_by_name.get(text)
         if own is not None:
             return own
-        found = self._along(text.strip(), argument)
-        # Where a row has one other row at most, counting one counts the other.
-        path = found.path if self.aggregating and isinstance(found, Distant) else ()
-        if not all(step.target.aggregated for step in path):
-            raise errors.Denied(
-                f"{argument}: {found.name} may not be aggregated.", hint="list_rows reads such rows."
-            )
-        return found
+        path, table, (part, *further) = self._walk(text)
+        column = None if further else folded(part, table.column_by_name)
+        return Distant(path=tuple(path), column=column) if path and column is not None else column
 
-    def _along(self, text: str, argument: str) -> Place:
-        found = parts_of(text)
-        parts = found[0] if found and found[1] is None else [text]
+    def find(self, text: str, argument: str) -> Place:
+        """Return the column or the path that *text* names, or raise UnknownColumn for *argument*."""
+        place = self.get(text)
+        if place is None:
+            raise self.unknown(text, argument)
+        return place
+
+    def _walk(self, text: str) -> tuple[list[Relation], Table, list[str]]:
+        """Return the steps with which *text* begins, the table that they lead to, and the other parts."""
+        parts = parts_of(text.strip()) or [text.strip()]
         path: list[Relation] = []
         table = self.table
-        if len(parts) == 2 and parts[0] == table.name and self._step(table, parts[0]) is None:
+        if len(parts) == 2 and parts[0] == table.name and self.paths.step(table, parts[0]) is None:
             # As SQL would name a column of the table itself.
             parts = parts[1:]
-        if len(parts) - 1 > MOST_STEPS:
-            raise errors.UnknownColumn(f"{argument}: {quoted(text)} goes more than {MOST_STEPS} steps.")
-        for part in parts[:-1]:
-            relation = self._step(table, part)
-            if relation is None:
-                raise self._unknown_step(table, text, part, argument)
-            path.append(relation)
-            table = relation.target
-        column = folded(parts[-1], table.column_by_name)
-        if column is None:
-            raise self._unknown_column(table, parts[-1], text, argument)
-        return Distant(path=tuple(path), column=column) if path else column
+        while len(parts) > 1 and len(path) < MOST_STEPS:
+            step = self.paths.step(table, parts[0])
+            if step is None:
+                break
+            path.append(step)
+            table, parts = step.target, parts[1:]
+        return path, table, parts
 
-    def _step(self, table: Table, part: str) -> Relation | None:
-        return folded(part, self.paths.steps(table))
-
-    def _unknown_step(self, table: Table, text: str, part: str, argument: str) -> errors.UnknownColumn:
+    def unknown(self, text: str, argument: str) -> errors.UnknownColumn:
+        """Return the error for an unknown *text*: where its path ends, and which names there are."""
+        path, table, (part, *further) = self._walk(text)
         relations = self.paths.relations(table)
-        columns = f"Columns: {listing(map(spelled, table.column_by_name))}. "
-        hint = f"{nearest(part, relations)}{columns}{_paths(relations)}"
-        for source, _ in self.paths.catalog.references(table):
-            if source.name.lower() == part.lower():
-                hint = f"Paths lead from {source.name} to {table.name}, not back: ask for {source.name}."
-        return errors.UnknownColumn(
-            f"{argument}: {table.name} has no path {quoted(part)} as in {quoted(text)}.", hint=hint
-        )
-
-    def _unknown_column(self, table: Table, part: str, text: str, argument: str) -> errors.UnknownColumn:
-        relations = self.paths.relations(table)
-        if part in relations and table is self.table:
-            example = spelled(relations[part].target.columns[0].name)
-            return errors.UnknownColumn(
-                f"{argument}: {quoted(part)} is a path to {relations[part].target.name}, not a column.",
-                hint=f"Name one of its columns, such as {spelled(part)}.{example}.",
-            )
-        known = [spelled(name) for name in table.column_by_name]
         within = f" as in {quoted(text)}" if text != part else ""
-        also = [*known, *(self.listed if table is self.table else ())]
-        return errors.UnknownColumn(
-            f"{argument}: {table.name} has no column {quoted(part)}{within}.",
-            hint=f"{nearest(part, also)}Columns: {listing(known)}. {_paths(relations)}",
-        )
+        columns = [spelled(name) for name in table.column_by_name]
+        steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
+        known = f"Columns: {listing(columns)}.{steps}"
+        if further and len(path) == MOST_STEPS:
+            message, hint = f"{quoted(text)} goes more than {MOST_STEPS} steps.", ""
+        elif further:
+            message = f"{table.name} has no path {quoted(part)}{within}."
+            hint = self._way_back(table, part) or f"{nearest(part, relations)}{known}"
+        elif part in relations and not path:
+            target = relations[part].target
+            message = f"{quoted(part)} is a path to {target.name}, not a column."
+            hint = f"Name one of its columns, such as {spelled(part)}.{spelled(target.columns[0].name)}."
+        else:
+            message = f"{table.name} has no column {quoted(part)}{within}."
+            hint = f"{nearest(part, columns if path else [*columns, *self._ends()])}{known}"
+        return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
+    def _way_back(self, table: Table, name: str) -> str:
+        """Return where to start, if *name* is that of a table that refers to *table*."""
+        for source, _ in self.paths.catalog.references(table):
+            if source.name.lower() == name.lower():
+                return f"Paths lead from {source.name} to {table.name}, not back: ask for {source.name}."
+        return ""
 
-def _paths(relations: Mapping[str, Relation]) -> str:
-    """Return which paths begin with *relations*, for a hint."""
-    return f"Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
-
-
-def _telling(relation: Relation) -> Iterator[Column]:
-    target = relation.target
-    references = {name for key in target.foreign_keys for name in key.columns}
-    numbers = references.union(relation.foreign_key.target_columns)
-    return (column for column in target.columns if column.name not in numbers)
+    def _ends(self) -> Iterator[str]:
+        """Yield the paths of one step; the keys at their ends are in the row itself."""
+        for step in self.paths.relations(self.table).values():
+            for column in step.target.columns:
+                if column.name not in step.foreign_key.target_columns:
+                    yield Distant(path=(step,), column=column).name
 
 
 ValueT = TypeVar("ValueT")
@@ -278,3 +244,35 @@ def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
         return known[name]
     found = [value for each, value in known.items() if each.lower() == name.lower()]
     return found[0] if len(found) == 1 else None
+
+
+def table_names(catalog: Catalog) -> Mapping[Location, str]:
+    """Return the T of `list_T` and `get_T` for each table, by schema and name.
+
+    The first table with a name has it unchanged, another one with its schema appended. A name that still
+    collides, or is too long, ends in a digest.
+    """
+    names: dict[Location, str] = {}
+    taken: set[str] = set()
+    for table in catalog.tables:
+        name = next(each for each in _candidates(catalog, table) if each not in taken)
+        taken.add(name)
+        names[table.location] = name
+    return names
+
+
+def _candidates(catalog: Catalog, table: Table) -> Iterable[str]:
+    bare = normalised(table.name)
+    mark = hashlib.sha256(catalog.qualified(table).encode()).hexdigest()
+    longest = LONGEST_NAME - LONGEST_PREFIX
+    if bare.strip("_") and len(bare) <= longest and bare not in RESERVED:
+        yield bare
+        if table.schema and len(in_schema := f"{bare}_{normalised(table.schema)}") <= longest:
+            yield in_schema
+    for digits in range(6, len(mark)):
+        yield f"{bare[: longest - 1 - digits].rstrip('_')}_{mark[:digits]}".lstrip("_")
+
+
+def normalised(name: str) -> str:
+    """Return *name* in lower case, with `_` for every character except a-z, 0-9 and `_`."""
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())

@@ -11,22 +11,19 @@ from enum import StrEnum
 from functools import cached_property
 
 from dbtools.catalog import Column, Table
-from dbtools.paths import Distant, Referrer
+from dbtools.paths import Distant, Relation
 from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
-    RAISING,
-    Calculation,
-    Function,
     Literal,
     Measure,
     Operand,
     Related,
+    Term,
+    may_raise,
     parts_within,
 )
 from dbtools.types import ColumnType, Operator
-
-Term = Operand | Measure  #: what a statement reads, compares and orders by
 
 
 class Match(StrEnum):
@@ -79,7 +76,7 @@ class AnyOf:
 class Existence:
     """Whether rows that meet conditions refer to a row."""
 
-    referrer: Referrer
+    relation: Relation  #: back to these rows
     wanted: bool
     conditions: tuple[Condition | AnyOf, ...] = ()
     match: Match = Match.ALL
@@ -149,11 +146,10 @@ class Select:
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that are read, its own first."""
-        paths = [part.path for part in self.parts if isinstance(part, Distant)]
-        referring = [part.referrer for part in self.parts if isinstance(part, Related)]
-        referring += [each.referrer for each in self.conditions if isinstance(each, Existence)]
-        others = (*(step.target for path in paths for step in path), *(each.table for each in referring))
-        return tuple(dict.fromkeys((self.table, *others)))
+        steps = [step for part in self.parts if isinstance(part, Distant) for step in part.path]
+        steps += [part.relation for part in self.parts if isinstance(part, Related)]
+        steps += [each.relation for each in self.conditions if isinstance(each, Existence)]
+        return tuple(dict.fromkeys((self.table, *(step.target for step in steps))))
 
     @cached_property
     def parts(self) -> tuple[Operand, ...]:
@@ -170,7 +166,7 @@ class Select:
         others = ((each.term, each.other) for each in self.comparisons if each.other is not None)
         # Numbers of two kinds are made one kind to be compared.
         converts = any(term.type.family is not other.type.family for term, other in others)
-        return converts or any(map(_raises, self.parts))
+        return converts or any(map(may_raise, self.parts))
 
     @property
     def literals(self) -> Mapping[str, ColumnType]:
@@ -213,16 +209,6 @@ class Select:
     def comparisons(self) -> tuple[Condition, ...]:
         """All comparisons, those of groups last."""
         return (*conditions_within(self.conditions), *self.having)
-
-
-def _raises(part: Operand) -> bool:
-    match part:
-        case Calculation():
-            return part.operation in RAISING
-        case Related():
-            return part.measure.function in (Function.SUM, Function.AVG)
-        case _:
-            return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What may stand where a column is named: columns, paths, and what is computed from them.
+"""Terms: columns, paths, and what is computed from them.
 
 A term is a value: equal terms are one term to a statement, however callers have written them.
 """
@@ -6,10 +6,9 @@ A term is a value: equal terms are one term to a statement, however callers have
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from dbtools.catalog import Column
-from dbtools.paths import Distant, Referrer
+from dbtools.paths import Distant, Relation
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family
 
 
@@ -43,8 +42,8 @@ class Operation(StrEnum):
     UPPER = "upper"
 
 
-#: These raise an error where the result is too large, so they must not meet a hidden row.
-RAISING = frozenset(Operation) - {Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER}
+#: The operations that never raise an error; a result of the others may be too large.
+TOTAL = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 TEXT = ColumnType(family=Family.TEXT, name="text")
 NUMBER = ColumnType(family=Family.NUMBER, name="number")
@@ -142,7 +141,7 @@ class Measure:
 class Related:
     """A measure of the rows that refer to a row."""
 
-    referrer: Referrer
+    relation: Relation
     measure: Measure
     name: str = field(compare=False)  #: as it is written
 
@@ -158,13 +157,7 @@ class Related:
 
 
 Operand = Column | Distant | Literal | Calculation | Bucketed | Related
-
-
-class Finds(Protocol):
-    """What knows the terms that callers may name."""
-
-    def find(self, text: str, argument: str) -> Operand:
-        """Return the term that *text* means, or raise a CallError that names the *argument*."""
+Term = Operand | Measure  #: what a statement reads, compares and orders by
 
 
 def parts_within(term: Operand) -> Iterator[Operand]:
@@ -180,6 +173,17 @@ def parts_within(term: Operand) -> Iterator[Operand]:
             yield from parts_within(term.measure.place)
         case _:
             pass
+
+
+def may_raise(part: Operand) -> bool:
+    """Return whether computing *part* may raise an error, so that it must not meet a hidden row."""
+    match part:
+        case Calculation():
+            return part.operation not in TOTAL
+        case Related():
+            return part.measure.function in (Function.SUM, Function.AVG)
+        case _:
+            return False
 
 
 def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:

@@ -16,7 +16,7 @@ from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
 from dbtools.backends.sources import SEEN, Element, Grammar, Truth, column_of, compile_pieces, source
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
-from dbtools.paths import Distant, Referrer, Relation
+from dbtools.paths import Distant, Relation
 from dbtools.sql import Lexis
 from dbtools.statement import (
     AnyOf,
@@ -29,10 +29,9 @@ from dbtools.statement import (
     QueryShape,
     Select,
     Shape,
-    Term,
     argument,
 )
-from dbtools.terms import Bucketed, Calculation, Function, Literal, Measure, Related
+from dbtools.terms import Bucketed, Calculation, Function, Literal, Measure, Related, Term
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 MOST_RELATED = 10  #: subqueries on related rows
@@ -83,7 +82,7 @@ class Terms:
             case Related():
                 # Once: PostgreSQL groups by a subquery, and not by another one that reads the same.
                 if term not in self._subqueries:
-                    inner = self._referring(term.referrer, inside=True)
+                    inner = self._referring(term.relation, inside=True)
                     value = inner[term.measure]
                     self._subqueries[term] = inner.selected(sa.select(value)).scalar_subquery()
                 return self._subqueries[term]
@@ -101,13 +100,13 @@ class Terms:
             case AnyOf():
                 return sa.or_(sa.false(), *map(self._clause, clause.conditions))
             case Existence():
-                inner = self._referring(clause.referrer, inside=False)
+                inner = self._referring(clause.relation, inside=False)
                 met = [inner.all_of(clause.conditions, clause.match)] if clause.conditions else []
                 found: Truth = inner.selected(sa.select(sa.literal_column("1")).where(*met)).exists()
                 return found if clause.wanted else sa.not_(found)
 
-    def _referring(self, referrer: Referrer, *, inside: bool) -> "Terms":
-        """Return the terms of the rows of *referrer*, for a subquery.
+    def _referring(self, relation: Relation, *, inside: bool) -> "Terms":
+        """Return the terms of the rows to which *relation* leads back, for a subquery.
 
         *inside*: whether a barrier lets their key be compared, so that each row finds its own by an index.
         A database joins conditions on related rows in one pass, if nothing inside a barrier prevents it.
@@ -115,11 +114,11 @@ class Terms:
         self._related += 1
         if self._related > MOST_RELATED:
             raise BadArgument(f"More than {MOST_RELATED} related tables in one call.", hint="Name fewer.")
-        key = referrer.foreign_key
+        key = relation.foreign_key
         pairs = zip(key.columns, key.target_columns, strict=True)
         tied = {here: column_of(self._table, there) for here, there in pairs}
         inner = Terms(
-            referrer.table,
+            relation.target,
             self._grammar,
             raises=self._raises,
             claims=self._claims,

@@ -199,7 +199,12 @@ class FileSink:
         if self._file is not None and not _is_at(self._file, self._place):
             self.close()
         if self._file is None:
-            self._file = FileIO(self._place, "a", opener=partial(os.open, mode=0o600))
+            self._file = FileIO(self._place, "a+", opener=partial(os.open, mode=0o600))
+            if os.fstat(self._file.fileno()).st_size:
+                self._file.seek(-1, os.SEEK_END)
+                if self._file.read(1) != b"\n":
+                    # A process was killed while it wrote a line.
+                    self._file.write(b"\n")
         return self._file
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
-from dbtools.naming import normalised
+from dbtools.paths import normalised
 from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import session_of, values_of
 from dbtools.service.snapshot import View

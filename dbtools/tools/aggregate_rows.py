@@ -7,17 +7,20 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.aggregates import Results, find_group, find_measure
-from dbtools.binding import bind_having, bind_order, bind_where
-from dbtools.errors import BadArgument, Denied
-from dbtools.expressions import Expressions
+from dbtools import errors
+from dbtools.errors import BadArgument, Denied, listing, nearest
+from dbtools.expressions import Expressions, refuse_masked
+from dbtools.operations import described
+from dbtools.paths import folded
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Match, Order, Output, Select, Statement
-from dbtools.terms import Function, Measure, Operand
+from dbtools.terms import Function, Literal, Measure, Operand, Term, functions_of
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
-from dbtools.tools.clauses import OBJECTS, Comparisons, Conditions, clauses, comparisons
+from dbtools.tools.binding import bind_having, bind_order, bind_where
+from dbtools.tools.clauses import OBJECTS, Comparisons, Conditions
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
+from dbtools.types import quoted
 
 ROWS = Measure(function=Function.COUNT)
 MOST_GROUPS = 16
@@ -76,16 +79,15 @@ class AggregateRows(Tool):
         table, most = self.setting.table(asked.table), self.setting.limits.max_cell
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
-        names = Expressions(names=replace(self.setting.names(table), aggregating=True))
+        names = Expressions(names=self.setting.names(table), aggregating=True)
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
-        where = clauses(asked.where, "where")
-        conditions, values = bind_where(names, where)
+        conditions, values = bind_where(names, asked.where)
         results = Results(known=measures, kind="measure", hint="Conditions on columns belong in where.")
-        having, bounds = bind_having(results, comparisons(asked.having, "having"))
+        having, bounds = bind_having(results, asked.having)
         order = bind_order(Results(known={**groups, **measures}, names=names), asked.order_by)
         named = {step.term for step in order}
-        # With the groups behind it the same call always has the same answer.
+        # With all groups in the order, the same call always has the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
         terms = {**groups, **measures}
         values = {**names.values, **values, **bounds}
@@ -107,15 +109,49 @@ class AggregateRows(Tool):
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
-            reasons=Reasons(terms=names, written=where, conditions=conditions, match=asked.match),
+            reasons=Reasons(terms=names, written=asked.where, conditions=conditions, match=asked.match),
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What may be named of an answer: groups and measures by their names in it, or measures alone."""
+
+    known: Mapping[str, Term]
+    kind: str = "group or measure"
+    hint: str = ""
+    names: Expressions | None = None  #: by which groups are found in other spellings
+
+    def get(self, text: str) -> Term | None:
+        """Return the group or measure with the name *text*, if there is one."""
+        return folded(text.strip(), self.known)
+
+    def find(self, text: str, argument: str) -> Term:
+        """Return what *text* names, or raise UnknownColumn."""
+        found = self.get(text) or self._respelled(text, argument)
+        if found is None:
+            raise errors.UnknownColumn(
+                f"{argument}: no {self.kind} is named {quoted(text)}.",
+                hint=f"{nearest(text, self.known)}Names: {listing(self.known)}. {self.hint}".rstrip(),
+            )
+        return found
+
+    def _respelled(self, text: str, argument: str) -> Term | None:
+        """Return the group that *text* means in another spelling."""
+        try:
+            group = self.names.find(text, argument) if self.names else None
+        except errors.CallError:
+            return None
+        return group if group in self.known.values() else None
+
+
 def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
-    """Return the groups that *texts* name, by their names in results."""
+    """Return the groups that *texts* such as "ordered_on:month" name, by their names in results."""
     groups: dict[str, Operand] = {}
     for at, text in enumerate(texts):
-        label, group = find_group(names, text, f"group_by[{at}]")
+        label, group = names.named(text, f"group_by[{at}]")
+        if isinstance(group, Literal) or not (group.type.equatable and group.type.ordered):
+            raise BadArgument(f"group_by[{at}]: {described(group)} cannot be grouped by.")
         if group in groups.values() or label in groups:
             raise BadArgument(f"group_by: {group.name} is named twice.")
         groups[label] = group
@@ -132,12 +168,27 @@ def _measures(
     measures: dict[str, Measure] = {}
     for at, each in enumerate(asked):
         argument = f"measures[{at}]"
-        measure = find_measure(names, each.function, each.column, argument)
+        measure = _measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
             raise BadArgument(f"{argument}: {name} is used already.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
+
+
+def _measure(names: Expressions, function: Function, column: str, argument: str) -> Measure:
+    """Return the measure of *function* over *column*, or raise a CallError that names the *argument*."""
+    if function is Function.COUNT and column in ("", "*"):
+        return Measure(function=function)
+    if not column:
+        raise BadArgument(f"{argument}.column is missing: {function} needs one.")
+    place = names.find(column, f"{argument}.column")
+    refuse_masked(place, argument)
+    offered = list(functions_of(place.type))
+    if function not in offered:
+        message = f"{argument}: {described(place)} does not support {function}."
+        raise BadArgument(message, hint=f"Functions: {listing(offered)}.")
+    return Measure(function=function, place=place)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,11 @@ from typing import Annotated, ClassVar, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dbtools import errors
-from dbtools.binding import (
-    ORDER_FORM,
-)
 from dbtools.errors import listing, nearest
 from dbtools.habits import MEANT, MEANT_BY_SIGN
 from dbtools.types import UNSENDABLE, quoted
 
+ORDER_FORM = 'Write "column" or "column desc".'
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
@@ -139,7 +137,7 @@ def read(
 
 
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
-    """Return the complaint that there is no argument *name*."""
+    """Return the error for an unknown argument *name*."""
     within = f"{place}: there" if place else "There"
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
     joins = joins and (place.startswith(("where", "having")) or "match" in known)
@@ -224,16 +222,6 @@ def schema_of(model: type[Arguments]) -> Mapping[str, object]:
     inlined = _inlined(schema, schema.pop("$defs", {}))
     assert isinstance(inlined, dict)
     return inlined
-
-
-def narrowed_schema(schema: Mapping[str, object], path: Sequence[str], part: object) -> dict[str, object]:
-    """Return *schema* with *part* at *path*; what is not on the way is shared with *schema*."""
-    first, *rest = path
-    if not rest:
-        return {**schema, first: part}
-    inner = schema[first]
-    assert isinstance(inner, Mapping)
-    return {**schema, first: narrowed_schema(inner, rest, part)}
 
 
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:

@@ -1,20 +1,10 @@
-"""The arguments that say which rows, in which order: conditions, pages and what stands in them."""
+"""The arguments that choose rows: conditions, order and page."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from dbtools import errors
-from dbtools.binding import (
-    MOST_CONDITIONS,
-    MOST_VALUES,
-    Alternatives,
-    Comparison,
-    RelatedRows,
-    Written as Clause,
-)
 from dbtools.statement import Match
 from dbtools.tools.arguments import (
     DEFAULT_LIMIT,
@@ -29,8 +19,11 @@ from dbtools.tools.arguments import (
 )
 from dbtools.types import Operator
 
+MOST_CONDITIONS = 50
+MOST_VALUES = 1_000
 
-class Comparing(Arguments):
+
+class Comparison(Arguments):
     """A comparison of a term with values, or with another term."""
 
     example = '{"column": "id", "value": "1"}'
@@ -43,12 +36,19 @@ class Comparing(Arguments):
     values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
     value_column: str | SkipJsonSchema[None] = None
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values, or the one value."""
+        if self.value_column is not None:
+            return ()
+        return self.values if self.values is not None else (str(self.value),)
 
-Comparisons = Annotated[tuple[Comparing, ...], Field(max_length=MOST_CONDITIONS), Array]
+
+Comparisons = Annotated[tuple[Comparison, ...], Field(max_length=MOST_CONDITIONS), Array]
 OBJECTS = WithJsonSchema({"type": "array", "items": {"type": "object"}})
 
 
-class Within(Comparing):
+class Within(Comparison):
     """A condition on a related row."""
 
     column: str = ""
@@ -85,52 +85,3 @@ class RowsArguments(ListArguments):
     """Arguments of `list_rows`."""
 
     table: str
-
-
-def comparisons(conditions: Sequence[Comparing], argument: str) -> tuple[Comparison, ...]:
-    """Return *conditions*, which stand in *argument*, as values without pydantic."""
-    return tuple(_comparison(each, f"{argument}[{index}]") for index, each in enumerate(conditions))
-
-
-def clauses(conditions: Sequence[Where], argument: str) -> tuple[Clause, ...]:
-    """Return *conditions*, which stand in *argument*, as values without pydantic."""
-    return tuple(_clause(each, f"{argument}[{index}]") for index, each in enumerate(conditions))
-
-
-def _clause(condition: Where, argument: str) -> Clause:
-    if not (condition.some or condition.none):
-        if condition.where or "match" in condition.model_fields_set:
-            raise errors.BadArgument(f"{argument}: where and match belong to some or none.")
-        return _plain(condition, argument)
-    if (condition.some and condition.none) or condition.model_fields_set - {"some", "none", "where", "match"}:
-        raise errors.BadArgument(f"{argument}: some or none takes where and match, and nothing else.")
-    within = tuple(_plain(each, f"{argument}.where[{at}]") for at, each in enumerate(condition.where))
-    return RelatedRows(
-        relation=condition.some or condition.none,
-        wanted=bool(condition.some),
-        clauses=within,
-        match=condition.match,
-        argument=f"{argument}.{'some' if condition.some else 'none'}",
-    )
-
-
-def _plain(condition: Within, argument: str) -> Comparison | Alternatives:
-    if condition.any and condition.model_fields_set == {"any"}:
-        return Alternatives(comparisons=comparisons(condition.any, f"{argument}.any"))
-    if condition.any or not condition.column:
-        raise errors.BadArgument(
-            f"{argument}: a condition has either column, any, some or none.",
-            hint=f"Such as {condition.example}.",
-        )
-    return _comparison(condition, argument)
-
-
-def _comparison(condition: Comparing, argument: str) -> Comparison:
-    return Comparison(
-        column=condition.column,
-        operator=condition.op,
-        value=condition.value,
-        values=condition.values,
-        value_column=condition.value_column,
-        argument=argument,
-    )

@@ -181,7 +181,7 @@ def _described(
     }
     referrers = setting.paths.referrers(table)
     referred = {
-        name: f"{catalog.label(each.table)}.{', '.join(each.foreign_key.columns)}"
+        name: f"{catalog.label(each.target)}.{', '.join(each.foreign_key.columns)}"
         for name, each in referrers.items()
     }
     if detail is Detail.SUMMARY:

@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import Field
 
 from dbtools import errors
-from dbtools.binding import decode, either
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
@@ -27,6 +26,7 @@ from dbtools.tools.arguments import (
     check,
     unknown_argument,
 )
+from dbtools.tools.binding import decode, either
 from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import argument_names, cleaned, quotation, table_name

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dbtools.binding import bind_order, bind_where
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, size
 from dbtools.errors import BadArgument, listing
@@ -25,7 +24,8 @@ from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
-from dbtools.tools.clauses import ListArguments, RowsArguments, clauses
+from dbtools.tools.binding import bind_order, bind_where
+from dbtools.tools.clauses import ListArguments, RowsArguments
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
@@ -72,8 +72,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     """Return the call that lists the rows that *asked* asks for of the table of *names*."""
     terms = Expressions(names=names)
     columns = find_columns(terms, asked.columns)
-    where = clauses(asked.where, "where")
-    conditions, values = bind_where(terms, where)
+    conditions, values = bind_where(terms, asked.where)
     total = total_order(names.table, bind_order(terms, asked.order_by))
     mark = digest(
         setting.catalog.qualified(names.table),
@@ -103,7 +102,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         position=position,
         mark=mark,
         limited="limit" in asked.model_fields_set,
-        reasons=Reasons(terms=terms, written=where, conditions=conditions, match=asked.match),
+        reasons=Reasons(terms=terms, written=asked.where, conditions=conditions, match=asked.match),
     )
 
 

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from heapq import nlargest
 from itertools import islice, pairwise
 
-from dbtools.binding import FOR_NULL, Alternatives, Comparison, RelatedRows, Written, column_advice
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
 from dbtools.dates import DAY, shortest
@@ -18,6 +17,8 @@ from dbtools.paths import Distant
 from dbtools.results import ResultSet
 from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
 from dbtools.terms import Bucketed, Calculation, Function, Measure, Operand, functions_of
+from dbtools.tools.binding import FOR_NULL, column_advice
+from dbtools.tools.clauses import Comparison, Where, Within
 from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
@@ -130,7 +131,7 @@ class Reasons:
     """Why a call may find nothing."""
 
     terms: Expressions
-    written: Sequence[Written]  #: what the conditions mean
+    written: Sequence[Where]  #: what the conditions mean
     conditions: Sequence[Clause]
     match: Match
 
@@ -172,7 +173,7 @@ class Reasons:
 
     def _check(self, of: Table, prefix: str, comparison: Comparison, condition: Condition) -> Check | None:
         """Return what to look at for *condition* on rows of *of*, whose names begin with *prefix*."""
-        term, operator = condition.term, comparison.operator
+        term, operator = condition.term, comparison.op
         if isinstance(term, Measure) or not comparison.texts:
             return None
         table, place = (term.path[-1].target, term.column) if isinstance(term, Distant) else (of, term)
@@ -192,7 +193,7 @@ class Reasons:
 
     def _advice(self, comparison: Comparison) -> str:
         """Return what else may be meant by the values of *comparison*, if they are not stored."""
-        advice = (column_advice(self.terms.names, comparison.operator, text) for text in comparison.texts)
+        advice = (column_advice(self.terms.names, comparison.op, text) for text in comparison.texts)
         return next(filter(None, advice), FOR_NULL if "" in comparison.texts else "")
 
 
@@ -200,18 +201,18 @@ _Compared = tuple[Table, str, Comparison, Condition]
 
 
 def _compared(
-    table: Table, prefix: str, written: Sequence[Written], conditions: Sequence[Clause]
+    table: Table, prefix: str, written: Sequence[Comparison], conditions: Sequence[Clause]
 ) -> Iterator[_Compared]:
     """Yield the conditions that rows must or may meet, each with its table and how names in it begin."""
     for each, condition in zip(written, conditions, strict=True):
         match each, condition:
-            case Comparison(), Condition():
+            case _, Condition():
                 yield table, prefix, each, condition
-            case Alternatives(), AnyOf():
-                yield from _compared(table, prefix, each.comparisons, condition.conditions)
-            case RelatedRows(), Existence(wanted=True, referrer=referrer):
-                within = f"{referrer.name}."
-                yield from _compared(referrer.table, within, each.clauses, condition.conditions)
+            case Within(), AnyOf():
+                yield from _compared(table, prefix, each.any, condition.conditions)
+            case Where(), Existence(wanted=True, relation=relation):
+                within = f"{relation.name}."
+                yield from _compared(relation.target, within, each.where, condition.conditions)
             case _:
                 # A row that refers to none is not explained by what others hold.
                 pass
@@ -233,7 +234,7 @@ def _is_listed(table: Table, place: Operand) -> bool:
 
 def _note_of_day(comparison: Comparison, condition: Condition) -> str:
     """Return that a day means its first moment, where moments are compared with the end of a day."""
-    if comparison.operator not in MISTAKABLE or condition.term.type.family not in MOMENTS:
+    if comparison.op not in MISTAKABLE or condition.term.type.family not in MOMENTS:
         return ""
     name, last = condition.term.name, comparison.texts[-1].strip() if comparison.texts else ""
     note = f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.cells import INVISIBLE
-from dbtools.naming import normalised
+from dbtools.paths import normalised
 
 ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 LONGEST_TABLE_COMMENT = 200

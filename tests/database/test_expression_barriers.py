@@ -46,6 +46,7 @@ RAISING = (
     *("whole + 1", "whole - 2", "whole * whole", "-whole", "abs(whole)", "whole * 9223372036854775807"),
     *("ratio * 1e300", "ratio * ratio * ratio", "amount * amount", "amount / ratio", "whole / 0"),
     *("round(ratio * 1000, 2)", "day + 4000000", "day - whole", "at + ratio", "day - at", "(at - 1):month"),
+    *("coalesce(ratio, 0)", "coalesce(amount, ratio)", "coalesce(day, '2000-01-01')", "coalesce(whole, 1)"),
 )
 
 

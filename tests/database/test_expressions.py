@@ -95,6 +95,70 @@ def test_expression_is_computed_alike(shop: Shop, expression: str, expected: lis
 
 
 @pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (" + ".join(["id"] * 64), [640, 704, 768, 832, 896]),
+        (" - ".join(["id"] * 60), [-580, -638, -696, -754, -812]),
+        ("- " * 60 + "id", [10, 11, 12, 13, 14]),
+        ("(id * " * 8 + "0" + ")" * 8, [0] * 5),
+        ("coalesce(quantity, id * " * 8 + "0" + ")" * 8, [3, 0, 7, 0, 2]),
+    ],
+    ids=["sum", "difference", "signs", "parentheses", "coalesce"],
+)
+def test_longest_expressions_are_computed(shop: Shop, expression: str, expected: list[object]) -> None:
+    condition = {"column": expression, "op": "is_null", "value": "false"}
+
+    assert listed(shop, "orders", expression) == [[each] for each in expected]
+    assert len(listed(shop, "orders", "id", where=[condition], order_by=[expression])) == 5
+
+
+@pytest.mark.parametrize(
+    "term",
+    [" + ".join(["orders.id"] * 60), "coalesce(orders.quantity, orders.id * " * 7 + "orders.id" + ")" * 7],
+    ids=["sum", "coalesce"],
+)
+def test_longest_measures_of_related_rows_are_computed(shop: Shop, term: str) -> None:
+    own = {"column": term.replace("orders.", ""), "op": "gt", "value": "0"}
+    where = [{"some": "orders", "where": [own]}]
+
+    assert len(listed(shop, "customers", f"sum({term})", where=where)) == 2
+
+
+READINGS = """
+create table readings (
+    id integer not null primary key, ratio double precision, amount numeric, day date,
+    first_id integer references readings (id)
+);
+insert into readings values (1, 0.5, 2, '2024-02-29', 1), (2, null, null, null, 1), (3, {}, {}, {}, 3);
+"""
+ENDLESS = {
+    "sqlite": ("9e999", "'many'", "'someday'"),
+    "postgresql": ("'Infinity'", "'NaN'", "'infinity'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("coalesce(ratio, 7)", [0.5, 7, 7]),
+        ("coalesce(amount, 7)", [2, 7, 7]),
+        ("coalesce(day, '2000-01-01')", ["2024-02-29", "2000-01-01", "2000-01-01"]),
+        ("coalesce(ratio, 7) + 1", [1.5, 8, 8]),
+        ("max(readings.ratio) + 1", [1.5, None, None]),
+        ("coalesce(max(readings.ratio), 7)", [0.5, 7, 7]),
+        ("max(readings.day) - '2024-02-28'", [1, None, None]),
+        ("coalesce(max(readings.day), '2000-01-01')", ["2024-02-29", "2000-01-01", "2000-01-01"]),
+    ],
+)
+def test_what_is_not_a_number_or_a_date_has_no_value(
+    serve: Serve, dialect: str, expression: str, expected: list[object]
+) -> None:
+    with serve(dialect, READINGS.format(*ENDLESS[dialect])) as shop:
+        assert listed(shop, "readings", expression) == [[each] for each in expected]
+        assert [str(cell) for (cell,) in listed(shop, "readings", "ratio")][2] == "inf"
+
+
+@pytest.mark.parametrize(
     ("table", "expression", "expected"),
     [
         ("customers", "count(orders)", [2, 2, 0, 0]),
@@ -102,6 +166,7 @@ def test_expression_is_computed_alike(shop: Shop, expression: str, expected: lis
         ("customers", "sum(orders.quantity * orders.unit_price)", [59.97, 7.7, None, None]),
         ("customers", "avg(orders.unit_price)", [12.495, 1.8, None, None]),
         ("customers", "min(orders.ordered_on)", ["2024-02-28", "2023-01-15", None, None]),
+        ("customers", "sum(coalesce(orders.quantity, 0) + 1)", [5, 9, None, None]),
         ("customers", "max(orders.shipped_at - orders.ordered_on)", [2.5, 0.270833, None, None]),
         ("customers", "count(orders) * 10 + id", [21, 22, 3, 4]),
         ("customers", "count(transfers_by_giver_id)", [2, 1, 0, 1]),

@@ -21,13 +21,13 @@ from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.connections import Connection, ConnectionLost
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.guard import CONTAINS, Search
-from dbtools.binding import LONGEST_PATTERN, MOST_SEARCHES
 from dbtools.errors import CallError, DatabaseUnavailable, DbtoolsError
 from dbtools.links import ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import Answer
 from dbtools.settings import LimitsSection
 from dbtools.sql import scan
+from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES
 from dbtools.tools.resources import Completed
 from dbtools.types import Operator
 from tests.database.conftest import Serve, Shops, open_shops

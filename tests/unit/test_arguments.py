@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.binding import MOST_CONDITIONS, MOST_VALUES, Comparison
 from dbtools.catalog import Column
 from dbtools.errors import BadArgument, CallError
 from dbtools.statement import Match
@@ -22,7 +21,7 @@ from dbtools.tools.arguments import (
     read,
     unknown_argument,
 )
-from dbtools.tools.clauses import ListArguments, comparisons
+from dbtools.tools.clauses import MOST_CONDITIONS, MOST_VALUES, ListArguments, Where
 from dbtools.tools.definition import Call
 from dbtools.tools.describe_tables import DescribeArguments
 from dbtools.types import Family, Operator
@@ -129,22 +128,12 @@ def test_conditions_keep_what_was_written() -> None:
         },
     )
 
-    assert comparisons(asked.where, "where") == (
-        Comparison(column="id", value="5", argument="where[0]"),
-        Comparison(
-            column="name",
-            operator=Operator.CONTAINS,
-            value="",
-            argument="where[1]",
-        ),
-        Comparison(
-            column="id",
-            operator=Operator.IN,
-            values=("1", "2", "true", "2.5"),
-            argument="where[2]",
-        ),
-        Comparison(column="id", operator=Operator.IS_NULL, argument="where[3]"),
-        Comparison(column="id", argument="where[4]"),
+    assert asked.where == (
+        Where(column="id", value="5"),
+        Where(column="name", op=Operator.CONTAINS, value=""),
+        Where(column="id", op=Operator.IN, values=("1", "2", "true", "2.5")),
+        Where(column="id", op=Operator.IS_NULL),
+        Where(column="id", value=None, values=None),
     )
 
 

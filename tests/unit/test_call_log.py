@@ -449,6 +449,14 @@ def test_file_that_was_removed_is_begun_again(tmp_path: Path) -> None:
     assert _numbers(path) == [2]
 
 
+def test_line_after_a_torn_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    path.write_bytes(_line(1) + b'{"number"')
+    _write(path, deque([_line(2)]))
+
+    assert path.read_bytes().splitlines() == [_line(1)[:-1], b'{"number"', _line(2)[:-1]]
+
+
 def test_link_to_a_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     link = tmp_path / "calls.jsonl"

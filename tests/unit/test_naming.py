@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog
-from dbtools.naming import LONGEST_NAME, normalised, table_names
+from dbtools.paths import LONGEST_NAME, normalised, table_names
 from dbtools.tools.wording import argument_names
 from tests.unit.shop import ID, column, table, tools
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Table
 from dbtools.errors import UnknownColumn
-from dbtools.paths import MOST_LISTED, Distant, Paths, parts_of, spelled
+from dbtools.paths import Distant, Paths, parts_of, spelled
 from dbtools.types import Family
 from tests.unit.shop import ID, column, names, table, tools
 
@@ -248,33 +248,31 @@ def test_column_in_two_cases_is_found_only_by_its_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "parts", "rest"),
+    ("text", "parts"),
     [
-        ("a", ["a"], None),
-        ("a.b.c", ["a", "b", "c"], None),
-        ("a.b:month", ["a", "b"], "month"),
-        ('"a.b".c', ["a.b", "c"], None),
-        ("a:", ["a"], ""),
-        ('"a:b":year', ["a:b"], "year"),
-        ('"say ""hi"""', ['say "hi"'], None),
-        ('a"b', ['a"b'], None),
-        ("it's", ["it's"], None),
-        ("Größe.名前", ["Größe", "名前"], None),
+        ("a", ["a"]),
+        ("a.b.c", ["a", "b", "c"]),
+        ('"a.b".c', ["a.b", "c"]),
+        ('"say ""hi"""', ['say "hi"']),
+        ('a"b', ['a"b']),
+        ("it's", ["it's"]),
+        ("Größe.名前", ["Größe", "名前"]),
     ],
 )
-def test_parts_are_separated_by_dots(text: str, parts: list[str], rest: str | None) -> None:
-    assert parts_of(text) == (parts, rest)
+def test_parts_are_separated_by_dots(text: str, parts: list[str]) -> None:
+    assert parts_of(text) == parts
 
 
-@pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", ":", ":month", '"a', '"a"b', '"a".', '""a""'])
+@pytest.mark.parametrize(
+    "text", ["", ".", "a.", ".a", "a..b", ":", ":month", "a.b:month", "a:", '"a', '"a"b', '"a".', '""a""']
+)
 def test_text_that_is_no_path_has_no_parts(text: str) -> None:
     assert parts_of(text) is None
 
 
 @given(ANY_NAME.filter(bool))
 def test_any_name_is_read_back_as_it_was_spelled(name: str) -> None:
-    assert parts_of(spelled(name)) == ([name], None)
-    assert parts_of(f"{spelled(name)}.{spelled(name)}:month") == ([name, name], "month")
+    assert parts_of(f"{spelled(name)}.{spelled(name)}") == [name, name]
 
 
 @given(ANY_NAME)
@@ -282,7 +280,6 @@ def test_column_of_any_name_is_found_as_it_is_spelled(name: str) -> None:
     of = names(table(Column(name=name, type=ID.type), name="odd", key=()))
 
     assert of.find(spelled(name), "x") is of.table.columns[0]
-    assert list(of.listed) == [spelled(name)]
 
 
 @given(ANY_NAME.filter(bool), ANY_NAME.filter(bool))
@@ -292,46 +289,9 @@ def test_path_of_any_names_is_found_as_it_is_named(step: str, end: str) -> None:
     key = _reference(step, to="target", by=("the key",))
     order = table(*referring, name="order", key=(), foreign_keys=(key,))
     of = names(order, target)
-    (path,) = (each for each in of.listed.values() if isinstance(each, Distant))
+    path = f"{spelled(step)}.{spelled(end)}"
 
-    assert of.find(path.name, "x") == path
-
-
-def test_own_columns_are_listed_before_the_paths_of_one_step() -> None:
-    assert list(NAMES.listed) == ["id", "customer_id", "ordered_on", "total", "customer.country"]
-    assert list(names(CUSTOMER, *WORLD[1:]).listed) == [
-        *("id", "country", "SupportRepId", "home_id", "parent_id"),
-        *("SupportRep.last_name", "home.name", "parent.country"),
-    ]
-
-
-def test_names_are_listed_as_they_are_to_be_written() -> None:
-    target = _row("target", "a:b")
-    order = _row("order", "x.y", "key.id", to=[_reference("key.id", to="target")])
-
-    assert list(names(order, target).listed) == ["id", '"x.y"', '"key.id"', '"key.id"."a:b"']
-
-
-@pytest.mark.parametrize(
-    ("own", "sides"),
-    [
-        pytest.param(MOST_LISTED - 4, SIDES, id="both relations"),
-        pytest.param(MOST_LISTED - 3, SIDES[:1], id="the second would not fit whole"),
-        pytest.param(MOST_LISTED - 2, SIDES[:1], id="the first to the last entry"),
-        pytest.param(MOST_LISTED - 1, (), id="the first would not fit whole"),
-        pytest.param(MOST_LISTED + 20, (), id="more columns than entries"),
-    ],
-)
-def test_paths_are_listed_relation_by_relation_while_there_are_few(own: int, sides: Sequence[str]) -> None:
-    target = _row("target", "name", "city")
-    more = [f"column_{number}" for number in range(own - 3)]
-    references = [_reference(f"{side}_id", to="target") for side in SIDES]
-    order = _row("order", "buyer_id", "seller_id", *more, to=references)
-
-    listed = list(names(order, target).listed)
-
-    assert listed[:own] == [each.name for each in order.columns]
-    assert listed[own:] == [f"{side}.{each}" for side in sides for each in ("name", "city")]
+    assert of.find(path, "x").name == path
 
 
 def test_tools_of_both_surfaces_take_every_path() -> None:

@@ -13,8 +13,8 @@ from sqlalchemy.types import UserDefinedType
 from dbtools.backends.sources import Element
 from dbtools.catalog import Column
 from dbtools.paths import Distant
-from dbtools.terms import Calculation, Operand, Operation
-from dbtools.types import Family
+from dbtools.terms import Calculation, Literal, Operand, Operation, Related, is_moment
+from dbtools.types import NUMERIC, ColumnType, Family
 
 #: What an operation is computed in.
 TYPES: Mapping[Family, str] = {
@@ -48,7 +48,7 @@ class Named(UserDefinedType[Any]):
 
 
 def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
-    """Return the SQL of *term*, of whose operands *operands* are the SQL."""
+    """Return the SQL of *term*, given the SQL of its *operands*."""
     pairs = list(zip(term.operands, operands, strict=True))
     family = term.type.family
     match term.operation:
@@ -73,17 +73,29 @@ def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
         case Operation.SHIFT:
             return _shifted(term, *pairs)
         case Operation.COALESCE:
-            alike = (_cast(each, family) if family in TYPES else each for each in operands)
-            # Two columns may have different collations.
-            is_text = family is Family.TEXT
-            return sa.func.coalesce(*(each.collate("default") if is_text else each for each in alike))
+            return sa.func.coalesce(*(_usable(*each, term.type) for each in pairs))
         case _:
             return getattr(sa.func, term.operation)(_cast(operands[0], Family.TEXT))  # type: ignore[no-any-return]
 
 
+def _usable(term: Operand, value: Element, type: ColumnType) -> Element:
+    """Return *value* as one of *type*, null if an operation does not take it."""
+    if type.family in NUMERIC:
+        return _number(term, value, type.family)
+    if is_moment(type):
+        return _cast(_moment(term, value), type.family)
+    # Two columns may have different collations.
+    return _cast(value, type.family).collate("default") if type.family is Family.TEXT else value
+
+
 def _number(term: Operand, value: Element, family: Family) -> Element:
     """Return *value* as a finite number of *family*."""
-    if isinstance(term, Column | Distant) and term.type.family is not Family.INTEGER:
+    if isinstance(term, Related) and term.type.family is not Family.INTEGER:
+        # As a text, it is named only once: it is a subquery.
+        value = sa.cast(value, Named("pg_catalog.text"))
+        for endless in ("NaN", "Infinity", "-Infinity"):
+            value = sa.func.nullif(value, _constant(f"'{endless}'"))
+    elif isinstance(term, Column | Distant) and term.type.family is not Family.INTEGER:
         # NaN minus NaN is NaN, and so is infinity minus infinity.
         value = sa.case((value.op("-")(value) == ZERO, value))
     return _cast(value, family)
@@ -91,7 +103,7 @@ def _number(term: Operand, value: Element, family: Family) -> Element:
 
 def _moment(term: Operand, value: Element) -> Element:
     """Return *value*, null outside the years 1 to 9999."""
-    if not isinstance(term, Column | Distant):
+    if isinstance(term, Calculation | Literal):
         return value
     return sa.case((value.between(_constant(FIRST), _constant(LAST)), value))
 
@@ -105,14 +117,14 @@ def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Ope
     number = _number(*days, days[0].type.family)
     capped = sa.func.greatest(sa.func.least(number, _constant(f"{MOST_DAYS}")), _constant(f"-{MOST_DAYS}"))
     if family is Family.DATE:
-        ahead, tick = f"{AHEAD}", "1"
+        ahead, tick, day = f"{AHEAD}", "1", "1"
         by: Element = sa.cast(capped, Named("pg_catalog.int4"))
     else:
-        ahead, tick = f"interval '{AHEAD} days'", "interval '1 microsecond'"
-        by = _constant("interval '1 day'").op("*")(_cast(capped, Family.NUMBER))
+        ahead, tick, day = f"interval '{AHEAD} days'", "interval '1 microsecond'", "interval '1 day'"
+        by = _constant(day).op("*")(_cast(capped, Family.NUMBER))
     name = TYPES[family].rpartition(".")[2]
     low = _constant(f"({name} '0001-01-01' + {ahead} - {tick})")
-    high = _constant(f"({name} '9999-12-31' + {ahead} + {'1' if tick == '1' else '''interval '1 day' '''})")
+    high = _constant(f"({name} '9999-12-31' + {ahead} + {day})")
     moved = _cast(_moment(*moment), family).op("+")(_constant(ahead)).op("+")(by)
     known = sa.func.nullif(sa.func.nullif(sa.func.greatest(sa.func.least(moved, high), low), low), high)
     return known.op("-")(_constant(ahead))

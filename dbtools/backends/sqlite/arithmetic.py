@@ -1,7 +1,7 @@
 """The operations of expressions as functions of SQLite: cells in, a value out.
 
-A cell that an operation does not take is null to it: SQLite keeps any value in any column. One function an
-operator is faster than SQL that looks at each cell, and names its operands only once.
+A cell that an operation does not take is null to it: SQLite keeps any value in any column. A function is
+faster than SQL that looks at each cell, and names its operands only once.
 """
 
 import math
@@ -16,6 +16,7 @@ from typing import Any
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
 DIGITS = 15  #: significant ones, of a decimal
 PRECISE = 10.0**DIGITS  #: beyond it, a number has no decimal places
+CELL = "x"  #: the step of a program that takes the next cell
 DAY = 86_400_000_000  #: microseconds
 MOMENT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[ T]+(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(?:Z|([+-])(\d\d):(\d\d))?)?\s*",
@@ -81,9 +82,32 @@ def _divide_decimal(left: object, right: object) -> Number | None:
     return None if quotient is None else float(f"{quotient:.{DIGITS}g}")
 
 
-def _negate(cell: object) -> Number | None:
-    number = _number(cell)
-    return None if number is None else _in_range(-number)
+#: What `dbtools_compute` does with two cells; the last four are for decimals.
+STEPS: Mapping[str, Operator] = {
+    "+": _binary(operator.add),
+    "-": _binary(operator.sub),
+    "*": _binary(operator.mul),
+    "/": _divide,
+    "p": _decimal(operator.add),
+    "m": _decimal(operator.sub),
+    "t": _decimal(operator.mul),
+    "d": _divide_decimal,
+}
+
+
+def _compute(program: str, *cells: object) -> object:
+    """Return what *program* computes of *cells*: for each, it has an x, and each step after its operands.
+
+    One call computes it all: the stack of SQLite's parser holds about twenty nested ones.
+    """
+    further, stack = iter(cells), []
+    for step in program:
+        if step == CELL:
+            stack.append(next(further))
+        else:
+            right = stack.pop()
+            stack[-1] = STEPS[step](stack[-1], right)
+    return stack[0]
 
 
 def _abs(cell: object) -> Number | None:
@@ -111,6 +135,11 @@ def _microseconds(cell: object) -> int | None:
         return _moment(cell)
     except ValueError:
         return None
+
+
+def _date(cell: object) -> object:
+    """Return *cell* if it is a date, with or without a time."""
+    return None if _microseconds(cell) is None else cell
 
 
 def _moment(text: str) -> int | None:
@@ -154,17 +183,11 @@ def _shift(cell: object, days: object) -> str | None:
     return written.rstrip("0") if moved.microsecond else written
 
 
-#: By the names that they have in SQL, with the number of their arguments.
+#: By the names that they have in SQL, with the number of their arguments: -1 for any.
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
-    "dbtools_add": (2, _binary(operator.add)),
-    "dbtools_subtract": (2, _binary(operator.sub)),
-    "dbtools_multiply": (2, _binary(operator.mul)),
-    "dbtools_divide": (2, _divide),
-    "dbtools_add_decimal": (2, _decimal(operator.add)),
-    "dbtools_subtract_decimal": (2, _decimal(operator.sub)),
-    "dbtools_multiply_decimal": (2, _decimal(operator.mul)),
-    "dbtools_divide_decimal": (2, _divide_decimal),
-    "dbtools_negate": (1, _negate),
+    "dbtools_compute": (-1, _compute),
+    "dbtools_number": (1, _number),
+    "dbtools_date": (1, _date),
     "dbtools_abs": (1, _abs),
     "dbtools_round": (2, _round),
     "dbtools_moment": (1, _microseconds),

@@ -5,18 +5,21 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
+from sqlalchemy.sql.functions import Function as Call
 
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
+from dbtools.backends.sqlite.arithmetic import CELL
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
-from dbtools.terms import Bucket, Calculation, Function, Operation, is_moment
+from dbtools.terms import Bucket, Calculation, Function, Literal, Operand, Operation, is_moment
 from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
@@ -38,8 +41,14 @@ CLAIM_CASTS: Mapping[str, Any] = {
 }
 
 
-OF_DECIMALS = (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE)
-NATIVE = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
+#: The steps of `dbtools_compute`, with numbers and with decimals.
+STEPS: Mapping[Operation, str] = {
+    Operation.ADD: "+p",
+    Operation.SUBTRACT: "-m",
+    Operation.MULTIPLY: "*t",
+    Operation.DIVIDE: "/d",
+}
+NATIVE = (Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 
 class SqliteGrammar(Grammar):
@@ -133,10 +142,13 @@ class SqliteGrammar(Grammar):
     def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
         """Compute by functions that each connection has."""
         name = term.operation.name.lower()
-        if term.operation in NATIVE:
-            return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
-        exact = term.operation in OF_DECIMALS and term.type.family is Family.DECIMAL
-        return getattr(sa.func, f"dbtools_{name}{'_decimal' * exact}")(*operands)  # type: ignore[no-any-return]
+        if term.operation is Operation.NEGATE:
+            return _computed("-", sa.literal_column("0"), *operands)
+        if term.operation in STEPS:
+            return _computed(STEPS[term.operation][term.type.family is Family.DECIMAL], *operands)
+        if term.operation is Operation.COALESCE:
+            return sa.func.coalesce(*map(partial(_usable, term.type), term.operands, operands))
+        return getattr(sa.func, name if term.operation in NATIVE else f"dbtools_{name}")(*operands)  # type: ignore[no-any-return]
 
     def compared(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
@@ -165,6 +177,29 @@ class SqliteGrammar(Grammar):
         return total.op("*")(sa.literal_column("1.0")).op("/")(sa.func.count(numbers))
 
 
+def _computed(step: str, *operands: Element) -> Element:
+    """Return *step* with two *operands*: with the programs of those that are computed, it is one program."""
+    program, cells = "", []
+    for each in operands:
+        if isinstance(each, Call) and each.name == "dbtools_compute":
+            known, *further = each.clauses
+            program += str(known)[1:-1]
+            cells += further
+        else:
+            program += CELL
+            cells.append(each)
+    return sa.func.dbtools_compute(_text(program + step), *cells)
+
+
+def _usable(type: ColumnType, term: Operand, cell: Element) -> Element:
+    """Return *cell*, the SQL of *term*, null where it is not a number or a date as *type* says."""
+    if isinstance(term, Calculation | Literal):
+        return cell
+    if type.family in NUMERIC:
+        return sa.func.dbtools_number(cell)
+    return sa.func.dbtools_date(cell) if is_moment(type) else cell
+
+
 def _exact(total: Element, numbers: Element, scale: int) -> Element:
     """Return *total* as a sum of integers, such as hundredths for a *scale* of 2, if all numbers conform.
 
@@ -182,15 +217,15 @@ def _exact(total: Element, numbers: Element, scale: int) -> Element:
 def _bucket(column: Element, bucket: Bucket) -> Element:
     match bucket:
         case Bucket.QUARTER:
-            quarter = _computed("%m", column, ("+", 2), ("/", 3))
+            quarter = _part("%m", column, ("+", 2), ("/", 3))
             return _strftime("%Y-Q", column).op("||")(sa.cast(quarter, sa.Text))
         case Bucket.WEEK:
             # A day belongs to the week and the year of its Thursday (ISO 8601).
             thursday = sa.func.date(column, _text("-3 days"), _text("weekday 4"))
-            week = sa.func.printf(_text("%02d"), _computed("%j", thursday, ("+", 6), ("/", 7)))
+            week = sa.func.printf(_text("%02d"), _part("%j", thursday, ("+", 6), ("/", 7)))
             return _strftime("%Y-W", thursday).op("||")(week)
         case Bucket.WEEKDAY:
-            return sa.cast(_computed("%w", column, ("+", 6), ("%", 7), ("+", 1)), sa.Text)
+            return sa.cast(_part("%w", column, ("+", 6), ("%", 7), ("+", 1)), sa.Text)
         case _:
             return _strftime(FORMATS[bucket], column)
 
@@ -199,7 +234,7 @@ def _strftime(format: str, column: Element) -> Element:
     return sa.func.strftime(_text(format), column)
 
 
-def _computed(format: str, column: Element, *steps: tuple[str, int]) -> Element:
+def _part(format: str, column: Element, *steps: tuple[str, int]) -> Element:
     """Return a number in a date after *steps* of integer arithmetic."""
     number: Element = sa.cast(_strftime(format, column), sa.Integer)
     for operator, operand in steps:

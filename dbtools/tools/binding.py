@@ -1,26 +1,24 @@
-"""Conditions and orders as callers write them in; those of a statement, and the values bound to it, out."""
+"""Bind conditions and orders: arguments in; those of a statement, and the values bound to it, out."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
-from dbtools.expressions import Expressions
+from dbtools.expressions import Expressions, refuse_masked
 from dbtools.paths import Distant
-from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Match, Order, Term
-from dbtools.terms import Bucket, Bucketed, Literal, Measure, are_comparable
+from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Order
+from dbtools.terms import Bucket, Bucketed, Literal, Measure, Term, are_comparable
+from dbtools.tools.arguments import ORDER_FORM
+from dbtools.tools.clauses import MOST_CONDITIONS, Comparison, Where, Within
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 
-MOST_CONDITIONS = 50
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
-MOST_VALUES = 1_000
-SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 FOR_NULL = 'For null use op is_null with value "true".'
-ORDER_FORM = 'Write "column" or "column desc".'
+SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 #: How the values of buckets are written.
 BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.YEAR: (r"\d{4}", "a year such as 2024"),
@@ -37,136 +35,113 @@ LONGEST_PATTERN = 200  #: characters of a value that is searched for inside text
 class Finds(Protocol):
     """What knows the terms that callers may name, such as `Expressions`."""
 
+    def get(self, text: str) -> Term | None:
+        """Return the term with the name *text*, if there is one."""
+
     def find(self, text: str, argument: str) -> Term:
-        """Return the term that *text* names, or raise a CallError that names the *argument*."""
+        """Return the term that *text* means, or raise a CallError that names the *argument*."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One condition as the caller wrote it; the values are texts."""
-
-    column: str
-    operator: Operator = Operator.EQ
-    value: str | None = None
-    values: tuple[str, ...] | None = None
-    value_column: str | None = None
-    argument: str = "where"  #: where it stands among the arguments, for complaints
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The values, or the one value."""
-        if self.value_column is not None:
-            return ()
-        return self.values if self.values is not None else (str(self.value),)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alternatives:
-    """Conditions of which one must hold."""
-
-    comparisons: tuple[Comparison, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RelatedRows:
-    """Whether rows of a relation that meet conditions refer to a row."""
-
-    relation: str
-    wanted: bool
-    clauses: "tuple[Comparison | Alternatives, ...]"
-    match: Match
-    argument: str
-
-
-Written = Comparison | Alternatives | RelatedRows
-
-
-def comparisons_within(clauses: Sequence[Written]) -> Iterator[Comparison]:
-    """Yield the comparisons in *clauses*, in the order in which they are written."""
-    for clause in clauses:
-        match clause:
-            case Comparison():
-                yield clause
-            case Alternatives():
-                yield from clause.comparisons
-            case RelatedRows():
-                yield from comparisons_within(clause.clauses)
-
-
-def bind_where(
-    terms: Expressions, clauses: Sequence[Written]
-) -> tuple[tuple[Clause, ...], Mapping[str, object]]:
-    """Return the conditions that *clauses* mean, and the values of their parameters."""
-    _check_numbers([*comparisons_within(clauses)])
-    relations = sum(isinstance(each, RelatedRows) for each in clauses)
+def bind_where(terms: Expressions, where: Sequence[Where]) -> tuple[tuple[Clause, ...], Mapping[str, object]]:
+    """Return the conditions that *where* means, and the values of their parameters."""
+    _check_numbers([*_comparisons(where)])
+    relations = sum(bool(each.some or each.none) for each in where)
     if relations > MOST_RELATIONS:
         raise errors.BadArgument(f"where: at most {MOST_RELATIONS} of some and none, not {relations}.")
-    bound = _Bound({})
-    return tuple(bound.clause(terms, each) for each in clauses), bound.values
+    bound = _Bound("c")
+    return tuple(bound.clause(terms, each, f"where[{at}]") for at, each in enumerate(where)), bound.values
 
 
 def bind_having(
-    names: Finds, comparisons: Sequence[Comparison]
+    names: Finds, having: Sequence[Comparison]
 ) -> tuple[tuple[Condition, ...], Mapping[str, object]]:
-    """Return the conditions on groups that *comparisons* mean, and the values of their parameters."""
-    _check_numbers(comparisons)
-    bound = _Bound({}, "h")
-    return tuple(bound.condition(names, each) for each in comparisons), bound.values
+    """Return the conditions on groups that *having* means, and the values of their parameters."""
+    _check_numbers(having)
+    bound = _Bound("h")
+    return bound.conditions(names, having, "having"), bound.values
 
 
-@dataclass
 class _Bound:
-    """The values of the conditions that have been bound."""
+    """Binds conditions, and keeps the values of those that have been bound."""
 
-    values: dict[str, object]
-    prefix: str = "c"  #: of the names of parameters
-    count: int = 0
+    def __init__(self, prefix: str) -> None:
+        self.values: dict[str, object] = {}
+        self._prefix = prefix  #: of the names of parameters
+        self._count = 0
 
-    def clause(self, terms: Expressions, clause: Written) -> Clause:
-        match clause:
-            case Comparison():
-                return self.condition(terms, clause)
-            case Alternatives():
-                return AnyOf(conditions=tuple(self.condition(terms, each) for each in clause.comparisons))
-            case RelatedRows():
-                referrer, inner = terms.referring(clause.relation, clause.argument)
-                within = tuple(self.clause(inner, each) for each in clause.clauses)
-                plain = tuple(each for each in within if not isinstance(each, Existence))
-                return Existence(
-                    referrer=referrer, wanted=clause.wanted, conditions=plain, match=clause.match
-                )
+    def clause(self, terms: Expressions, clause: Where, argument: str) -> Clause:
+        name = clause.some or clause.none
+        if not name:
+            if clause.where or "match" in clause.model_fields_set:
+                raise errors.BadArgument(f"{argument}: where and match belong to some or none.")
+            return self._plain(terms, clause, argument)
+        if (clause.some and clause.none) or clause.model_fields_set - {"some", "none", "where", "match"}:
+            raise errors.BadArgument(f"{argument}: some or none takes where and match, and nothing else.")
+        relation, inner = terms.related(name, f"{argument}.{'some' if clause.some else 'none'}")
+        conditions = tuple(
+            self._plain(inner, each, f"{argument}.where[{at}]") for at, each in enumerate(clause.where)
+        )
+        wanted = bool(clause.some)
+        return Existence(relation=relation, wanted=wanted, conditions=conditions, match=clause.match)
 
-    def condition(self, names: Finds, comparison: Comparison) -> Condition:
-        condition, values = _bind(names, comparison, f"{self.prefix}{self.count}")
-        self.count += 1
+    def _plain(self, terms: Expressions, clause: Within, argument: str) -> Condition | AnyOf:
+        if clause.any and clause.model_fields_set == {"any"}:
+            return AnyOf(conditions=self.conditions(terms, clause.any, f"{argument}.any"))
+        if clause.any or not clause.column:
+            raise errors.BadArgument(
+                f"{argument}: a condition has either column, any, some or none.",
+                hint=f"Such as {clause.example}.",
+            )
+        return self._condition(terms, clause, argument)
+
+    def conditions(
+        self, names: Finds, comparisons: Sequence[Comparison], argument: str
+    ) -> tuple[Condition, ...]:
+        return tuple(self._condition(names, each, f"{argument}[{at}]") for at, each in enumerate(comparisons))
+
+    def _condition(self, names: Finds, comparison: Comparison, argument: str) -> Condition:
+        condition, values = _bind(names, comparison, argument, f"{self._prefix}{self._count}")
+        self._count += 1
         self.values |= zip(condition.parameters, values, strict=True)
         return condition
+
+
+def _comparisons(clauses: Sequence[Within]) -> Iterator[Comparison]:
+    """Yield the comparisons in *clauses*."""
+    for clause in clauses:
+        if clause.any:
+            yield from clause.any
+        elif isinstance(clause, Where) and (clause.some or clause.none):
+            yield from _comparisons(clause.where)
+        else:
+            yield clause
 
 
 def _check_numbers(comparisons: Sequence[Comparison]) -> None:
     if len(comparisons) > MOST_CONDITIONS:
         raise errors.BadArgument(f"where: at most {MOST_CONDITIONS} conditions, not {len(comparisons)}.")
-    searches = sum(comparison.operator in TEXTUAL for comparison in comparisons)
+    searches = sum(comparison.op in TEXTUAL for comparison in comparisons)
     if searches > MOST_SEARCHES:
         raise errors.BadArgument(
             f"where: at most {MOST_SEARCHES} conditions with {' or '.join(TEXTUAL)}, not {searches}."
         )
 
 
-def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition, Sequence[object]]:
+def _bind(
+    names: Finds, comparison: Comparison, argument: str, prefix: str
+) -> tuple[Condition, Sequence[object]]:
     """Return the condition that *comparison* means, and the values of its parameters."""
-    argument, operator = comparison.argument, comparison.operator
+    operator = comparison.op
     term = _column(names, comparison.column, f"{argument}.column")
-    if term.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {term.name} is masked and can only be shown.")
+    refuse_masked(term, argument)
     if operator not in term.type.operators:
         raise errors.BadOperator(
             f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}.",
             hint=f"Operators: {listing(term.type.operators)}.",
         )
     if comparison.value_column is not None:
-        return _bind_other(names, comparison, term), ()
-    texts = _texts(comparison)
+        return _bind_other(names, comparison, argument, term), ()
+    texts = _texts(comparison, argument)
     if operator is Operator.IS_NULL:
         return _bind_null(term, texts[0], argument), ()
     places = [f"{argument}.values[{at}]" for at in range(len(texts))]
@@ -175,7 +150,8 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
     try:
         bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
     except errors.BadValue as exc:
-        raise errors.BadValue(exc.message, hint=column_advice(names, operator, texts[0]) or exc.hint) from exc
+        exc.hint = column_advice(names, operator, texts[0]) or exc.hint
+        raise
     if term.type.family is Family.ANY and operator in EQUALITY:
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
@@ -196,18 +172,15 @@ def _bind_null(term: Term, text: str, argument: str) -> Condition:
 
 def column_advice(names: Finds, operator: Operator, text: str) -> str:
     """Return a hint if *text*, which stands as a value, is the name of a column."""
-    try:
-        is_column = operator in SIGNED and isinstance(names.find(text, "value"), Column | Distant)
-    except errors.CallError:
-        is_column = False
+    is_column = operator in SIGNED and isinstance(names.get(text), Column | Distant)
     return f"To compare with the column {text}, pass it as value_column." if is_column else ""
 
 
-def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:
+def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term) -> Condition:
     """Return the condition that compares *term* with another one."""
-    argument, operator, text = comparison.argument, comparison.operator, comparison.value_column
+    operator, text = comparison.op, comparison.value_column
     if comparison.value is not None or comparison.values is not None:
-        raise errors.BadArgument(f"{argument}: value_column stands alone, without value or values.")
+        raise errors.BadArgument(f"{argument}: value_column excludes value and values.")
     if operator not in SIGNED:
         raise errors.BadOperator(
             f"{argument}.op: {operator} does not take value_column.", hint=f"Operators: {listing(SIGNED)}."
@@ -215,8 +188,7 @@ def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:
     other = names.find(str(text), f"{argument}.value_column")
     if isinstance(other, Measure):
         raise errors.BadArgument(f"{argument}.value_column: a measure is compared with values only.")
-    if other.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {other.name} is masked and can only be shown.")
+    refuse_masked(other, argument)
     if operator not in other.type.operators or not are_comparable(term.type, other.type):
         raise errors.BadOperator(
             f"{argument}.value_column: {term.name} ({term.type.name}) cannot be compared with "
@@ -234,10 +206,9 @@ def _column(names: Finds, text: str, argument: str) -> Term:
     return term
 
 
-def _texts(comparison: Comparison) -> tuple[str, ...]:
-    """Return the values that the operator takes, or say which are missing or too many."""
-    argument, operator = comparison.argument, comparison.operator
-    value, values = comparison.value, comparison.values
+def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
+    """Return the values that the operator takes, or raise BadArgument where some are missing or too many."""
+    operator, value, values = comparison.op, comparison.value, comparison.values
     many = operator in (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
     if many and (values is None or value is not None):
         given = "value is given" if value is not None else "there are none"
@@ -247,12 +218,9 @@ def _texts(comparison: Comparison) -> tuple[str, ...]:
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
         null = operator is not Operator.IS_NULL and values is None
         raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
-    texts = comparison.texts
-    if operator is Operator.BETWEEN and len(texts) != 2:
-        raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(texts)}.")
-    if len(texts) > MOST_VALUES:
-        raise errors.BadArgument(f"{argument}.values: at most {MOST_VALUES:,} values, not {len(texts):,}.")
-    return texts
+    if operator is Operator.BETWEEN and len(comparison.texts) != 2:
+        raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(comparison.texts)}.")
+    return comparison.texts
 
 
 def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
@@ -294,24 +262,21 @@ def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
     order: dict[Term, Order] = {}
     for index, step in enumerate(steps):
         argument = f"order_by[{index}]"
-        term, direction = _directed(names, step, argument)
-        if term.type.mask is not None:
-            raise errors.BadArgument(f"{argument}: {term.name} is masked and can only be shown.")
+        name, direction = _directed(names, step)
+        try:
+            term = _column(names, name, argument)
+        except errors.UnknownColumn as exc:
+            exc.hint = exc.hint if name != step else f"{ORDER_FORM} {exc.hint}"
+            raise
+        refuse_masked(term, argument)
         if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
         order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())
 
 
-def _directed(names: Finds, step: str, argument: str) -> tuple[Term, Direction]:
-    """Return the term and the direction of *step*; a name may itself end in " desc"."""
+def _directed(names: Finds, step: str) -> tuple[str, Direction]:
+    """Return the name and the direction in *step*; a name may itself end in " desc"."""
     name, _, last = step.rstrip().rpartition(" ")
-    directed = name.strip() and last.lower() in tuple(Direction)
-    try:
-        return _column(names, step, argument), Direction.ASC
-    except errors.CallError as exc:
-        if not directed and isinstance(exc, errors.UnknownColumn):
-            raise errors.UnknownColumn(exc.message, hint=f"{ORDER_FORM} {exc.hint}") from exc
-        if not directed:
-            raise
-    return _column(names, name, argument), Direction(last.lower())
+    directed = name.strip() and last.lower() in tuple(Direction) and names.get(step) is None
+    return (name, Direction(last.lower())) if directed else (step, Direction.ASC)
