@@ -57,13 +57,6 @@ class View:
         return tuple(tokens_in(len(each)) for each in self.tool_contents)
 
     @property
-    def cost_of_tables(self) -> int:
-        """How many tokens the listed definitions of tables take."""
-        queries = {query.name for query in self.setting.queries}
-        costs = zip(self.definitions, self.costs, strict=True)
-        return sum(cost for each, cost in costs if each.name not in queries)
-
-    @property
     def surface(self) -> Surface:
         """How tables are listed."""
         return Surface.TYPED if ToolGroup.TABLES in self.typed else Surface.GENERIC

@@ -28,6 +28,7 @@ from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
 SEARCHING = (*TEXTUAL, Operator.MATCHES)
+FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)
 RANK_FORM = 'The best come first: write "rank(column)" alone.'
@@ -163,8 +164,7 @@ def _bind(
     try:
         bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
     except errors.BadValue as exc:
-        if operator in SIGNED and isinstance(names.get(texts[0]), Column | Distant):
-            exc.hint = f"To compare with the column {texts[0]}, pass it as value_column."
+        exc.hint = column_advice(names, operator, texts[0]) or exc.hint
         raise
     if term.type.family is Family.ANY and operator in EQUALITY:
         negative = operator in (Operator.NE, Operator.NOT_IN)
@@ -195,6 +195,12 @@ def _bind_null(term: Term, text: str, argument: str) -> Condition:
     if text.lower() not in ("true", "false"):
         raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(text)}.")
     return Condition(term=term, operator=Operator.IS_NULL, wanted=text.lower() == "true")
+
+
+def column_advice(names: Finds, operator: Operator, text: str) -> str:
+    """Return a hint if *text*, which stands as a value, is the name of a column."""
+    is_column = operator in SIGNED and isinstance(names.get(text), Column | Distant)
+    return f"To compare with the column {text}, pass it as value_column." if is_column else ""
 
 
 def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term) -> Condition:
@@ -238,8 +244,7 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
         given = "values are given" if values is not None else "there is none"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
         null = operator is not Operator.IS_NULL and values is None
-        hint = 'For null use op is_null with value "true".' if null else ""
-        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=hint)
+        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
     if operator is Operator.BETWEEN and len(comparison.texts) != 2:
         raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(comparison.texts)}.")
     return comparison.texts

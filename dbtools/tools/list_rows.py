@@ -27,7 +27,7 @@ from dbtools.terms import Operand, Rank
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.clauses import ListArguments, RowsArguments
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
-from dbtools.tools.nearest_values import ValueChecks, value_checks
+from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
 
@@ -103,7 +103,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         position=position,
         mark=mark,
         limited="limit" in asked.model_fields_set,
-        checks=value_checks(names.table, asked.where, conditions, asked.match),
+        reasons=Reasons(terms=terms, written=asked.where, conditions=conditions, match=asked.match),
     )
 
 
@@ -151,11 +151,11 @@ class ListCall:
     position: Position
     mark: str
     limited: bool  #: whether the caller has asked for no more rows
-    checks: ValueChecks
+    reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what reads the values that are stored, where none was found."""
-        return self.checks.statements if self.position == Position() and not found.rows else ()
+        """Return what explains that no row was found."""
+        return () if found.rows or self.position != Position() else self.reasons.statements
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
@@ -174,7 +174,7 @@ class ListCall:
         return budget.rows_answer(
             page,
             next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
-            note=self.checks.note(further, instead=self._note(page, cuts=bool(cuts))),
+            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.days])),
             links=tuple(filter(None, links)),
         )
 
@@ -185,7 +185,9 @@ class ListCall:
         values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
         return write_cursor(next_position(self.total, self.position, count, values), self.mark)
 
-    def _note(self, page: Page, *, cuts: bool) -> str:
+    def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
+        if not page.found.rows:
+            return self.reasons.note(further) if self.position == Position() else PAST_END
         more = cut = ""
         if page.capped:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."

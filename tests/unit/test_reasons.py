@@ -10,7 +10,7 @@ from dbtools.cells import Cut
 from dbtools.results import Answer, ResultSet
 from dbtools.statement import Order, Output, Select, Statement
 from dbtools.tools.definition import Call, Toolset
-from dbtools.tools.nearest_values import MOST_ROWS
+from dbtools.tools.reasons import MOST_ROWS
 from dbtools.types import Family
 from tests.unit.shop import ID, column, select_of, table, tools
 
@@ -37,6 +37,7 @@ SHOP = table(
     foreign_keys=(ForeignKey(columns=("city_id",), target_schema="", target="city", target_columns=("id",)),),
 )
 TOOLS = tools(SHOP, CITY)
+INFINITE = tuple(replace(each, type=replace(each.type, infinite=True)) for each in SHOP.columns)
 CITIES = (
     "Lisbon",
     "Porto",
@@ -62,27 +63,41 @@ def _call(*conditions: Mapping[str, object], of: Toolset = TOOLS, match: str = "
 
 
 def _asked(call: Call[Answer]) -> Sequence[Statement]:
-    """Return what *call* asks of the database where there is no row."""
+    """Return what *call* asks about its conditions where there is no row."""
+    return _inquiries(call)[1:]
+
+
+def _inquiries(call: Call[Answer], *rows: tuple[object, ...]) -> Sequence[Statement]:
+    """Return what *call* asks of the database where it has found the *rows*."""
     assert call.statement is not None
-    return call.inquire(ResultSet(outputs=call.statement.shape.outputs, rows=()))
+    return call.inquire(ResultSet(outputs=call.statement.shape.outputs, rows=rows))
 
 
 def _note(call: Call[Answer], *stored: Stored, more: bool = False) -> str:
     """Return the note of an empty answer of *call*, whose inquiries brought the *stored* values."""
-    asked = _asked(call)
-    further = [
-        ResultSet(outputs=each.shape.outputs, rows=tuple((value,) for value in values), more=more)
-        for each, values in zip(asked, stored, strict=False)
-    ]
+    return _said(call, [(1,)], *([(value,) for value in values] for values in stored), more=more)
+
+
+def _said(
+    call: Call[Answer],
+    *further: Sequence[tuple[object, ...]],
+    found: Sequence[tuple[object, ...]] = (),
+    more: bool = False,
+) -> str:
+    """Return the note of *call* that has *found* rows, whose inquiries brought the *further* ones."""
     assert call.statement is not None
-    found = ResultSet(outputs=call.statement.shape.outputs, rows=())
-    return str(call.render(found, further).structured.get("note", ""))
+    results = [
+        ResultSet(outputs=each.shape.outputs, rows=tuple(rows), more=more)
+        for each, rows in zip(_inquiries(call, *found), further, strict=False)
+    ]
+    answer = call.render(ResultSet(outputs=call.statement.shape.outputs, rows=tuple(found)), results)
+    return str(answer.structured.get("note", ""))
 
 
 def test_stored_values_are_read_once_each_in_their_order() -> None:
     name = SHOP.column_by_name["name"]
 
-    assert _asked(_call(_condition("name", "x"))) == [
+    assert list(_asked(_call(_condition("name", "x")))) == [
         Statement(
             shape=Select(
                 table=SHOP,
@@ -110,38 +125,53 @@ def test_nothing_is_asked_where_rows_were_found() -> None:
     assert not call.inquire(ResultSet(outputs=call.statement.shape.outputs, rows=((1,),)))
 
 
+VALUES, RANGE, NOTHING = [1], [2], list[int]()  #: how much is read of each condition
+
+
 @pytest.mark.parametrize(
-    ("condition", "doubted"),
+    ("condition", "asked"),
     [
-        *(pytest.param(_condition("name", "x", op), True, id=op) for op in ("eq", "contains", "starts_with")),
-        pytest.param(_condition("name", "x", "ends_with"), True, id="ends_with"),
-        pytest.param(_condition("name", ["x"], "in"), True, id="in"),
-        *(pytest.param(_condition("name", "x", op), False, id=op) for op in ("ne", "gt", "lte")),
-        pytest.param(_condition("name", ["a", "b"], "between"), False, id="between"),
-        pytest.param(_condition("name", "true", "is_null"), False, id="is_null"),
-        pytest.param(_condition("name", [], "in"), False, id="in nothing"),
-        pytest.param(_condition("size", "small"), True, id="enum"),
-        pytest.param(_condition("rent", "5"), True, id="decimal"),
-        pytest.param(_condition("area", "5"), True, id="number"),
-        pytest.param(_condition("city_id", "5"), True, id="integer that is no key"),
-        pytest.param(_condition("opened", "2024-03-05"), True, id="date"),
-        pytest.param(_condition("closed_at", "2024-03-05T10:00:00"), True, id="timestamp"),
-        pytest.param(_condition("anything", "5"), True, id="any"),
-        pytest.param(_condition("id", "5"), False, id="key by number"),
-        pytest.param(_condition("number", "5"), False, id="another key by number"),
-        pytest.param(_condition("city.id", "5"), False, id="key by number at the end of a path"),
-        pytest.param(_condition("city.code", "5"), True, id="number at the end of a path"),
-        pytest.param(_condition("franchise", "true"), False, id="boolean"),
-        pytest.param(_condition("uuid", "3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f"), False, id="uuid"),
-        pytest.param(_condition("logo", "aGVsbG8="), False, id="bytes"),
-        pytest.param(_condition("tags", "5", "contains"), False, id="array"),
-        pytest.param(_condition("note", "x", "contains"), False, id="json"),
+        *(
+            pytest.param(_condition("name", "x", op), VALUES, id=op)
+            for op in ("eq", "contains", "starts_with")
+        ),
+        pytest.param(_condition("name", "x", "ends_with"), VALUES, id="ends_with"),
+        pytest.param(_condition("name", ["x"], "in"), VALUES, id="in"),
+        pytest.param(_condition("name", "x", "ne"), VALUES, id="ne"),
+        *(pytest.param(_condition("name", "x", op), RANGE, id=op) for op in ("gt", "lte")),
+        pytest.param(_condition("name", ["a", "b"], "between"), RANGE, id="between"),
+        pytest.param(
+            _condition("uuid", "3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f", "gt"), RANGE, id="range of uuids"
+        ),
+        pytest.param(_condition("rent * 2", "5"), VALUES, id="expression"),
+        pytest.param(_condition("rent * 2", "5", "gt"), RANGE, id="range of an expression"),
+        pytest.param(_condition("opened:month", "2024-03"), RANGE, id="bucket"),
+        pytest.param({"column": "rent", "op": "gt", "value_column": "area"}, NOTHING, id="two columns"),
+        pytest.param(_condition("name", "true", "is_null"), NOTHING, id="is_null"),
+        pytest.param(_condition("name", [], "in"), NOTHING, id="in nothing"),
+        pytest.param(_condition("size", "small"), VALUES, id="enum"),
+        pytest.param(_condition("rent", "5"), VALUES, id="decimal"),
+        pytest.param(_condition("area", "5"), VALUES, id="number"),
+        pytest.param(_condition("city_id", "5"), VALUES, id="integer that is no key"),
+        pytest.param(_condition("opened", "2024-03-05"), VALUES, id="date"),
+        pytest.param(_condition("closed_at", "2024-03-05T10:00:00"), VALUES, id="timestamp"),
+        pytest.param(_condition("anything", "5"), VALUES, id="any"),
+        pytest.param(_condition("id", "5"), RANGE, id="key by number"),
+        pytest.param(_condition("number", "5"), RANGE, id="another key by number"),
+        pytest.param(_condition("city.id", "5"), RANGE, id="key by number at the end of a path"),
+        pytest.param(_condition("city.code", "5"), VALUES, id="number at the end of a path"),
+        pytest.param(_condition("franchise", "true"), NOTHING, id="boolean"),
+        pytest.param(_condition("uuid", "3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f"), NOTHING, id="uuid"),
+        pytest.param(_condition("logo", "aGVsbG8="), NOTHING, id="bytes"),
+        pytest.param(_condition("tags", "5", "contains"), NOTHING, id="array"),
+        pytest.param(_condition("note", "x", "contains"), NOTHING, id="json"),
     ],
 )
 def test_condition_is_doubted_where_stored_values_can_tell(
-    condition: dict[str, object], doubted: bool
+    condition: dict[str, object], asked: Sequence[int]
 ) -> None:
-    assert len(_asked(_call(condition))) == doubted
+    # Values are groups, and a range has two measures.
+    assert [len(select_of(each).outputs) for each in _asked(_call(condition))] == asked
 
 
 def test_key_of_texts_is_doubted() -> None:
@@ -151,11 +181,12 @@ def test_key_of_texts_is_doubted() -> None:
 
 
 @pytest.mark.parametrize(("rows", "asked"), [(None, 1), (MOST_ROWS - 1, 1), (MOST_ROWS, 0)])
-def test_large_tables_are_not_asked(rows: int | None, asked: int) -> None:
+def test_large_tables_are_not_asked_for_values(rows: int | None, asked: int) -> None:
     shop, city = replace(SHOP, row_estimate=rows), replace(CITY, row_estimate=rows)
 
     assert len(_asked(_call(_condition("name", "x"), of=tools(shop, CITY)))) == asked
     assert len(_asked(_call(_condition("city.name", "x"), of=tools(SHOP, city)))) == asked
+    assert len(_asked(_call(_condition("rent", "5", "gt"), of=tools(shop, CITY)))) == 1
 
 
 def test_size_that_counts_is_that_of_the_table_with_the_values() -> None:
@@ -368,14 +399,21 @@ def _aggregate(**arguments: object) -> Call[Answer]:
 RENT = {"function": "sum", "column": "rent"}
 
 
+SIZES = {"group_by": ["size"]}
+COUNT_AND_RENT = {"measures": [{"function": "count"}, RENT]}
+
+
 @pytest.mark.parametrize(
     ("arguments", "rows", "asked"),
     [
-        pytest.param({}, [(0,)], 2, id="no rows"),
+        pytest.param({}, [(0,)], 4, id="no rows"),
         pytest.param({}, [(3,)], 0, id="some rows"),
-        pytest.param({"group_by": ["size"]}, [], 2, id="no groups"),
-        pytest.param({"group_by": ["size"]}, [("small", 1)], 0, id="some groups"),
-        pytest.param({"measures": [{"function": "count"}, RENT]}, [(0, None)], 2, id="nothing to add up"),
+        pytest.param(SIZES, [], 3, id="no groups"),
+        pytest.param(SIZES, [("small", 1)], 0, id="some groups"),
+        pytest.param(SIZES, [("small", None)], 0, id="group of nulls"),
+        pytest.param(SIZES | {"offset": 5}, [], 0, id="no groups this far"),
+        pytest.param(COUNT_AND_RENT, [(0, None)], 4, id="nothing to add up"),
+        pytest.param(COUNT_AND_RENT, [(3, None)], 1, id="nulls"),
         pytest.param({"measures": [RENT]}, [(0.0,)], 0, id="sum of nothing but zeros"),
         pytest.param({"measures": [{"function": "max", "column": "owner"}]}, [("",)], 0, id="empty text"),
     ],
@@ -383,19 +421,146 @@ RENT = {"function": "sum", "column": "rent"}
 def test_aggregate_of_no_rows_is_explained(
     arguments: dict[str, object], rows: list[tuple[object, ...]], asked: int
 ) -> None:
-    call = _aggregate(**arguments)
-    assert call.statement is not None
-
-    inquiries = call.inquire(ResultSet(outputs=call.statement.shape.outputs, rows=tuple(rows)))
-
-    assert len(inquiries) == asked
+    assert len(_inquiries(_aggregate(**arguments), *rows)) == asked
 
 
 def test_explanation_of_an_aggregate_is_its_note() -> None:
-    assert _note(_aggregate(), CITIES, ["Bob"]) == "owner has only these values: 'Bob'."
+    note = _said(_aggregate(), [(0,)], [(1,)], [(each,) for each in CITIES], [("Bob",)], found=[(0,)])
+
+    assert note == "owner has only these values: 'Bob'."
+    assert _said(_aggregate(), [(0,)], [], found=[(0,)]) == "shop has no rows."
+    assert _said(_aggregate(where=[]), [(0,)], found=[(0,)]) == "shop has no rows."
+    assert _said(_aggregate(**SIZES, offset=5)) == "Past the last row."
+
+
+def test_measure_of_nulls_is_explained_by_how_many_there_are() -> None:
+    area = {"function": "avg", "column": "area"}
+    call = _aggregate(measures=[RENT, area, {"function": "count"}])
+
+    assert _said(call, [(1234, 0, 0)], found=[(None, None, 1234)]) == (
+        "rent is null in all 1,234 rows. area is null in all 1,234 rows."
+    )
+    assert _said(call, [(1234, 0, 1)], found=[(None, None, 1234)]) == "rent is null in all 1,234 rows."
+    assert _said(call, found=[(None, None, 1234)]) == ""
 
 
 def test_groups_that_having_left_out_are_not_blamed_on_where() -> None:
     call = _aggregate(group_by=["size"], having=[{"column": "count", "op": "gt", "value": 5}])
+    names, owners = [(each,) for each in CITIES], [("Bob",)]
 
-    assert _note(call, CITIES, ["Ann"]) == ""
+    assert _said(call, [(1234,)], [(1,)], names, owners) == "having leaves out all groups (1,234)."
+    assert _said(call, [(0,)], [(1,)], names, owners) == "owner has only these values: 'Bob'."
+    assert _said(call) == ""
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        pytest.param(_condition("rent", "100", "gt"), "rent runs from 5.5 to 99.", id="above"),
+        pytest.param(_condition("rent", "9", "between"), "rent runs from 5.5 to 99.", id="gap"),
+        pytest.param(_condition("number", "17"), "number runs from 5.5 to 99.", id="key"),
+        pytest.param(_condition("rent - 1", "1000", "gte"), "rent - 1 runs from 5.5 to 99.", id="expression"),
+        pytest.param(_condition("city.id", "1", "lt"), "city.id runs from 5.5 to 99.", id="path"),
+    ],
+)
+def test_range_of_the_values_is_told(condition: dict[str, object], told: str) -> None:
+    if condition["op"] == "between":
+        condition = condition | {"values": ["9", "10"]}
+
+    assert _said(_call(condition), [(1,)], [(5.5, 99)]) == told
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_told"),
+    [
+        (_condition("rent", "100", "gt"), True),
+        (_condition("rent", "50", "gt"), False),
+        (_condition("rent", "1", "gt"), False),
+        (_condition("rent", "1", "lte"), True),
+        (_condition("rent", "1000", "lte"), False),
+        (_condition("rent", ["1", "2"], "between"), True),
+        (_condition("rent", ["200", "300"], "between"), True),
+        (_condition("rent", ["1", "300"], "between"), False),
+        (_condition("rent", "NaN", "gt"), True),
+    ],
+)
+def test_range_is_told_beside_other_conditions_where_it_excludes_the_value(
+    condition: dict[str, object], is_told: bool
+) -> None:
+    call = _call(condition, _condition("franchise", "true"), of=tools(replace(SHOP, columns=INFINITE), CITY))
+
+    assert _said(call, [(1,)], [(5.5, 99)]) == ("rent runs from 5.5 to 99." if is_told else "")
+
+
+def test_range_of_texts_is_quoted_and_that_of_nothing_is_said_to_be_null() -> None:
+    name, rent = _call(_condition("name", "Z", "gt")), _call(_condition("rent", "5", "gt"))
+    day = _call(_condition("opened:month", "2031-01"))
+
+    assert _said(name, [(1,)], [("Beja", "York")]) == "name runs from 'Beja' to 'York'."
+    assert _said(day, [(1,)], [("2020-01", "2024-12")]) == "opened:month runs from 2020-01 to 2024-12."
+    assert _said(name, [(1,)], [(None, None)]) == "name is null in every row."
+    assert _said(rent, [(1,)], [(None, None)]) == "No row has a number in rent."
+
+
+def test_table_without_rows_is_said_to_have_none() -> None:
+    assert _said(_call(_condition("franchise", "true")), []) == "shop has no rows."
+    assert _said(_call()) == "shop has no rows."
+    assert _inquiries(_call()) == ()
+
+
+def test_page_past_the_end_is_said_to_be() -> None:
+    call = TOOLS["list_rows"].bind({"table": "shop", "offset": 5, "where": [_condition("name", "x")]})
+
+    assert _inquiries(call) == ()
+    assert _said(call) == "Past the last row."
+
+
+def test_value_that_may_mean_something_else_is_explained() -> None:
+    other = "To compare with the column owner, pass it as value_column."
+
+    assert _note(_call(_condition("name", "owner")), CITIES[:1]) == (
+        f"name has only these values: 'Lisbon'. {other}"
+    )
+    assert _note(_call(_condition("name", "owner")), ["owner", "x"]) == ""
+    assert _note(_call(_condition("name", "")), CITIES[:1]).endswith(
+        'For null use op is_null with value "true".'
+    )
+
+
+def test_values_that_are_excluded_are_explained() -> None:
+    porto = _call(_condition("name", "Porto", "ne"))
+
+    assert _note(porto, ["Porto", None]) == "name has only these values: 'Porto'."
+    assert _note(porto, ["Porto", "Lisbon"]) == ""
+    assert _note(_call(_condition("name", "porto", "ne")), CITIES) == "Stored values of name: 'Porto', …"
+    assert _note(_call(_condition("name", "qqqq", "ne")), CITIES) == ""
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        pytest.param({"any": [_condition("name", "lisbon")]}, "name has no 'lisbon'", id="any"),
+        pytest.param(
+            {"some": "shop", "where": [_condition("name", "lisbon")]}, "shop.name has no 'lisbon'", id="some"
+        ),
+        pytest.param({"none": "shop", "where": [_condition("name", "lisbon")]}, "", id="none"),
+    ],
+)
+def test_conditions_within_conditions_are_explained(condition: Mapping[str, object], told: str) -> None:
+    call = TOOLS["list_rows"].bind({"table": "city", "where": [condition]})
+
+    assert _note(call, CITIES).startswith(told)
+    assert bool(_asked(call)) is bool(told)
+
+
+def test_rows_that_may_not_be_aggregated_are_not_summed_up_in_a_note() -> None:
+    shop = replace(SHOP, aggregated=False)
+    few = _call(_condition("name", "lisbon"), of=tools(shop, CITY))
+
+    assert _note(few, CITIES[:3]) == "Stored values of name: 'Lisbon', …"
+    assert _note(few, [None]) == ""
+    assert _note(_call(_condition("name", "Porto", "ne"), of=tools(shop, CITY)), ["Porto"]) == ""
+    assert _asked(_call(_condition("rent", "5", "gt"), of=tools(shop, CITY))) == ()
+    assert len(_asked(_call(_condition("city.id", "5", "gt"), of=tools(shop, CITY)))) == 1
+    closed = tools(SHOP, replace(CITY, aggregated=False))
+    assert _asked(_call(_condition("city.id + 1", "5", "gt"), of=closed)) == ()
