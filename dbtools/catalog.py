@@ -33,6 +33,18 @@ class TableKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextIndex:
+    """A full-text index, which finds the rows of a table by words of a column."""
+
+    reads: frozenset[str]  #: the columns in which it looks for words
+    document: str  #: SQL, in the row's terms: what is searched, or its number in the index
+    source: str = ""  #: the table that is the index, or SQL for the configuration that reads the words
+    ranked: bool = True  #: whether rows may be ordered by how well they match
+    #: the columns that rank depends on, over all rows; none if it depends on nothing but the document
+    weighs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """One column of a table."""
 
@@ -47,12 +59,20 @@ class Column:
     choices: tuple[str, ...] = ()  #: the values that a CHECK constraint allows
     minimum: str | None = None  #: that a CHECK constraint allows; "> 0" if it excludes 0
     maximum: str | None = None
+    text_index: TextIndex | None = None  #: by which its words are found
     #: By which its texts are compared, if not by the default of the database.
     collation: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         """Hash only the name, which is unique within a table; equality compares everything."""
         return hash(self.name)
+
+
+def searched(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
+    """Return *columns* with their full-text *indexes*, which are given by name."""
+    if not indexes:
+        return columns
+    return tuple(replace(column, text_index=indexes.get(column.name)) for column in columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +164,11 @@ class Table:
     def column_by_name(self) -> Mapping[str, Column]:
         """The columns by name."""
         return {column.name: column for column in self.columns}
+
+    @cached_property
+    def searchable(self) -> Mapping[str, TextIndex]:
+        """The full-text indexes by the names of their columns."""
+        return {each.name: each.text_index for each in self.columns if each.text_index is not None}
 
     @property
     def primary_key(self) -> Key | None:

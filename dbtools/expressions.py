@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from dbtools import errors
+from dbtools import errors, habits
 from dbtools.errors import listing, nearest
 from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
 from dbtools.paths import Distant, Names, Relation, folded, spelled
@@ -82,6 +82,13 @@ class Expressions:
 
         Raises UnknownColumn, or BadArgument with the position where *text* cannot be parsed.
         """
+        try:
+            return self._found(text, argument)
+        except errors.CallError as exc:
+            exc.hint = habits.hint(text) or exc.hint
+            raise
+
+    def _found(self, text: str, argument: str) -> Operand:
         named = self.get(text)
         if named is not None:
             return self._allowed(named, argument)
@@ -130,7 +137,7 @@ class Expressions:
         if relation is None:
             raise errors.UnknownColumn(
                 f"{argument}: no rows {quoted(name)} refer to {table.name}.",
-                hint=f"{nearest(name, known)}Relations: {listing(known) or 'none'}.",
+                hint=f"{nearest(name, known)}Relations: {listing(known) or 'none'}. {habits.MEASURES}",
             )
         names = Names(table=relation.target, paths=paths)
         aggregating = aggregating or self.aggregating

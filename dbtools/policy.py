@@ -7,7 +7,7 @@ Row filters and masks are attached to the remaining tables and columns.
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
@@ -286,6 +286,7 @@ def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
     whole = len(plain) == len(table.columns) and grant.filter is None
     if whole and grant.aggregate:
         return table
+    columns = tuple(_searched(column, plain, grant) if column.text_index else column for column in columns)
     if not whole:
         # The expression of a generated column may name a hidden column.
         columns = tuple(replace(each, default=None) if each.generated else each for each in columns)
@@ -300,6 +301,18 @@ def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
         aggregated=grant.aggregate,
         definition=table.definition if whole else "",
     )
+
+
+def _searched(column: Column, plain: Set[str], grant: Grant) -> Column:
+    """Return *column* with its full-text index, if that shows nothing besides the *plain* columns.
+
+    A rank that depends on other rows or columns would show how often a word is in those that are hidden.
+    """
+    index = column.text_index
+    if index is None or not index.reads <= plain:
+        return replace(column, text_index=None)
+    ranked = not index.weighs or (grant.filter is None and index.weighs <= plain)
+    return replace(column, text_index=replace(index, ranked=ranked))
 
 
 def _shown(table: Table, grant: Grant) -> Iterator[Column]:

@@ -15,9 +15,11 @@ from dbtools.paths import Distant, Relation
 from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
+    SEARCH,
     Literal,
     Measure,
     Operand,
+    Rank,
     Related,
     Term,
     may_raise,
@@ -63,6 +65,11 @@ class Condition:
     other: Operand | None = None
     wanted: bool = True  #: of IS_NULL: whether null is wanted
     parameters: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> ColumnType:
+        """The type of its values."""
+        return SEARCH if self.operator is Operator.MATCHES else self.term.type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +164,7 @@ class Select:
         named: tuple[Output | Condition | Order, ...] = (*self.outputs, *self.comparisons, *self.order)
         others = (each.other for each in self.comparisons)
         terms = (*(each.term for each in named), *self.groups, *others)
-        operands = (term.place if isinstance(term, Measure) else term for term in terms)
+        operands = (term.place if isinstance(term, Measure | Rank) else term for term in terms)
         return tuple(part for operand in operands if operand is not None for part in parts_within(operand))
 
     @property
@@ -167,6 +174,11 @@ class Select:
         # Numbers of two kinds are made one kind to be compared.
         converts = any(term.type.family is not other.type.family for term, other in others)
         return converts or any(map(may_raise, self.parts))
+
+    @property
+    def searches(self) -> bool:
+        """Whether a full-text index is asked."""
+        return any(each.operator is Operator.MATCHES for each in self.comparisons)
 
     @property
     def literals(self) -> Mapping[str, ColumnType]:

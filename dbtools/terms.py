@@ -3,12 +3,13 @@
 A term is a value: equal terms are one term to a statement, however callers have written them.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dbtools.catalog import Column
-from dbtools.paths import Distant, Relation
+from dbtools.catalog import Column, TextIndex
+from dbtools.paths import Distant, Place, Relation
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family
 
 
@@ -47,6 +48,9 @@ TOTAL = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 TEXT = ColumnType(family=Family.TEXT, name="text")
 NUMBER = ColumnType(family=Family.NUMBER, name="number")
+SEARCH = ColumnType(family=Family.TEXT, name="search")  #: what a full-text index is asked for
+#: A word, or a phrase in double quotes; a minus sign before it means that no row has it.
+SOUGHT = re.compile(r'(?P<without>-)?(?:"(?P<phrase>[^"]*)"?|(?P<word>[^\s"]+))')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +160,23 @@ class Related:
         return self.measure.nullable
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """How well a cell matches a search: the less, the better; null where it does not match."""
+
+    place: Place
+    parameter: str  #: which holds the search
+    type: ColumnType = field(default=NUMBER, init=False)
+    nullable: bool = field(default=True, init=False)
+
+    @property
+    def name(self) -> str:
+        """The rank as callers write it."""
+        return f"rank({self.place.name})"
+
+
 Operand = Column | Distant | Literal | Calculation | Bucketed | Related
-Term = Operand | Measure  #: what a statement reads, compares and orders by
+Term = Operand | Measure | Rank  #: what a statement reads, compares and orders by
 
 
 def parts_within(term: Operand) -> Iterator[Operand]:
@@ -173,6 +192,23 @@ def parts_within(term: Operand) -> Iterator[Operand]:
             yield from parts_within(term.measure.place)
         case _:
             pass
+
+
+def text_index_of(term: object) -> TextIndex | None:
+    """Return the full-text index of *term*, if it is a column that has one."""
+    column = term.column if isinstance(term, Distant) else term
+    return column.text_index if isinstance(column, Column) else None
+
+
+def alternatives_of(search: str) -> Sequence[tuple[Sequence[str], Sequence[str]]]:
+    """Return what *search* asks for: of each alternative, words and phrases that rows have, and have not."""
+    found: list[tuple[list[str], list[str]]] = [([], [])]
+    for match in SOUGHT.finditer(search):
+        if match[0].lower() == "or":
+            found.append(([], []))
+        else:
+            found[-1][match["without"] is not None].append(match["phrase"] or match["word"] or "")
+    return [each for each in found if any(each)]
 
 
 def may_raise(part: Operand) -> bool:

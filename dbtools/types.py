@@ -44,6 +44,7 @@ class Operator(StrEnum):
     STARTS_WITH = "starts_with"
     ENDS_WITH = "ends_with"
     IS_NULL = "is_null"
+    MATCHES = "matches"  #: by a full-text index, which a column has or not, whatever its type
 
 
 EQUALITY = (Operator.EQ, Operator.NE, Operator.IN, Operator.NOT_IN, Operator.IS_NULL)

@@ -56,6 +56,8 @@ ARGUMENTS = {
     "columns": "columns, paths and [expressions](expressions.md); default all",
     "group_by": "columns, paths, buckets and expressions",
     "measures": "each with `function`, `column` and `name`; without any, the answer is the groups alone",
+    "match": "`all` or `any`: whether all conditions must hold; default all",
+    "cursor": "`next_cursor` of the page before",
     "offset": "rows to skip, up to 100,000",
     "table": "the name of the table or view",
     "id": "the key",

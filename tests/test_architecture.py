@@ -31,7 +31,7 @@ FLOORS = (
     {"policy", "vetting", "queries", "links"},
     {"paths"},
     {"terms"},
-    {"operations"},
+    {"habits", "operations"},
     {"expressions"},
     {"results", "statement", "paging", "telemetry"},
     {"tools", "backends"},

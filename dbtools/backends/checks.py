@@ -1,6 +1,6 @@
 """Read CHECK constraints of well-known shapes. SQL text in, the values that a column may have out.
 
-A condition that is not fully understood is ignored, so that nothing false is reported.
+A condition that is not fully understood is ignored, so that no schema is too strict.
 """
 
 import re
@@ -27,7 +27,7 @@ TEXTS = frozenset({"text", "character varying", "varchar"})
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 ZONES = ("with time zone", "without time zone")
-#: By type, the numbers that a cast to it does not change; None: it takes texts, not numbers.
+#: By type: the numbers that a cast to it does not change. None: casts of texts change nothing.
 CASTS: Mapping[str, re.Pattern[str] | None] = {
     **dict.fromkeys(("smallint", "integer", "bigint"), INTEGER),
     **dict.fromkeys(("numeric", "real", "double precision"), NUMBER),
@@ -35,6 +35,7 @@ CASTS: Mapping[str, re.Pattern[str] | None] = {
         (*TEXTS, "date", *(f"{name} {zone}" for name in ("time", "timestamp") for zone in ZONES))
     ),
 }
+NEVER = re.compile("(?!)")
 PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 #: A choice must be written as the database shows it, which may differ for 1.50 and 1e2.
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
@@ -73,7 +74,7 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     if _is_odd(tokens, expression):
         return ()
     if parts and parts[0].word == "check":
-        # After the parentheses, NOT VALID and the like mean that some rows may not comply.
+        # NOT VALID and the like, after the parentheses, mean that some rows may not comply.
         parts = _inside(parts[1:]) or []
     return _conditions(parts)
 
@@ -129,14 +130,10 @@ def _conjuncts(parts: _Parts) -> list[list[Part]]:
 def _unless_null(alternatives: Sequence[_Parts]) -> tuple[Check, ...]:
     """Read `x is null or …`."""
     for nulls, others in (alternatives, reversed(alternatives)) if len(alternatives) == 2 else ():
-        if (column := _null_column(_bare(nulls))) is not None:
-            return tuple(check for check in _conditions(others) if check.column == column)
+        match _bare(nulls):
+            case [*left, Token(word="is"), Token(word="null")] if (column := _column(left)) is not None:
+                return tuple(check for check in _conditions(others) if check.column == column)
     return ()
-
-
-def _null_column(parts: _Parts) -> str | None:
-    is_null = [part.word for part in parts[-2:]] == ["is", "null"]
-    return _column(parts[:-2]) if is_null else None
 
 
 def _condition(parts: _Parts) -> Check | None:
@@ -182,57 +179,51 @@ def _bounded(left: _Parts, operator: str, values: Sequence[_Parts]) -> Check | N
 
 def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
     """Return the column that *parts* name, possibly cast to one of *casts*."""
-    plain, cast = _uncast(_bare(parts))
-    match _bare(plain):
-        case [Token(Kind.WORD | Kind.NAME) as token] if token.word not in NO_COLUMNS:
+    match _operand(parts):
+        case [Token(Kind.WORD | Kind.NAME) as token], cast if token.word not in NO_COLUMNS:
             return token.value if cast is None or cast in casts else None
         case _:
             return None
 
 
-def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
+def _operand(parts: _Parts) -> tuple[_Parts, str | None]:
     """Return the operand before an outer `::`, and the type after it."""
-    plain, *casts = split(parts, "::")
-    # Two casts, or a length, make an unknown type.
-    names = [_type_word(part) for cast in casts for part in cast]
-    return plain, " ".join(names).replace(" []", "[]") if casts else None
-
-
-def _type_word(part: Part) -> str:
-    if isinstance(part, Group):
-        return "[]" if part.word == "[" and not part.parts else "?"
-    return part.word if part.kind is Kind.WORD else "?"
+    plain, *casts = split(_bare(parts), "::")
+    words: list[str] = []
+    for part in (part for cast in casts for part in cast):
+        match part:
+            case Token(Kind.WORD):
+                words.append(part.word)
+            case Group(word="[", parts=[]):
+                words.append("[]")
+            case _:  # two casts, or a length, make an unknown type
+                words.append("?")
+    return _bare(plain), " ".join(words).replace(" []", "[]") if casts else None
 
 
 def _literal(parts: _Parts) -> _Literal | None:
-    plain, cast = _uncast(_bare(parts))
-    match _bare(plain):
-        case [Token(Kind.NUMBER, text)]:
+    match _operand(parts):
+        case [Token(Kind.NUMBER, text)], cast:
             literal = _Literal(text, True)
-        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)]:
+        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)], cast:
             literal = _Literal(f"-{text}", True)
-        case [Token(Kind.TEXT, text) as token] if text[0] == "'":
+        case [Token(Kind.TEXT, text) as token], cast if text[0] == "'":
             literal = _Literal(token.value, False)
         case _:
             return None
-    return literal if cast is None else _as_type(literal, cast)
-
-
-def _as_type(literal: _Literal, cast: str) -> _Literal | None:
-    """Return *literal* cast to the type *cast*, None if that might change it."""
-    if cast not in CASTS:
-        return None
-    pattern = CASTS[cast]
-    if pattern is None:
+    if cast is None:
+        return literal
+    # A cast that might change the literal, or that is unknown, makes it unknown.
+    numbers = CASTS.get(cast, NEVER)
+    if numbers is None:
         return None if literal.is_number else literal
-    return _Literal(literal.text, True) if pattern.fullmatch(literal.text) else None
+    return _Literal(literal.text, True) if numbers.fullmatch(literal.text) else None
 
 
 def _array(parts: _Parts) -> list[list[Part]]:
     """Return the items of `any (array[…])`, with or without a cast to text."""
-    array, cast = _uncast(_bare(_inside(parts[1:]) or ()))
-    match _bare(array):
-        case [Token(Kind.WORD) as word, Group(word="[") as items] if word.word == "array":
+    match _operand(_inside(parts[1:]) or ()):
+        case [Token(Kind.WORD) as word, Group(word="[") as items], cast if word.word == "array":
             return split(items.parts, ",") if cast is None or cast.removesuffix("[]") in TEXTS else []
         case _:
             return []

@@ -4,11 +4,12 @@ A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any
 any database. For an empty list, the first and the third are false, and the others true.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dbtools.sql import Lexis, Parameter, code_of
+from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
@@ -19,14 +20,14 @@ CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
 Piece = str | Parameter
 
-#: The words before the parenthesis, and whether they negate.
-OPENINGS = (
-    (("not", "in"), True),
-    (("in",), False),
-    (("=", "any"), False),
-    (("<>", "all"), True),
-    (("!=", "all"), True),
+GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"
+#: What stands before and after a parameter that is a list.
+OPENING = re.compile(
+    rf"(?:\b(?P<not_in>not{GAP}+)?in|(?<![-+*/<>=~!@#%^&|`?])=\s*any|(?P<not_any><>|!=)\s*all)"
+    rf"{GAP}*\((?P<blanks>\s*)$",
+    re.IGNORECASE | re.DOTALL,
 )
+CLOSING = re.compile(rf"{GAP}*\)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,33 +159,17 @@ def pattern(operator: Operator, text: str) -> str:
 
 
 def with_lists(
-    pieces: Sequence[Piece], is_list: Callable[[str], bool], lexis: Lexis, forms: ListForms
+    pieces: Sequence[Piece], is_list: Callable[[str], bool], forms: ListForms
 ) -> tuple[Piece, ...]:
     """Return *pieces* with the list parameters in the syntax of *forms*."""
     written = list(pieces)
-    for at in range(1, len(pieces) - 1):
-        piece = pieces[at]
-        if not isinstance(piece, Parameter) or not is_list(piece.name):
-            continue
-        before, after = written[at - 1], written[at + 1]
-        if not isinstance(before, str) or not isinstance(after, str):
-            continue
-        opened, behind = _opened(before, lexis, forms), code_of(after, lexis)[:1]
-        if opened is not None and behind and behind[0].text == ")":
-            # Blanks and comments may stand before the parenthesis.
-            closed = after[: behind[0].offset] + forms.closing + after[behind[0].end :]
-            written[at - 1], written[at + 1] = opened, closed
+    for at, piece in enumerate(pieces[1:-1], 1):
+        if isinstance(piece, Parameter) and is_list(piece.name):
+            before, after = str(written[at - 1]), str(written[at + 1])
+            opening, closing = OPENING.search(before), CLOSING.match(after)
+            if opening and closing:
+                is_negated = opening["not_in"] or opening["not_any"]
+                form = forms.not_among if is_negated else forms.among
+                written[at - 1] = before[: opening.start()] + form + opening["blanks"]
+                written[at + 1] = closing[0][:-1] + forms.closing + after[closing.end() :]
     return tuple(written)
-
-
-def _opened(text: str, lexis: Lexis, forms: ListForms) -> str | None:
-    """Return *text* with its last words and parenthesis in the syntax of *forms*, None if it has none."""
-    code = code_of(text, lexis)
-    if not code or code[-1].text != "(":
-        return None
-    for words, negated in OPENINGS:
-        before = code[-len(words) - 1 : -1]
-        if tuple(token.word for token in before) == words:
-            form = forms.not_among if negated else forms.among
-            return text[: before[0].offset] + form + text[code[-1].end :]
-    return None

@@ -13,7 +13,7 @@ IDLE = 300.0  #: seconds after which an unused connection is closed
 
 
 class Pool:
-    """At most *size* connections, each used by one call at a time; calls get one in the order of arrival.
+    """At most *size* connections, each used by one call at a time, in the order of arrival.
 
     *connect* opens one if none is idle. *end* closes one, and may return a future: no other one is opened in
     its place until the future is done.
@@ -29,8 +29,8 @@ class Pool:
     ) -> None:
         self._connect, self._is_usable, self._end = connect, is_usable, end
         self._slots = asyncio.Semaphore(size)
-        self._kept: set[Any] = set()  #: connections opened since the last `dispose`
-        #: Each with the time of its release; the most recently used one last, since its caches are warm.
+        self._disposals = 0
+        #: Each with the time of its release. The last one was used most recently, so its caches are warm.
         self._idle: list[tuple[Any, float]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -40,35 +40,33 @@ class Pool:
 
     @property
     def warmest(self) -> Any:
-        """The idle connection that was used last, if any: for use before anything is awaited."""
+        """The idle connection that was used last, if any; do not await anything while you use it."""
         return self._idle[-1][0] if self._idle else None
 
     async def dispose(self) -> None:
         """Close the idle connections now, and those in use when they are released."""
-        idle, self._idle, self._kept = self._idle, [], set()
+        self._disposals += 1
+        idle, self._idle = self._idle, []
         ending = [ended for connection, _ in idle if (ended := self._end(connection))]
         if ending:
             await asyncio.wait(ending)
 
-    async def acquire(self) -> Any:
-        """Return a connection, which must be released, or raise Busy."""
+    async def acquire(self) -> tuple[Any, int]:
+        """Return a connection and a number, both to be released, or raise Busy."""
         if self._slots.locked():
             await self._wait()
         else:
             await self._slots.acquire()
+        disposals = self._disposals
         while self._idle:
             connection, _ = self._idle.pop()
             if self._is_usable(connection):
-                return connection
-            self._kept.discard(connection)
-        kept = self._kept
+                return connection, disposals
         try:
-            connection = await self._connect()
+            return await self._connect(), disposals
         except BaseException:
             self._slots.release()
             raise
-        kept.add(connection)
-        return connection
 
     async def _wait(self) -> None:
         try:
@@ -77,14 +75,13 @@ class Pool:
         except TimeoutError as exc:
             raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
 
-    def release(self, connection: Any) -> None:
+    def release(self, connection: Any, disposals: int) -> None:
         """Make *connection* idle, or close it if it is not usable or from before the last `dispose`."""
         ended: asyncio.Future[object] | None = None
-        if self._is_usable(connection) and connection in self._kept:
+        if self._is_usable(connection) and disposals == self._disposals:
             self._idle.append((connection, time.monotonic()))
             self._timer = self._timer or asyncio.get_running_loop().call_later(IDLE, self._close_idle)
         else:
-            self._kept.discard(connection)
             ended = self._end(connection)
         if ended is None:
             self._slots.release()
@@ -95,9 +92,7 @@ class Pool:
         """Close connections that have been idle for IDLE."""
         self._timer, before = None, time.monotonic() - IDLE
         while self._idle and self._idle[0][1] <= before:
-            connection, _ = self._idle.pop(0)
-            self._kept.discard(connection)
-            self._end(connection)
+            self._end(self._idle.pop(0)[0])
         if self._idle:
             self._timer = asyncio.get_running_loop().call_later(IDLE, self._close_idle)
 
@@ -111,10 +106,10 @@ class Loan:
     async def __aenter__(self) -> Any:
         """Acquire a connection, or raise Busy."""
         began = time.monotonic()
-        self._connection = await self._pool.acquire()
+        self._loan = await self._pool.acquire()
         note_wait(time.monotonic() - began)
-        return self._connection
+        return self._loan[0]
 
     async def __aexit__(self, *_: object) -> None:
         """Release the connection."""
-        self._pool.release(self._connection)
+        self._pool.release(*self._loan)

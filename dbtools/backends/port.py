@@ -1,15 +1,15 @@
 """The port between dbtools and a database: the interface of a Backend, and the values that cross it.
 
-A backend has two halves. The light one reads catalogs and loads at once. The other one, its Runner, runs
-statements. It is imported at the first call, because that takes long.
+A backend has two halves. The light one reads catalogs, and is imported at once. The other one, its Runner,
+runs statements; it is imported at the first call, because that takes long.
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from enum import Enum, auto
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ import anyio
 from dbtools.backends.plans import Plan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Selection, Table
-from dbtools.errors import CallError, ConfigurationError, Refused
+from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 NO_SESSION: Mapping[str, str] = {}
-STAMP_TIMEOUT = 5.0  #: seconds
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What holds for every database of one kind."""
+    """What all databases of one kind have in common."""
 
     lexis: Lexis  #: how operators' SQL is written
     interval: float  #: seconds between two polls for changes
@@ -51,13 +50,6 @@ class Facts:
     watch_script: str | None  #: makes the database announce changes
 
 
-class Label(NamedTuple):
-    """How a statement carries the ID of its request."""
-
-    comment: str = ""  #: SQL in front of it
-    application: str = ""  #: the application name while it runs: letters, digits and `-_.:`
-
-
 class Run(NamedTuple):
     """A statement to run."""
 
@@ -68,7 +60,8 @@ class Run(NamedTuple):
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
     stamp: str = ""  #: of the schema that the statement was made for, if known
     versions: Sequence[str] = ()  #: of the tables and queries that it reads, in that schema
-    label: Label = Label()
+    comment: str = ""  #: SQL in front of the statement, with the ID of the request
+    application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
 
     @property
     def parameters(self) -> tuple[object, ...]:
@@ -97,32 +90,18 @@ class Runner(Protocol):
         statement in the database before returning.
         """
 
-    async def stamp(self) -> str:
-        """Return the current `Catalog.stamp`, or raise a CallError."""
-
     async def ready(self) -> None:
         """Raise a CallError if no connection is available."""
 
     async def probe(self) -> Probe:
         """Try to write on a connection that serves calls, or raise a CallError."""
 
-    @property
-    def confirms(self) -> bool:
-        """Whether each run compares the stamp, because that is cheap."""
-
     async def close(self) -> None:
         """Close every connection."""
 
 
-class Read(NamedTuple):
-    """A column that a query reads."""
-
-    schema: str  #: empty if the database has no schemas
-    table: str  #: or view: the one that the query names, not those below it
-    column: str  #: empty if only rows are read
-
-
-Reads = Collection[tuple[str, str, str]]  #: schema, table and column
+#: The schema, the table or view, and the column; empty if the database has no schemas, or only rows are read.
+Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +120,11 @@ class Declared:
 class Inspected:
     """One query as the database understands it."""
 
-    columns: tuple[Column, ...]  #: with name, type and nullable only
+    columns: tuple[Column, ...]  #: with name and type only
     parameters: Mapping[str, ColumnType]  #: an array for a list
     casts: Mapping[str, str]  #: the SQL names of these types, if the database needs casts
-    reads: frozenset[Read] | None  #: all that is read, or more; None if unknown
+    #: Everything that is read, perhaps more; of views only those that the query names. None: unknown.
+    reads: frozenset[Place] | None
     functions: tuple[str, ...]  #: user functions, whose reads are unknown
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 
@@ -167,15 +147,6 @@ class Describe(Protocol):
         """Return the types that the database infers for the parameters of *condition* on *table*."""
 
 
-class Subject(Enum):
-    """A part of a database that may change while it is served."""
-
-    SCHEMA = auto()
-    REGISTRY = auto()
-
-
-#: Polls once: returns a value that differs after each change, or raises DatabaseUnavailable.
-Look = Callable[[], Awaitable[Hashable]]
 Heard = Callable[[], None]  #: called when the database announces a change
 
 
@@ -186,6 +157,7 @@ class Backend(ABC):
     """
 
     facts: Facts
+    runner_module: str  #: has `open_runner` and `open_engine`
 
     def __init__(self, url: str) -> None:
         """Raise ConfigurationError if *url* is invalid."""
@@ -204,8 +176,8 @@ class Backend(ABC):
         return url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL without its password, and the environment variables that it then needs."""
-        return self.url, {}
+        """Return a URL that works in any folder, has no password, and needs these environment variables."""
+        return self.resolved(self.url, Path.cwd()), {}
 
     async def runner(self) -> Runner:
         """Return the Runner, which is imported on a thread at the first call."""
@@ -215,13 +187,15 @@ class Backend(ABC):
                     self._runner = await anyio.to_thread.run_sync(self.load_runner)
         return self._runner
 
-    @abstractmethod
     def load_runner(self) -> Runner:
         """Import and return the Runner, without opening a connection."""
+        runner: Runner = import_module(self.runner_module).open_runner(self.url)
+        return runner
 
-    @abstractmethod
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
+        engine: Engine | AsyncEngine = import_module(self.runner_module).open_engine(self.url)
+        return engine
 
     @abstractmethod
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
@@ -232,8 +206,12 @@ class Backend(ABC):
         """Open a Describe with the settings *session*, or raise Refused."""
 
     @abstractmethod
-    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Open what polls the state of *subject*; for the schema, that is the stamp."""
+    async def stamp(self) -> str:
+        """Return the current `Catalog.stamp`."""
+
+    def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
+        """Return a context in which *heard* is called on each announcement, if there are any."""
+        return nullcontext()
 
     @abstractmethod
     async def registry(self) -> Registry | None:
@@ -246,7 +224,9 @@ class Backend(ABC):
         *patience*: seconds that a write may wait; None leaves it to the database.
         """
 
-    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+    async def grants(
+        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+    ) -> str:
         """Return an SQL script for a *login* that can read what *roles* and their queries read.
 
         Raise ConfigurationError if the database has no logins or cannot say what is read.
@@ -264,13 +244,6 @@ class Backend(ABC):
         """Close every connection."""
         if self._runner is not None:
             await self._runner.close()
-
-
-async def is_current(runner: Runner, stamp: str) -> bool:
-    """Return whether the schema still has *stamp*, True if that cannot be found out."""
-    with anyio.move_on_after(STAMP_TIMEOUT), suppress(CallError):
-        return await runner.stamp() == stamp
-    return True
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

@@ -53,9 +53,15 @@ class Registry:
 
     revisions: tuple[str, ...]  #: of its tables; empty if unknown
     queries: tuple[QueryVersion, ...]  #: by name, the latest version first
+    problem: str = ""  #: why it is not read
 
     def entries(self) -> Mapping[str, RegistryEntry]:
-        """Return the queries by name, or raise ConfigurationError if a later release made the registry."""
+        """Return the queries by name, or raise DbtoolsError if they are not read.
+
+        It is ConfigurationError if a later release made the registry.
+        """
+        if self.problem:
+            raise errors.DatabaseUnavailable(self.problem)
         unknown = sorted({*self.revisions} - KNOWN)
         if unknown:
             raise errors.ConfigurationError(

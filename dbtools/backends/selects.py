@@ -13,11 +13,19 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
-from dbtools.backends.sources import SEEN, Element, Grammar, Truth, column_of, compile_pieces, source
-from dbtools.catalog import Column, Table
+from dbtools.backends.sources import (
+    SEEN,
+    Element,
+    Grammar,
+    Truth,
+    column_of,
+    compile_pieces,
+    documents_of,
+    source,
+)
+from dbtools.catalog import Column, Table, TextIndex
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
-from dbtools.sql import Lexis
 from dbtools.statement import (
     AnyOf,
     Clause,
@@ -31,7 +39,17 @@ from dbtools.statement import (
     Shape,
     argument,
 )
-from dbtools.terms import Bucketed, Calculation, Function, Literal, Measure, Related, Term
+from dbtools.terms import (
+    Bucketed,
+    Calculation,
+    Function,
+    Literal,
+    Measure,
+    Rank,
+    Related,
+    Term,
+    text_index_of,
+)
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 MOST_RELATED = 10  #: subqueries on related rows
@@ -47,16 +65,16 @@ class Terms:
         self,
         table: Table,
         grammar: Grammar,
+        shape: Select,
         *,
-        raises: bool,
         claims: dict[str, str],
         alias: str = "t",
         tied: Mapping[str, Element] = NOT_TIED,
     ) -> None:
         self._grammar = grammar
+        self._shape = shape
         self._claims = claims  #: by the parameters of row filters
         self._own = table
-        self._raises = raises
         self._alias = alias
         self._table = self._source(table, alias, tied)
         self._related = 0
@@ -88,6 +106,8 @@ class Terms:
                 return self._subqueries[term]
             case Measure():
                 return self._measure(term)
+            case Rank():
+                return self._grammar.rank(*self.document(term.place), term.parameter)
 
     def all_of(self, clauses: Sequence[Clause], match: Match) -> Truth:
         """Return whether all or any of *clauses* hold."""
@@ -120,7 +140,7 @@ class Terms:
         inner = Terms(
             relation.target,
             self._grammar,
-            raises=self._raises,
+            self._shape,
             claims=self._claims,
             alias=f"{self._alias.replace('t', '')}r{self._related}",
             tied=tied if inside else NOT_TIED,
@@ -158,10 +178,18 @@ class Terms:
                 return self._grammar.measure(function, column, measure.place.type)
 
     def _source(self, table: Table, alias: str, tied: Mapping[str, Element] = NOT_TIED) -> sa.FromClause:
-        guarded = table.guarded or self._raises
+        guarded, searched = table.guarded or self._shape.raises, self._shape.searches
         # A comparison with a key raises nothing, but where the filter may raise, it is asked first.
         tied = NOT_TIED if table.guarded or self._grammar.barrier else tied
-        return source(table, alias, self._grammar, self._claims, guarded=guarded, tied=tied)
+        claims = self._claims
+        return source(table, alias, self._grammar, claims, guarded=guarded, tied=tied, searched=searched)
+
+    def document(self, place: Term) -> tuple[Element, TextIndex]:
+        """Return what the full-text index of *place* searches, and the index."""
+        path, index = place.path if isinstance(place, Distant) else (), text_index_of(place)
+        assert index is not None
+        name = documents_of(path[-1].target if path else self._own)[index.document]
+        return column_of(self._along(path), name), index
 
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table at the end of *path*, joining it once."""
@@ -187,7 +215,7 @@ class Terms:
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
     claims: dict[str, str] = {}
-    terms = Terms(shape.table, grammar, raises=shape.raises, claims=claims)
+    terms = Terms(shape.table, grammar, shape, claims=claims)
     read = [] if shape.counting else [grammar.cell(terms[each.term], each) for each in shape.outputs]
     select = sa.select(*_cells(read)) if read else sa.select(sa.literal_column("1"))
     if shape.conditions:
@@ -208,7 +236,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
     types = dict(shape.literals)
-    types |= {name: each.term.type for each in shape.comparisons for name in each.parameters}
+    types |= {name: each.type for each in shape.comparisons for name in each.parameters}
     types |= {name: step.term.type for step, name in zip(shape.order, shape.after, strict=False) if name}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
@@ -262,8 +290,10 @@ def _plan(
 
 
 def _condition(condition: Condition, terms: Terms, grammar: Grammar) -> Truth:
-    type, column = condition.term.type, terms[condition.term]
     operator = condition.operator
+    if operator is Operator.MATCHES:
+        return grammar.matches(*terms.document(condition.term), condition.parameters[0])
+    type, column = condition.term.type, terms[condition.term]
     if condition.other is not None:
         other = terms[condition.other], condition.other.type
         return SIGNS[operator](*grammar.compared((column, type), other))
@@ -339,10 +369,10 @@ class Rows(FunctionElement[Any]):
 compiles(Rows)(compile_pieces)
 
 
-def compile_query(shape: QueryShape, grammar: Grammar, lexis: Lexis, forms: ListForms) -> Plan:
+def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan:
     """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
     arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
-    listed = with_lists(shape.pieces, arrays.__contains__, lexis, forms)
+    listed = with_lists(shape.pieces, arrays.__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
     claims = {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
     rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
-from dbtools.catalog import RowFilter, Table, TableKind
+from dbtools.catalog import RowFilter, Table, TableKind, TextIndex
 from dbtools.policy import BLANK
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
@@ -47,6 +47,14 @@ class Grammar(Protocol):
         If *operator* is not anchored at the start, search long texts in linear time for the parameter
         `sought(name)`.
         """
+
+    def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
+        """Return whether *index* finds *document* for the search in the parameter *name*."""
+        raise AssertionError(name)
+
+    def rank(self, document: Element, index: TextIndex, name: str) -> Element:
+        """Return how well *document* matches the search in the parameter *name*: the less, the better."""
+        raise AssertionError(name)
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in the form of decoded values of *type*."""
@@ -111,17 +119,21 @@ def source(
     *,
     guarded: bool,
     tied: Mapping[str, Element],
+    searched: bool,
 ) -> sa.FromClause:
     """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
     Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row, except
-    whether its columns equal what they are *tied* to, so that the index of a foreign key is used.
+    whether its columns equal what they are *tied* to, so that the index of a foreign key is used. If
+    *searched*, add what its full-text indexes search.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
     # A view hides rows as a filter does.
     barrier = guarded and (table.filter is not None or table.kind is TableKind.VIEW)
-    if not (table.filter or barrier or any(column.type.mask in BLANK for column in table.columns)):
+    documents = documents_of(table) if searched else {}
+    blank = any(column.type.mask in BLANK for column in table.columns)
+    if not (table.filter or barrier or blank or documents):
         return whole.alias(alias)
     # The cells of a blank column are never shown, so they are not read.
     visible = (
@@ -131,6 +143,10 @@ def source(
         for column in table.columns
     )
     select = sa.select(*visible).select_from(whole)
+    if documents and table.row_identifier is not None:
+        select = select.add_columns(column_of(whole, table.row_identifier))
+    # Their SQL names columns without their table, and so stands where there is no other one.
+    select = select.add_columns(*(Written([each]).label(name) for each, name in documents.items()))
     if table.filter is not None:
         if grammar.barrier:
             select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(SEEN))
@@ -141,6 +157,12 @@ def source(
         outer = {there.table for there in tied.values()}
         select = select.where(*same).correlate(*outer).offset(sa.literal_column("0"))
     return select.subquery(alias)
+
+
+def documents_of(table: Table) -> Mapping[str, quoted_name]:
+    """Return the names, which no column has, of what the full-text indexes of *table* search, by its SQL."""
+    documents = dict.fromkeys(index.document for index in table.searchable.values())
+    return {each: quoted_name(f"{SEEN} {at}", quote=True) for at, each in enumerate(documents)}
 
 
 def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iterator[str | Element]:

@@ -43,8 +43,8 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     _print(table)
     if view.surface is Surface.GENERIC and view.catalog.tables:
         _print("list_T and get_T of each table can also be called. [tools] style, budget or pin list them.")
-    elif (taken := view.cost_of_tables) > budget:
-        _print(f"The tools of tables cost {taken:,} tokens, more than [tools] budget ({budget:,}).")
+    elif (taken := sum(view.costs)) > budget:
+        _print(f"The tools cost {taken:,} tokens, more than [tools] budget ({budget:,}).")
 
 
 def review_content(found: Review, steps: Sequence[Finding] = ()) -> Mapping[str, object]:

@@ -189,7 +189,8 @@ async def _migrated(settings: Settings, url: str) -> Settings:
     registry = registry_url(settings)
     if registry and not settings.registry.url:
         try:
-            registry = registry if await read_registry(registry) is not None else ""
+            found = await read_registry(registry)
+            registry = registry if found and not found.problem else ""
         except errors.DatabaseUnavailable:
             registry = ""  # it is served without
     # A login that migrates may do more than one that serves.

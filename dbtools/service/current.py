@@ -1,4 +1,4 @@
-"""The current settings, while their files change. Settings in; the newest valid ones out."""
+"""Follow the files of a configuration. Settings in; the newest valid settings out."""
 
 import time
 from operator import attrgetter
@@ -13,18 +13,18 @@ from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings
 from dbtools.sql import Lexis
 
-#: What a running server does not change: keys, and whole sections.
+#: Keys and whole sections that a running server does not change.
 FIXED = ("database.url", "database.description", "limits.storage", "registry.url", "log", "server")
 BAD = "bad_configuration"  #: the code of files that cannot be used
 SETTLED = 1.0  #: seconds since the last change of a file
-Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; that of the configuration itself is first
+Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the configuration
 
 
 class Current:
     """The settings of a configuration and its queries, read again when their files have changed.
 
-    A file that was changed a moment ago is left for now: half of it may allow more than the whole. Files that
-    cannot be used are reported, and the previous ones stay in force.
+    A file that changed a moment ago is read later, because half of a file may allow more than the whole.
+    Files that cannot be used are reported, and the previous settings stay in force.
     """
 
     def __init__(self, settings: Settings, lexis: Lexis, role: str | None = None) -> None:
@@ -32,13 +32,13 @@ class Current:
         self.loaded_queries = LoadedQueries()
         self.findings: tuple[Finding, ...] = ()
         self.role = role  #: the only one to serve; None: all
-        self.stamp_of_read: Stamp = ()  #: what `stamp` was when they were read; none before that
+        self.stamp_of_read: Stamp = ()  #: `stamp` when the files were read; empty before
         self._lexis = lexis
         self._first = settings
         self._loaded = settings
 
     def stamp(self) -> Stamp:
-        """Return what differs when the file, or one in the folder of queries, has changed for good."""
+        """Return a value that differs after a change of the file or of a query file, once it has settled."""
         now = _stamp(self.settings)
         return now if _is_settled(now) else self.stamp_of_read
 
@@ -55,7 +55,7 @@ class Current:
             settings, findings = self.settings, (_refused(exc),)
             stamp, written = now, queries_in(settings, self._lexis)
         if before and (_stamp(settings) != stamp or stamp[0] != now[0] or not _is_settled(stamp)):
-            return  # files change at this moment
+            return  # files are changing right now
         self.settings, self.findings = settings, findings
         self.loaded_queries, self.stamp_of_read = written, stamp
 
@@ -72,7 +72,7 @@ class Current:
         if self.role is not None and self.role not in roles:
             raise file_error(later.source("roles"), f"There is no role {self.role} any more.")
         if self.role is None and self.settings.auth and not later.auth:
-            # Half of a file, or a slip, must not let anyone call without authentication.
+            # Half of a file, or a typo, must not remove authentication.
             raise file_error(
                 later.source("auth"),
                 "[auth] is gone or empty, so anyone could call without authentication.",

@@ -1,12 +1,15 @@
-"""Run a statement under limits. Statement in, ResultSet out; its failures in words that fit what it reads."""
+"""Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
+
+import anyio
 
 from dbtools import errors
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner, is_current
+from dbtools.backends.port import NO_SESSION, Backend, Run, Runner
 from dbtools.errors import listing
 from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
@@ -15,28 +18,26 @@ from dbtools.statement import QueryShape, Shape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
-NO_LABEL = Label()
+STAMP_TIMEOUT = 5.0  #: seconds
 PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database; *tells*: how to pass the request ID to it."""
+    """Runs statements on one database; *tells* says how to pass the request ID to it."""
 
     def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
-        self._warns = tells
+        self._tells = tells
         self._is_tracing = is_tracing()
         self._compile: Callable[[Shape], Plan] | None = None
-        self._run: Callable[[Run], Awaitable[ResultSet]]
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        Nothing runs on when this returns. *timeout*: seconds, where the others are too many.
+        No statement runs after this returns. *timeout*: seconds, if less than other limits.
         """
+        runner = await self._backend.runner()
         if self._compile is None:
-            runner = await self._backend.runner()
-            self._run = partial(_traced, runner) if self._is_tracing else runner.run
             self._compile = lru_cache(maxsize=PLANS)(runner.compile)
         plan = self._compile(statement.shape)
         run = Run(
@@ -46,12 +47,13 @@ class Execution:
             timeout=min(timeout, statement.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
-            # Those of the plan may be older: a shape is the same with others.
+            # Those of the plan may be older, since shapes are compared without them.
             versions=statement.shape.versions,
-            label=self._label() if self._warns else NO_LABEL,
+            comment=request_comment() if self._tells == "comment" else "",
+            application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
-            found = await self._run(run)
+            found = await (_traced(runner, run) if self._is_tracing else runner.run(run))
         except errors.CallError as exc:
             raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:
@@ -60,19 +62,10 @@ class Execution:
         return found
 
     async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema is still as of *stamp*; also if that cannot be found out."""
-        return await is_current(await self._backend.runner(), stamp)
-
-    async def confirm(self, stamp: str) -> None:
-        """Raise SchemaChanged where the schema is not as of *stamp*, and each call looks at that."""
-        runner = await self._backend.runner()
-        if runner.confirms and not await self.is_current(stamp):
-            raise errors.SchemaChanged
-
-    def _label(self) -> Label:
-        if self._warns == "comment":
-            return Label(comment=request_comment())
-        return Label(application=f"dbtools:{request_id()}")
+        """Return whether the schema still has *stamp*, True if that cannot be found out."""
+        with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
+            return await self._backend.stamp() == stamp
+        return True
 
 
 async def _traced(runner: Runner, run: Run) -> ResultSet:
@@ -86,7 +79,7 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
 
 
 def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
-    """Return *error* in words that fit *statement*."""
+    """Return *error* worded for *statement*."""
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
             f"The call reached its timeout of {timeout:g} seconds and was stopped.",
@@ -112,7 +105,7 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
 def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
     """Return the values of *statement* with the claims of *caller* that the filters of *plan* ask for.
 
-    Raise Denied where a claim is missing: a filter is never left out.
+    Raise Denied if a claim is missing: no filter is ever left out.
     """
     if not plan.claims:
         return statement.values
@@ -135,7 +128,7 @@ def _claim(caller: Caller, name: str) -> object:
 
 
 def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
-    """Return *error* in words that fit a permitted query: its callers know no tables."""
+    """Return *error* worded for a permitted query, whose callers know no tables."""
     if isinstance(error, errors.SchemaChanged):
         return errors.SchemaChanged("What the query reads has changed or is gone. List the tools again.")
     if not isinstance(error, errors.BadValue | errors.Unreadable):

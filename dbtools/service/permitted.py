@@ -161,12 +161,9 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
-    """Return the columns, nullable or lenient if they are so in any variant."""
+    """Return the columns, lenient if they are so in any variant."""
     return tuple(
-        replace(
-            next((column for column in columns if column.type.lenient), columns[0]),
-            nullable=any(column.nullable for column in columns),
-        )
+        next((column for column in columns if column.type.lenient), columns[0])
         for columns in zip(*(each.columns for each in found), strict=True)
     )
 

@@ -5,7 +5,7 @@ from; a notification makes it look at once. A change during a refresh leads to a
 fails, the snapshot stays, and the refresh is tried again; the failure is reported once.
 """
 
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends import open_backend
-from dbtools.backends.port import Backend, Heard, Look, Subject
+from dbtools.backends.port import Backend, Heard
 from dbtools.policy import Caller, Finding
 from dbtools.results import Answer
 from dbtools.service.current import Current
@@ -34,15 +34,19 @@ SHARE = 100  #: a pause lasts so many times as long as the look before it
 MOST = 3  #: intervals that a pause lasts at most
 RETRY, SLOWEST = 2.0, 30.0  #: seconds before a retry, and at most if retries fail
 
+#: Returns a value that differs after each change, or raises DatabaseUnavailable.
+Look = Callable[[], Awaitable[Hashable]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
     """Something that may change, by the name of its stamp in a snapshot."""
 
     name: str
-    #: Opens a function that looks at it; takes one to call upon a notification.
-    open: Callable[[Heard], AbstractAsyncContextManager[Look]]
+    look: Look
     interval: float  #: seconds between two looks
+    #: Returns a context in which notifications call a function.
+    listen: Callable[[Heard], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,28 +150,25 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
 
 def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     """Yield what may change while *current* settings are served."""
-    yield Observed(
-        name=DATABASE, open=partial(backend.listen, Subject.SCHEMA), interval=backend.facts.interval
-    )
+    yield Observed(name=DATABASE, look=backend.stamp, interval=backend.facts.interval, listen=backend.listen)
     settings = current.settings
     if settings.origin.path:
         look_at_files: Look = partial(anyio.to_thread.run_sync, current.stamp)
-        yield Observed(name=FILES, open=lambda heard: nullcontext(look_at_files), interval=FILES_INTERVAL)
+        yield Observed(name=FILES, look=look_at_files, interval=FILES_INTERVAL)
     url = settings.registry.url or settings.database.url
     registry = backend if url == backend.url else open_backend(url)
 
-    @asynccontextmanager
-    async def look_at_registry(heard: Heard) -> AsyncIterator[Look]:
-        async with registry.listen(Subject.REGISTRY, heard) as look:
-
-            async def look_if_it_counts() -> Hashable:
-                # With roles, which may come and go, only a registry that is named counts.
-                return await look() if registry_url(current.settings) == url else None
-
-            yield look_if_it_counts
+    async def look_at_registry() -> Hashable:
+        # With roles, which may come and go, only a registry that is named counts.
+        return await registry.registry() if registry_url(current.settings) == url else None
 
     if settings.origin.path or registry_url(settings):
-        yield Observed(name=REGISTRY, open=look_at_registry, interval=registry.facts.interval)
+        yield Observed(
+            name=REGISTRY,
+            look=look_at_registry,
+            interval=registry.facts.interval,
+            listen=registry.listen,
+        )
 
 
 class Watch:
@@ -222,19 +223,19 @@ class Watch:
         while True:
             nudge = _Nudge()
             try:
-                async with observed.open(nudge.hear) as look:
-                    await self._look(observed, look, nudge)
+                async with observed.listen(nudge.hear):
+                    await self._look(observed, nudge)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
             await anyio.sleep(RETRY)
 
-    async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
+    async def _look(self, observed: Observed, nudge: "_Nudge") -> None:
         """Look at each interval, and refresh an outdated snapshot."""
         asked: object = None
         waits, times = 0.0, 0
         while True:
             began = anyio.current_time()
-            stamp = await look()
+            stamp = await observed.look()
             ended = anyio.current_time()
             self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)

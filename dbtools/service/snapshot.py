@@ -1,6 +1,6 @@
-"""One moment of what is served. What settings mean to a database in, what each role sees out."""
+"""A snapshot of what is served. A Resolved in, what each role sees out."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -33,8 +33,8 @@ class View:
 
     role: Role
     setting: Setting
-    typed: frozenset[ToolGroup]  #: of which the typed tools are listed
-    problems: tuple[str | Finding, ...]  #: what the operator should know, and no caller
+    typed: frozenset[ToolGroup]  #: the groups whose typed tools are listed
+    problems: tuple[str | Finding, ...]  #: for the operator, never for a caller
     stamp: str  #: of the schema
     hash_key: bytes = field(repr=False)  #: of the mask hash
     tools: Toolset = field(repr=False)  #: all that can be called
@@ -57,18 +57,6 @@ class View:
         return tuple(tokens_in(len(each)) for each in self.tool_contents)
 
     @property
-    def cost_of_tables(self) -> int:
-        """How many tokens the definitions of tables take that are listed."""
-        queries = {query.name for query in self.setting.queries}
-        costs = zip(self.definitions, self.costs, strict=True)
-        return sum(cost for each, cost in costs if each.name not in queries)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The problems as lines of text."""
-        return tuple(map(str, self.problems))
-
-    @property
     def surface(self) -> Surface:
         """How tables are listed."""
         return Surface.TYPED if ToolGroup.TABLES in self.typed else Surface.GENERIC
@@ -85,12 +73,14 @@ class Snapshot:
 
     catalog: Catalog = field(repr=False)
     views: Mapping[str, View]  #: by the name of the role
-    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
-    missing: tuple[str, ...] = ()  #: why tools may be missing that are not in the database itself
+    stamps: Mapping[str, Hashable] = field(
+        default_factory=dict
+    )  #: of everything that it was made from, by name
+    missing: tuple[str, ...] = ()  #: why tools may be missing, if their registry cannot be read
     settings: Settings = field(default_factory=Settings, repr=False)  #: that it was made from
 
     def view(self, role: str) -> View:
-        """Return what *role* sees, or raise Denied where there is no such role any more."""
+        """Return what *role* sees, or raise Denied if the role no longer exists."""
         view = self.views.get(role)
         if view is None:
             raise errors.Denied
@@ -100,8 +90,8 @@ class Snapshot:
 def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapshot:
     """Return the snapshot in which each role sees its part of the catalog.
 
-    A role that was in the snapshot *before* keeps its surface, unless another one is configured: clients
-    would lose all tools at once.
+    A role that was in the snapshot *before* keeps its surface, unless the configuration changes it: otherwise
+    clients would lose all tools at once.
     """
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
@@ -120,7 +110,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     return Snapshot(
         catalog=resolved.catalog,
         views=views,
-        # No look finds the other stamp, so another refresh follows soon.
+        # No poll finds UNCHECKED, so another refresh follows soon.
         stamps={DATABASE: UNCHECKED if resolved.unchecked else resolved.catalog.stamp, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
@@ -128,18 +118,18 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
 
 
 def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
-    """Return how the lists of *after* differ from those *before*, by role: of those where any does."""
-    names = dict.fromkeys((*before.views, *after.views))
-    changes = {name: (before.views.get(name), after.views.get(name)) for name in names}
-    found: dict[Hashable, Change] = {}
-    for pair in changes.values():
-        if _offers(pair) not in found:
-            found[_offers(pair)] = _change(*pair)
-    return {name: change for name, pair in changes.items() if (change := found[_offers(pair)])}
-
-
-def _offers(views: Iterable[View | None]) -> Hashable:
-    return tuple(view and (id(view.definitions), id(view.setting)) for view in views)
+    """Return how the lists of *after* differ from those of *before*, by role; omit roles without changes."""
+    changes: dict[str, Change] = {}
+    known: dict[Hashable, Change] = {}
+    for name in dict.fromkeys((*before.views, *after.views)):
+        views = before.views.get(name), after.views.get(name)
+        # Roles that see the same share their definitions.
+        key = tuple(view and (id(view.definitions), id(view.setting)) for view in views)
+        if key not in known:
+            known[key] = _change(*views)
+        if known[key]:
+            changes[name] = known[key]
+    return changes
 
 
 def _change(before: View | None, after: View | None) -> Change:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import anyio
 
@@ -14,19 +14,17 @@ from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
-from dbtools.tools.definition import Change, Tool, ToolDefinition
+from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
-PATIENCE = 0.2  #: seconds in which an empty answer may be explained
-PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
+PATIENCE = 0.2  #: seconds to explain an empty answer
+PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time while the schema keeps changing
 COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
-LARGE = 100_000  #: characters and bytes of a result, which take a millisecond or so to be rendered
-MANY = 12_500  #: cells of a result, which take as long
+LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
+MANY = 12_500  #: cells of a result that takes as long
 NOTHING = ResultSet(outputs=(), rows=())
 
-T = TypeVar("T")
-
-#: What is the same on any schema.
+#: Errors that do not depend on the schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
 
 
@@ -36,18 +34,16 @@ class Executes(Protocol):
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        It is SchemaChanged where the view is out of date. *timeout*: seconds, where the others are too many.
+        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
         """
 
-    async def confirm(self, stamp: str) -> None:
-        """Raise SchemaChanged where each call looks whether the schema is as of *stamp*, and it is not."""
-
     async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema is as of *stamp*."""
+        """Return whether the schema still has *stamp*."""
 
 
-Resolve = Callable[[], Awaitable[Resolved]]  #: what settings mean to the database now
-Listener = Callable[[Snapshot, Mapping[str, Change]], object]  #: of a snapshot, and by role what is new in it
+Resolve = Callable[[], Awaitable[Resolved]]  #: applies the settings to the database as it is now
+#: Gets a snapshot, and the changes in it by role.
+Listener = Callable[[Snapshot, Mapping[str, Change]], object]
 
 
 class Toolbox:
@@ -61,15 +57,15 @@ class Toolbox:
         self.current: Snapshot | None = None  #: the snapshot, if there is one yet
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have *listener* called with each snapshot that replaces another one, and the changes in it.
+        """Call *listener* with each snapshot that replaces another one, and the changes in it.
 
-        Return what ends that.
+        Return a function that unsubscribes it.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def refresh(self) -> Snapshot:
-        """Read the catalog again and replace the snapshot; where that fails the old one stays."""
+        """Read the catalog again and replace the snapshot; if that fails, the old one stays."""
         async with self._refreshing:
             return await self._refresh()
 
@@ -80,7 +76,7 @@ class Toolbox:
             return self.current
         if resolved.unchecked:
             raise errors.DatabaseUnavailable(resolved.unchecked)
-        # Calls go on meanwhile, on the old one.
+        # Meanwhile, calls use the old snapshot.
         after = await anyio.to_thread.run_sync(take_snapshot, resolved, before)
         changes = await anyio.to_thread.run_sync(changes_of, before, after)
         self.current = after
@@ -97,7 +93,7 @@ class Toolbox:
         return self.current
 
     async def view(self, role: str) -> View:
-        """Return what *role* sees now, or raise Denied where there is no such role any more."""
+        """Return what *role* sees now, or raise Denied if the role no longer exists."""
         return (self.current or await self.snapshot()).view(role)
 
     async def list(self, role: str) -> tuple[ToolDefinition, ...]:
@@ -109,30 +105,30 @@ class Toolbox:
     ) -> Answer:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
 
-        Here and below *seen* is what the caller's role sees, where that has been looked up.
+        *seen* is the view of the caller's role, if it has been looked up.
         """
+        return await self._answer(caller, seen, lambda view: _tool(view, name).bind(arguments))
 
-        async def answer(view: View) -> Answer:
-            call = _tool(view, name).bind(arguments)
-            found = await self._execute(call.statement, view, caller)
-            inquiries = call.inquire(found)
-            stored = await self._inquire(inquiries, view, caller) if inquiries else ()
-            if _is_large(found):
-                return await anyio.to_thread.run_sync(call.render, found, stored)
-            return call.render(found, stored)
+    async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
+        """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
+        return await self._answer(caller, seen, lambda view: bind_resource(view.setting, uri))
 
-        return await self._answered(caller, answer, seen)
+    async def _answer(
+        self,
+        caller: Caller,
+        seen: View | None,
+        bind: Callable[[View], Call[AnswerT]],
+        timeout: float = math.inf,
+    ) -> AnswerT:
+        """Return the answer of the call that *bind* makes of *seen*, or of a later view.
 
-    async def _answered(self, caller: Caller, answer: Callable[[View], Awaitable[T]], seen: View | None) -> T:
-        """Return what *answer* makes of *seen*, or of a later view if the schema has changed.
-
-        Any error may be due to that: a tool or a column may be new, or gone.
+        Any error may be due to a change of the schema: a tool or a column may be new, or gone.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
         while True:
             try:
-                return await answer(view)
+                return await self._run(bind(view), view, caller, timeout)
             except FINAL:
                 raise
             except errors.DbtoolsError:
@@ -146,6 +142,17 @@ class Toolbox:
                     raise
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
+    async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
+        found = NOTHING
+        if call.statement is not None:
+            found = await self._execution.execute(call.statement, view, caller, timeout)
+        inquiries = call.inquire(found)
+        further = await self._inquire(inquiries, view, caller) if inquiries else ()
+        if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
+            # On a thread, so that other calls need not wait.
+            return await anyio.to_thread.run_sync(call.render, found, further)
+        return call.render(found, further)
+
     async def _later(self, seen: View) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, or None if it has not."""
         if self._shows(seen) and await self._execution.is_current(seen.stamp):
@@ -154,46 +161,25 @@ class Toolbox:
             async with self._refreshing:
                 return await self._refresh() if self._shows(seen) else self.current
         except errors.DbtoolsError:
-            # The Watch reports why.
+            # The Watch reports the error.
             return None
 
     def _shows(self, view: View) -> bool:
         return self.current is not None and self.current.views.get(view.role.name) is view
 
-    async def _execute(
-        self, statement: Statement | None, view: View, caller: Caller, timeout: float = math.inf
-    ) -> ResultSet:
-        """Return the rows of *statement*, or none if the catalog has the answer and is up to date."""
-        if statement is not None:
-            return await self._execution.execute(statement, view, caller, timeout)
-        await self._execution.confirm(view.stamp)
-        return NOTHING
-
     async def _inquire(
         self, inquiries: Sequence[Statement], view: View, caller: Caller
     ) -> Sequence[ResultSet]:
-        """Return the results of *inquiries* that arrive soon: the call has its answer already."""
+        """Return the results of *inquiries* that arrive within PATIENCE; the call already has its answer."""
         found: list[ResultSet] = []
         ends = time.monotonic() + PATIENCE
         for statement in inquiries:
             left = max(ends - time.monotonic(), 0.01)
             try:
-                found.append(await self._execute(statement, view, caller, left))
+                found.append(await self._execution.execute(statement, view, caller, left))
             except errors.CallError:
                 break
         return found
-
-    async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
-        """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
-
-        async def answer(view: View) -> Media:
-            call = bind_resource(view.setting, uri)
-            found = await self._execute(call.statement, view, caller)
-            if _is_large(found):
-                return await anyio.to_thread.run_sync(call.render, found)
-            return call.render(found)
-
-        return await self._answered(caller, answer, seen)
 
     async def complete(
         self,
@@ -206,26 +192,18 @@ class Toolbox:
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
-        *given* are the variables before it. Return none if the database does not answer soon.
+        *given* has the values of the variables before it. Return none if the database does not answer soon.
         """
 
-        async def answer(view: View) -> Completed:
-            call = bind_completion(view.setting, template, name, value, given)
-            if call.statement is None:
-                return call.render(NOTHING)
-            return call.render(await self._execute(call.statement, view, caller, COMPLETION))
+        def bind(view: View) -> Call[Completed]:
+            return bind_completion(view.setting, template, name, value, given)
 
         try:
-            return await self._answered(caller, answer, seen)
+            return await self._answer(caller, seen, bind, COMPLETION)
         except errors.UnknownArgument:
             raise
         except errors.CallError:
             return Completed(values=())
-
-
-def _is_large(found: ResultSet) -> bool:
-    """Return whether to render *found* on a thread, so that other callers need not wait."""
-    return len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE)
 
 
 def _tool(view: View, name: str) -> Tool:

@@ -43,23 +43,23 @@ def define(setting: Setting) -> Toolset:
 
 
 def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:
-    """Return the groups of *tools* whose typed tools are listed: each may cost the whole budget."""
-    groups = {ToolGroup.QUERIES} if listing.surface is not Surface.AUTO else set(ToolGroup)
-    typed = {each for each in groups if _fit(listing.budget, _surface(tools.values(), each))}
-    return frozenset(typed | ({ToolGroup.TABLES} if listing.surface is Surface.TYPED else set()))
+    """Return the groups of *tools* whose typed tools are listed, those that fit one budget one by one."""
+    typed = {ToolGroup.TABLES} if listing.surface is Surface.TYPED else set()
+    left = listing.budget
+    for group in ToolGroup if listing.surface is Surface.AUTO else (ToolGroup.QUERIES,):
+        after = _left(left, (tool for tool in tools.values() if tool.group is group))
+        if after >= 0:
+            typed.add(group)
+            left = after
+    return frozenset(typed)
 
 
-def _surface(tools: Iterable[Tool], group: ToolGroup) -> Iterator[Tool]:
-    return (tool for tool in tools if tool.group is group and tool.surface is not Surface.GENERIC)
-
-
-def _fit(tokens: int, tools: Iterable[Tool]) -> bool:
-    """Return whether the definitions of *tools* cost at most *tokens*; no more are made than it takes."""
+def _left(tokens: int, tools: Iterable[Tool]) -> int:
+    """Return what is left of *tokens* with the typed of *tools* listed; no more are made than it takes."""
     for tool in tools:
-        tokens -= tokens_in(len(tool.definition.json))
-        if tokens < 0:
-            return False
-    return True
+        if tool.surface is not Surface.GENERIC and tokens >= 0:
+            tokens -= tokens_in(len(tool.definition.json))
+    return tokens
 
 
 def listed(typed: frozenset[ToolGroup], tools: Toolset, pinned: frozenset[Table]) -> Iterator[Tool]:

@@ -17,9 +17,9 @@ from dbtools.statement import Match, Order, Output, Select, Statement
 from dbtools.terms import Function, Literal, Measure, Operand, Term, functions_of
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
 from dbtools.tools.binding import bind_having, bind_order, bind_where
-from dbtools.tools.clauses import Comparisons, Conditions
+from dbtools.tools.clauses import OBJECTS, Comparisons, Conditions
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
-from dbtools.tools.nearest_values import ValueChecks, value_checks
+from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.types import quoted
 
 ROWS = Measure(function=Function.COUNT)
@@ -28,10 +28,11 @@ MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
 DESCRIPTION = (
     "Count, sum, average or group rows of one table or view by columns, foreign-key paths "
-    "(describe_tables lists them) and date buckets: year quarter month week "
-    'day weekday hour. Revenue by country and month: group_by ["customer.country", '
-    '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
-    "count without a column counts rows."
+    "(describe_tables lists them) and date buckets. Revenue by country and month: group_by "
+    '["customer.country", "ordered_on:month"], measures [{"function": "sum", "column": "total", "name": '
+    '"revenue"}]. count without a column counts rows; sum and avg take numbers. Buckets go in group_by and '
+    "count_distinct, in UTC: weekday (1 is Monday) and hour (00 to 23); year quarter month week day are "
+    "whole periods."
 )
 
 
@@ -54,7 +55,9 @@ class AggregateArguments(Arguments):
     measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array] = ()
     where: Conditions = ()
     match: Match = Match.ALL
-    having: Comparisons = Field(default=(), description="like where, with names of measures")
+    having: Annotated[Comparisons, OBJECTS] = Field(
+        default=(), description="as where, of measures by name; all must hold"
+    )
     order_by: Steps = Field(default=(), description='groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     offset: Count = Field(default=0, ge=0, le=MOST_SKIPPED)
@@ -106,7 +109,7 @@ class AggregateRows(Tool):
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
-            checks=value_checks(table, asked.where, conditions, asked.match),
+            reasons=Reasons(terms=names, written=asked.where, conditions=conditions, match=asked.match),
         )
 
 
@@ -196,38 +199,88 @@ class AggregateCall:
     statement: Statement
     columns: tuple[str, ...]
     limited: bool  #: whether the caller has asked for no more groups
-    checks: ValueChecks
+    reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what reads the values that are stored, where no row was found."""
-        shape = self.statement.shape
-        assert isinstance(shape, Select)
+        """Return what counts all groups, or explains that no row or no value was found."""
         if found.more:
-            count = replace(shape, outputs=(Output(term=ROWS),), order=(), skip=False, counting=True)
-            return (Statement(shape=count, values=self.statement.values, limit=1),)
-        # Without groups there is always one row; over no rows its measures are null, and its counts 0.
-        empty = not found.rows or not (shape.groups or any(map(_has_value, shape.outputs, found.rows[0])))
-        return self.checks.statements if empty and not shape.having else ()
+            return (self._counted(having=True),)
+        if self.shape.skip or (found.rows and self.shape.groups):
+            return ()
+        if not found.rows:
+            # It may be having that left none.
+            return (*(self._counted(having=False),) * bool(self.shape.having), *self.reasons.statements)
+        nulls, known = self._nulls(found), any(map(_has_value, self.shape.outputs, found.rows[0]))
+        if known and not nulls:
+            return ()
+        outputs = (Output(term=ROWS), *(Output(term=each) for each in nulls.values()))
+        rows = replace(self.shape, outputs=outputs, having=(), order=())
+        counted = Statement(shape=rows, values=self.statement.values, limit=1)
+        return (counted, *(() if known else self.reasons.statements))
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
-        counted = any(output.term == ROWS for output in found.outputs)
-        groups = int(str(further[0].rows[0][0])) if found.more and further else None
-        note = self.checks.note(further, instead=self._note(page, groups), proved=counted or not found.rows)
+        groups = _number(further[0]) if found.more and further else None
+        said = self._note(page, groups) if page.truncated else self._why(found, further)
+        note = " ".join(filter(None, [said, self.reasons.days]))
         return budget.rows_answer(page, group_count=groups, note=note)
+
+    @property
+    def shape(self) -> Select:
+        """What is read."""
+        assert isinstance(self.statement.shape, Select)
+        return self.statement.shape
+
+    def _counted(self, *, having: bool) -> Statement:
+        """Return what counts the groups, those that *having* leaves out as well if it is false."""
+        kept = self.shape.having if having else ()
+        shape = replace(
+            self.shape, outputs=(Output(term=ROWS),), having=kept, order=(), skip=False, counting=True
+        )
+        return Statement(shape=shape, values=self.statement.values, limit=1)
+
+    def _nulls(self, found: ResultSet) -> Mapping[str, Measure]:
+        """Return how many values there are of what has a null measure, by its name."""
+        cells = zip(self.shape.outputs, found.rows[0], strict=True)
+        nulls = [output.term for output, cell in cells if cell is None and isinstance(output.term, Measure)]
+        places = [measure.place for measure in nulls if measure.place is not None]
+        return {place.name: Measure(function=Function.COUNT, place=place) for place in places}
+
+    def _why(self, found: ResultSet, further: Sequence[ResultSet]) -> str:
+        """Return why no row or no value was found, as far as the *further* results explain it."""
+        if found.rows and (self.shape.groups or not further):
+            return ""
+        if self.shape.skip:
+            return PAST_END
+        if not (found.rows or self.shape.having):
+            return self.reasons.note(further)
+        if not further:
+            return ""
+        first, *others = further
+        rows = _number(first)
+        if not rows:
+            return self.reasons.note(others)
+        if not found.rows:
+            return f"having leaves out all groups ({rows:,})."
+        counts = zip(self._nulls(found), first.rows[0][1:], strict=True)
+        where = f"all {rows:,} rows" if rows > 1 else "the only row"
+        return " ".join(f"{name} is null in {where}." for name, count in counts if count == 0)
 
     def _note(self, page: Page, groups: int | None) -> str:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
-        if not page.truncated:
-            return ""
         if self.limited:
             return "Limit reached as asked" + (f"; {groups:,} groups." if groups is not None else ".")
         if self.statement.limit < self.setting.limits.max_rows:
-            return "More groups: raise limit, or narrow where or having."
-        return "More groups: group more coarsely, or narrow where or having."
+            return "More groups: raise limit, pass offset, or narrow where or having."
+        return "More groups: pass offset, group more coarsely, or narrow where or having."
+
+
+def _number(counted: ResultSet) -> int:
+    """Return the first cell of *counted*."""
+    return int(str(counted.rows[0][0]))
 
 
 def _has_value(output: Output, cell: object) -> bool:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.types import UNSENDABLE, quoted
+from dbtools.habits import MEANT, MEANT_BY_SIGN
+from dbtools.types import UNSENDABLE, Operator, quoted
 
 ORDER_FORM = 'Write "column" or "column desc".'
 DEEPEST = 32
@@ -22,6 +23,7 @@ MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 NO_NUMBER = "must have at most 400 digits. Write NaN and Infinity as strings"
 NO_TEXT = "must be valid Unicode text without NUL"
+PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: that go without saying
 LONGEST_PLACE = 120  #: characters that say where in the arguments something is
 Location = tuple[int | str, ...]  #: where in the arguments something is
 
@@ -92,18 +94,6 @@ def _as_meant(value: object) -> object:
     return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
 
 
-#: Signs that can mean nothing else.
-MEANT_BY_SIGN: Mapping[str, str] = {
-    "=": "eq",
-    "==": "eq",
-    "!=": "ne",
-    "<>": "ne",
-    "<": "lt",
-    "<=": "lte",
-    ">": "gt",
-    ">=": "gte",
-    "not in": "not_in",
-}
 Written = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
 Array = BeforeValidator(_as_array)
@@ -162,25 +152,6 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
 ALL_OF_HAVING = 'The conditions in having are joined with "and". '
-#: What callers write from habit in SQL, and what to write instead.
-MEANT: Mapping[str, str] = {
-    "equals": "eq",
-    "neq": "ne",
-    "le": "lte",
-    "ge": "gte",
-    **dict.fromkeys(("like", "ilike"), "contains, starts_with or ends_with, without %"),
-    "nin": "not_in",
-    **dict.fromkeys(("null", "is null"), 'is_null with value "true"'),
-    **dict.fromkeys(("not_null", "is not null", "is_not_null"), 'is_null with value "false"'),
-    "and": "all",
-    "or": "any",
-    "average": "avg",
-    "mean": "avg",
-    "total": "sum",
-    "minimum": "min",
-    "maximum": "max",
-    "distinct": "count_distinct",
-}
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
     "greater_than_equal": "at least {ge}, not {given}",
@@ -245,10 +216,16 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 @cache
-def schema_of(model: type[Arguments]) -> Mapping[str, object]:
-    """Return the JSON Schema of *model*, without references, titles and null defaults."""
+def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]:
+    """Return the JSON Schema of *model*, without references, titles and null defaults.
+
+    *searches* is whether a column has a full-text index.
+    """
     schema = model.model_json_schema()
-    inlined = _inlined(schema, schema.pop("$defs", {}))
+    definitions = schema.pop("$defs", {})
+    if not searches and "Operator" in definitions:
+        definitions["Operator"]["enum"].remove(Operator.MATCHES)
+    inlined = _inlined(schema, definitions)
     assert isinstance(inlined, dict)
     return inlined
 
@@ -269,5 +246,5 @@ def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
     return {
         name: _inlined(each, definitions)
         for name, each in schema.items()
-        if name not in dropped and not (name == "default" and each in (None, "", []))
+        if name not in dropped and not (name == "default" and each in PLAIN_DEFAULTS)
     }

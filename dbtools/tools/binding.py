@@ -10,14 +10,29 @@ from dbtools.errors import listing, nearest
 from dbtools.expressions import Expressions, refuse_masked
 from dbtools.paths import Distant
 from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Order
-from dbtools.terms import Bucket, Bucketed, Literal, Measure, Term, are_comparable
+from dbtools.terms import (
+    Bucket,
+    Bucketed,
+    Literal,
+    Measure,
+    Rank,
+    Term,
+    alternatives_of,
+    are_comparable,
+    text_index_of,
+)
 from dbtools.tools.arguments import ORDER_FORM
 from dbtools.tools.clauses import MOST_CONDITIONS, Comparison, Where, Within
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
+SEARCHING = (*TEXTUAL, Operator.MATCHES)
+FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
+RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)
+RANK_FORM = 'The best come first: write "rank(column)" alone.'
+SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
 #: How the values of buckets are written.
 BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.YEAR: (r"\d{4}", "a year such as 2024"),
@@ -119,10 +134,10 @@ def _comparisons(clauses: Sequence[Within]) -> Iterator[Comparison]:
 def _check_numbers(comparisons: Sequence[Comparison]) -> None:
     if len(comparisons) > MOST_CONDITIONS:
         raise errors.BadArgument(f"where: at most {MOST_CONDITIONS} conditions, not {len(comparisons)}.")
-    searches = sum(comparison.op in TEXTUAL for comparison in comparisons)
+    searches = sum(comparison.op in SEARCHING for comparison in comparisons)
     if searches > MOST_SEARCHES:
         raise errors.BadArgument(
-            f"where: at most {MOST_SEARCHES} conditions with {' or '.join(TEXTUAL)}, not {searches}."
+            f"where: at most {MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}, not {searches}."
         )
 
 
@@ -133,10 +148,10 @@ def _bind(
     operator = comparison.op
     term = _column(names, comparison.column, f"{argument}.column")
     refuse_masked(term, argument)
-    if operator not in term.type.operators:
+    if operator not in _operators(term):
         raise errors.BadOperator(
             f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}.",
-            hint=f"Operators: {listing(term.type.operators)}.",
+            hint=f"Operators: {listing(_operators(term))}.{_searchable(names, operator)}",
         )
     if comparison.value_column is not None:
         return _bind_other(names, comparison, argument, term), ()
@@ -149,8 +164,7 @@ def _bind(
     try:
         bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
     except errors.BadValue as exc:
-        if operator in SIGNED and isinstance(names.get(texts[0]), Column | Distant):
-            exc.hint = f"To compare with the column {texts[0]}, pass it as value_column."
+        exc.hint = column_advice(names, operator, texts[0]) or exc.hint
         raise
     if term.type.family is Family.ANY and operator in EQUALITY:
         negative = operator in (Operator.NE, Operator.NOT_IN)
@@ -164,10 +178,29 @@ def _bind(
     return Condition(term=term, operator=operator, parameters=parameters), bound
 
 
+def _operators(term: Term) -> Sequence[Operator]:
+    """Return the operators of *term*: of its type, and of its full-text index."""
+    return (*term.type.operators, Operator.MATCHES) if text_index_of(term) else term.type.operators
+
+
+def _searchable(names: Finds, operator: Operator) -> str:
+    """Return which columns can be searched, if *operator* does that."""
+    if operator is not Operator.MATCHES or not isinstance(names, Expressions):
+        return ""
+    columns = names.names.table.searchable
+    return f" Columns with a full-text index: {listing(columns) or 'none; contains finds parts of texts'}."
+
+
 def _bind_null(term: Term, text: str, argument: str) -> Condition:
     if text.lower() not in ("true", "false"):
         raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(text)}.")
     return Condition(term=term, operator=Operator.IS_NULL, wanted=text.lower() == "true")
+
+
+def column_advice(names: Finds, operator: Operator, text: str) -> str:
+    """Return a hint if *text*, which stands as a value, is the name of a column."""
+    is_column = operator in SIGNED and isinstance(names.get(text), Column | Distant)
+    return f"To compare with the column {text}, pass it as value_column." if is_column else ""
 
 
 def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term) -> Condition:
@@ -180,7 +213,7 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
             f"{argument}.op: {operator} does not take value_column.", hint=f"Operators: {listing(SIGNED)}."
         )
     other = names.find(str(text), f"{argument}.value_column")
-    if isinstance(other, Measure):
+    if isinstance(other, Measure | Rank):
         raise errors.BadArgument(f"{argument}.value_column: a measure is compared with values only.")
     refuse_masked(other, argument)
     if operator not in other.type.operators or not are_comparable(term.type, other.type):
@@ -211,8 +244,7 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
         given = "values are given" if values is not None else "there is none"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
         null = operator is not Operator.IS_NULL and values is None
-        hint = 'For null use op is_null with value "true".' if null else ""
-        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=hint)
+        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
     if operator is Operator.BETWEEN and len(comparison.texts) != 2:
         raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(comparison.texts)}.")
     return comparison.texts
@@ -222,9 +254,11 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
     """Return the value that *text* is to *operator*, or raise BadValue for *argument*."""
     if isinstance(term, Bucketed) and operator not in TEXTUAL:
         return _bucket(term, text, argument)
-    if operator in TEXTUAL:
+    if operator in SEARCHING:
         if len(text) > LONGEST_PATTERN:
             raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
+        if operator is Operator.MATCHES and not _wants(text):
+            raise errors.BadValue(f"{argument}: {quoted(text)} names no word to look for.", hint=SEARCH_FORM)
         if term.type.family is not Family.ARRAY:
             return text
     column = term.column if isinstance(term, Distant) else term
@@ -236,6 +270,12 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
         )
     named = "" if argument == term.name else f"{term.name}: "
     return term.type.decode(text, f"{argument}: {named}")
+
+
+def _wants(search: str) -> bool:
+    """Return whether each alternative of *search* has a word to look for: an index cannot list the rest."""
+    alternatives = alternatives_of(search)
+    return bool(alternatives) and all(wanted for wanted, _ in alternatives)
 
 
 def _bucket(term: Bucketed, text: str, argument: str) -> str:
@@ -252,11 +292,14 @@ def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
     return [*decoded, *(text for text, value in zip(texts, decoded, strict=True) if text != value)]
 
 
-def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
-    """Return the order that *steps* such as "total desc" ask for."""
+def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] = ()) -> tuple[Order, ...]:
+    """Return the order that *steps* such as "total desc" ask for, of rows that meet *conditions*."""
     order: dict[Term, Order] = {}
     for index, step in enumerate(steps):
         argument = f"order_by[{index}]"
+        if ranked := _ranked(names, step, argument, conditions):
+            order.setdefault(ranked, Order(term=ranked))
+            continue
         name, direction = _directed(names, step)
         try:
             term = _column(names, name, argument)
@@ -268,6 +311,25 @@ def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
         order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())
+
+
+def _ranked(names: Finds, step: str, argument: str, conditions: Sequence[Clause]) -> Rank | None:
+    """Return the rank that *step* such as "rank(body)" means, if it has this form."""
+    match = RANK.fullmatch(step)
+    if match is None or not isinstance(names, Expressions) or step in names.names.table.column_by_name:
+        return None
+    term = _column(names, match["place"].strip(), argument)
+    plain = (each for each in conditions if isinstance(each, Condition))
+    search = next((each for each in plain if each.term == term and each.operator is Operator.MATCHES), None)
+    if search is None:
+        message = f"{argument}: rank({term.name}) needs a condition in where: {term.name} matches a search."
+        raise errors.BadArgument(message)
+    index = text_index_of(term)
+    if not (isinstance(term, Column | Distant) and index and index.ranked):
+        raise errors.BadArgument(f"{argument}: {term.name} has no rank.", hint="Order by columns.")
+    if match["rest"].strip().lower() not in ("", "asc"):
+        raise errors.BadArgument(f"{argument}: {quoted(step)} is not an order.", hint=RANK_FORM)
+    return Rank(place=term, parameter=search.parameters[0])
 
 
 def _directed(names: Finds, step: str) -> tuple[str, Direction]:

@@ -58,10 +58,10 @@ class Within(Comparison):
 class Where(Within):
     """One condition."""
 
-    some: str = Field(default="", description="a relation: rows of it refer to the row; none: no row does")
+    some: str = Field(default="", description="relation with such rows; none: without")
     none: str = ""
     where: Annotated[tuple[Within, ...], Field(max_length=MOST_CONDITIONS), Array, OBJECTS] = Field(
-        default=(), description="of some and none, as where"
+        default=(), description="as where"
     )
     match: Match = Match.ALL
 
@@ -75,10 +75,10 @@ class ListArguments(Arguments):
     where: Conditions = ()
     match: Match = Match.ALL
     columns: Columns = ()
-    order_by: Steps = Field(default=(), description='"column" or "column desc"')
+    order_by: Steps = Field(default=(), description="such as total desc")
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     offset: Count = Field(default=0, ge=0, le=MOST_SKIPPED)
-    cursor: str = Field(default="", description="next_cursor of the page before")
+    cursor: str = ""
 
 
 class RowsArguments(ListArguments):

@@ -149,9 +149,10 @@ class Setting:
         type = LINKED.get(column.type.family, "text/plain")
         return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
-    def schema(self, model: type[Arguments]) -> Mapping[str, object]:
-        """Return the JSON Schema of *model*, with `table`, `tables` and `limit` narrowed to this setting."""
-        schema, most, table = schema_of(model), self.limits.max_rows, self._table_schema()
+    def schema(self, model: type[Arguments], of: Table | None) -> Mapping[str, object]:
+        """Return the JSON Schema of *model*, narrowed to this setting, or to its table *of*."""
+        searches = any(each.searchable for each in ((of,) if of else self.catalog.tables))
+        schema, most, table = schema_of(model, searches=searches), self.limits.max_rows, self._table_schema()
         limit = {"maximum": most, "default": min(DEFAULT_LIMIT, most)}
         narrowed = {"table": table, "tables": {"items": table}, "limit": limit}
         properties = schema["properties"]
@@ -223,10 +224,14 @@ def _described(table: Table) -> object:
     ]
     values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
     keys = (table.keys, table.foreign_keys, *filter(None, [table.definition]))
-    return (table.schema, table.name, table.kind, table.comment, columns, values, keys)
+    searched = [[*table.searchable]] if table.searchable else []
+    return (table.schema, table.name, table.kind, table.comment, columns, values, keys, *searched)
 
 
-class Call(Protocol):
+AnswerT = TypeVar("AnswerT", covariant=True)
+
+
+class Call(Protocol[AnswerT]):
     """A call with validated arguments."""
 
     @property
@@ -236,11 +241,8 @@ class Call(Protocol):
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return more statements, whose results explain *found*."""
 
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> AnswerT:
         """Render the rows *found*; *further* are the results of the inquiries."""
-
-
-AnswerT = TypeVar("AnswerT")
 
 
 class SingleCall(NamedTuple, Generic[AnswerT]):
@@ -288,7 +290,7 @@ class Tool:
         """How the tool is listed."""
         raise NotImplementedError
 
-    def bind(self, arguments: Mapping[str, object]) -> Call:
+    def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
         """Bind *arguments* to a call, or raise a CallError."""
         raise NotImplementedError
 
@@ -304,7 +306,9 @@ class Tool:
             name=self.name,
             title=title or self.name.replace("_", " ").capitalize(),
             description=description,
-            input_schema=arguments if isinstance(arguments, Mapping) else self.setting.schema(arguments),
+            input_schema=arguments
+            if isinstance(arguments, Mapping)
+            else self.setting.schema(arguments, self.table),
             output_schema=answers,
         )
 

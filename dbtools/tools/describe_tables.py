@@ -24,7 +24,14 @@ from dbtools.tools.definition import (
     ToolDefinition,
     content_schema,
 )
-from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, without_empty
+from dbtools.tools.wording import (
+    cleaned,
+    column_parts,
+    relation_targets,
+    searches_line,
+    shown_default,
+    without_empty,
+)
 from dbtools.types import Family
 
 LONGEST_COMMENT = 500
@@ -174,7 +181,9 @@ def _described(
     if detail is Detail.NAMES:
         return head
     head |= {"kind": str(table.kind)} | without_empty(
-        comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
+        comment=cleaned(table.comment, LONGEST_COMMENT),
+        row_estimate=table.row_estimate,
+        full_text=searches_line(table),
     )
     relations = {
         spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()

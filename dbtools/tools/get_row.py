@@ -77,7 +77,7 @@ class GetRow(TableTool):
             "required": list(keys),
             "additionalProperties": False,
         }
-        description = f"Get one row of {label} by key, long text in full.{pictures}"
+        description = f"Get one row of {label} by key, in full.{pictures}"
         return self.defined(description, schema, ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:

@@ -23,12 +23,12 @@ from dbtools.paging import (
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
-from dbtools.terms import Operand
+from dbtools.terms import Operand, Rank
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.clauses import ListArguments, RowsArguments
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
-from dbtools.tools.nearest_values import ValueChecks, value_checks
-from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
+from dbtools.tools.reasons import PAST_END, Reasons
+from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
@@ -56,7 +56,8 @@ class ListRows(TableTool):
         listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
         related = listing(self.setting.paths.referrers(table))
         referring = f" Referred to by: {related}." if related else ""
-        description = f"{listed} Columns: {columns_line(catalog, table)}.{referring}"
+        columns, searches = columns_line(catalog, table), searches_line(table)
+        description = f"{listed} Columns: {columns}.{referring}{searches and f' {searches}'}"
         return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
@@ -73,7 +74,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     terms = Expressions(names=names)
     columns = find_columns(terms, asked.columns)
     conditions, values = bind_where(terms, asked.where)
-    total = total_order(names.table, bind_order(terms, asked.order_by))
+    total = total_order(names.table, bind_order(terms, asked.order_by, conditions))
     mark = digest(
         setting.catalog.qualified(names.table),
         [each.model_dump(exclude_defaults=True) for each in asked.where],
@@ -102,7 +103,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         position=position,
         mark=mark,
         limited="limit" in asked.model_fields_set,
-        checks=value_checks(names.table, asked.where, conditions, asked.match),
+        reasons=Reasons(terms=terms, written=asked.where, conditions=conditions, match=asked.match),
     )
 
 
@@ -133,7 +134,9 @@ def _outputs(
     visible = set(columns.values())
     needed = [step.term for step in total.order] if total.keyset else []
     hidden = dict.fromkeys(term for term in (*needed, *table.key_columns()) if term not in visible)
-    return (*shown, *(Output(term=term, cut=LONGEST_KEY) for term in hidden))
+    # A rank is a number, by whose name ORDER BY may refer to it.
+    cuts = (None if isinstance(term, Rank) else LONGEST_KEY for term in hidden)
+    return (*shown, *(Output(term=term, cut=cut) for term, cut in zip(hidden, cuts, strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +151,11 @@ class ListCall:
     position: Position
     mark: str
     limited: bool  #: whether the caller has asked for no more rows
-    checks: ValueChecks
+    reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what reads the values that are stored, where none was found."""
-        return self.checks.statements if self.position == Position() and not found.rows else ()
+        """Return what explains that no row was found."""
+        return () if found.rows or self.position != Position() else self.reasons.statements
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
@@ -171,7 +174,7 @@ class ListCall:
         return budget.rows_answer(
             page,
             next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
-            note=self.checks.note(further, instead=self._note(page, cuts=bool(cuts))),
+            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.days])),
             links=tuple(filter(None, links)),
         )
 
@@ -182,7 +185,9 @@ class ListCall:
         values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
         return write_cursor(next_position(self.total, self.position, count, values), self.mark)
 
-    def _note(self, page: Page, *, cuts: bool) -> str:
+    def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
+        if not page.found.rows:
+            return self.reasons.note(further) if self.position == Position() else PAST_END
         more = cut = ""
         if page.capped:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."

@@ -149,7 +149,7 @@ class QueryTool(Tool):
             cap = "max_tokens" if page.capped else f"{limit} rows"
             note = f"Cut at {cap}: other arguments may find fewer." if page.truncated else ""
             return budget.rows_answer(page, note=note)
-        note = "There is more than one row: this is the first." if found.more else ""
+        note = "More rows: this is the first." if found.more else ""
         row = dict(zip(page.table.columns, page.table.rows[0], strict=True))
         return budget.answer({"row": row}, rows=1, truncated=found.more, note=note)
 
@@ -323,7 +323,7 @@ class FindQueries(GenericQueryTool):
         shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
-        note = "There are more queries: search for words to find them." if truncated else ""
+        note = "More queries: search for words." if truncated else ""
         if not matching:
             names = [each.name for each in self.setting.queries]
             note = f"No query matches. {nearest(search, names)}Without search all are shown."

@@ -14,7 +14,7 @@ from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, vali
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
 from dbtools.policy import Limits
-from dbtools.results import Budget, Media, ResultSet
+from dbtools.results import Answer, Budget, Media, ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
 from dbtools.tools.definition import Call, Setting, SingleCall
 from dbtools.tools.describe_tables import DescribeTables, Detail
@@ -111,7 +111,7 @@ def _bind_row(setting: Setting, uri: str, address: Address) -> SingleCall[Media]
     return SingleCall(statement=replace(statement, shape=shape), answer=partial(_whole, uri, column))
 
 
-def _as_json(uri: str, call: Call) -> SingleCall[Media]:
+def _as_json(uri: str, call: Call[Answer]) -> SingleCall[Media]:
     """Return *call* with its answer as a resource."""
     return SingleCall(
         statement=call.statement,

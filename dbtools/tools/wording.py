@@ -103,6 +103,17 @@ def columns_line(catalog: Catalog, table: Table) -> str:
     return "; ".join(filter(None, [*parts[:count], left]))
 
 
+def searches_line(table: Table) -> str:
+    """Return which columns `matches` takes, and what it looks for, or nothing."""
+    together = dict.fromkeys(
+        tuple(name for name in table.searchable if name in index.reads) for index in table.searchable.values()
+    )
+    names = ", ".join(cleaned("+".join(each), LONGEST_LABEL) for each in together)
+    ranked = next((name for name, index in table.searchable.items() if index.ranked), "")
+    rank = f'; order_by "rank({cleaned(ranked, LONGEST_LABEL)})": best first' if ranked else ""
+    return f'matches searches {names}: words, "a phrase", or, -word{rank}.' if names else ""
+
+
 def type_name(column: Column) -> str:
     """Return the type of *column*, or its values if they are few."""
     labels = column.choices or column.type.labels

@@ -24,11 +24,8 @@ from dbtools.backends.port import (
     NO_SESSION,
     Declared,
     Facts,
-    Heard,
     Inspected,
-    Look,
     Run,
-    Subject,
     refusal,
 )
 from dbtools.backends.records import RecordStore, Registry
@@ -240,14 +237,9 @@ class Backend(port.Backend):
         """Lend what asks the database of operators' SQL."""
         yield Description(self._connection.cursor())
 
-    @asynccontextmanager
-    async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
-        """Lend what tells the stamp of the schema: there is no registry."""
-
-        async def look() -> str:
-            return await asyncio.to_thread(stamp_of, self._connection.cursor())
-
-        yield look
+    async def stamp(self) -> str:
+        """Return the stamp of the schema now."""
+        return await asyncio.to_thread(stamp_of, self._connection.cursor())
 
     async def registry(self) -> Registry | None:
         """Return None: there is no registry."""
@@ -328,15 +320,13 @@ def _null(type: ColumnType | None) -> str:
 class Runner:
     """The Runner of DuckDB: each statement on a cursor and a thread of its own."""
 
-    confirms = False
-
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
-            return compile_query(shape, GRAMMAR, LEXIS, FORMS)
+            return compile_query(shape, GRAMMAR, FORMS)
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
@@ -353,10 +343,6 @@ class Runner:
             cursor.interrupt()
         cells = tuple(tuple(map(_cell, row, run.plan.outputs)) for row in rows[: run.limit])
         return ResultSet(outputs=run.plan.outputs, rows=cells, more=len(rows) > run.limit)
-
-    async def stamp(self) -> str:
-        """Return the stamp of the schema now."""
-        return await asyncio.to_thread(stamp_of, self._connection.cursor())
 
     async def ready(self) -> None:
         """Return: the file is open."""

@@ -125,8 +125,8 @@ def by_name(types: str) -> dict[str, str]:
 
 
 def shown(found: Inspected) -> dict[str, str]:
-    """Return the columns with the names of their types, and ! where there are no nulls."""
-    return {each.name: each.type.name + ("" if each.nullable else "!") for each in found.columns}
+    """Return the columns with the names of their types."""
+    return {each.name: each.type.name for each in found.columns}
 
 
 def lenient(found: Inspected) -> set[str]:

@@ -57,7 +57,7 @@ class Caller:
     def problems(self) -> tuple[str, ...]:
         """Return what is wrong with the role, for the operator: not what the login of the tests can do."""
         snapshot = self.portal.call(self.toolbox.snapshot)
-        warnings = snapshot.views[self.role].warnings
+        warnings = tuple(map(str, snapshot.views[self.role].problems))
         return tuple(each for each in warnings if not any(one in each for one in snapshot.catalog.posture))
 
     def outcome(self, ask: "Ask") -> Outcome:

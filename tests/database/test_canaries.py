@@ -107,7 +107,9 @@ expressions = st.one_of(
 names = st.one_of(*[plain_names] * 4, expressions)
 values = st.sampled_from(VALUES)
 operators = st.sampled_from([str(each) for each in Operator])
-directed = st.builds("{}{}".format, names, st.sampled_from(["", " desc", " asc"]))
+directed = st.builds("{}{}".format, names, st.sampled_from(["", " desc", " asc"])) | st.builds(
+    "rank({})".format, plain_names
+)
 buckets = st.builds("{}:{}".format, names, st.sampled_from([str(each) for each in Bucket]))
 
 

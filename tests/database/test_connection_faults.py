@@ -12,7 +12,6 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends import open_backend
-from dbtools.backends.port import Subject
 from dbtools.backends.postgresql.connections import connect, end
 from dbtools.backends.postgresql.urls import PARAMETERS, destination
 from dbtools.catalog import Selection
@@ -336,8 +335,7 @@ async def test_error_to_the_client_names_no_server_and_the_log_does(secure: Secu
     async with client.connect(build_server(toolbox, Caller(), "")) as peer:
         error = await peer.error("tools/list")
     with pytest.raises(DatabaseUnavailable) as caught:
-        async with backend.listen(Subject.SCHEMA, lambda: None):
-            pass
+        await backend.stamp()
 
     assert error["message"] == str(DatabaseUnavailable())
     assert backend.place in str(caught.value)

@@ -78,6 +78,10 @@ def _calls(expression: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "list_rows", own | {"where": [{"column": expression, "op": "ne", "value_column": expression}]}
     yield "aggregate_rows", own | {"group_by": [expression], "measures": [{"function": "count"}]}
     yield "aggregate_rows", own | {"measures": [{"function": "max", "column": expression}]}
+    for value in ("9000000000000000000", "9999-12-31"):
+        # Nothing is found, so the note says from where to where the values go.
+        beyond = {"column": expression, "op": "gt", "value": value}
+        yield "list_rows", own | {"columns": ["id"], "where": [beyond]}
     yield "list_rows", {"table": "things", "columns": ["id", related]}
     yield "list_rows", {"table": "things", "columns": ["id"], "where": [condition | {"column": related}]}
 
@@ -89,6 +93,14 @@ def test_hidden_row_changes_no_answer_of_an_expression(
     with calling_as(rich(dialect), GRANTS) as one, calling_as(poor(dialect), GRANTS) as other:
         for tool, arguments in _calls(expression):
             assert _outcome(one, tool, arguments) == _outcome(other, tool, arguments), (tool, arguments)
+
+
+def test_range_of_an_expression_is_that_of_visible_rows(rich: Shops, dialect: str) -> None:
+    asked = {"column": "whole * 2", "op": "gt", "value": "100"}
+    with calling_as(rich(dialect), GRANTS) as caller:
+        page = caller.call("list_rows", table="owners", where=[asked])
+
+    assert page["note"] == "whole * 2 runs from -14 to 10."
 
 
 @pytest.mark.parametrize(

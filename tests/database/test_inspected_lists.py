@@ -48,7 +48,7 @@ def test_lists_are_written_as_the_database_reads_them(sql: str, postgresql_sql: 
         lexis = open_backend(scheme).facts.lexis
         pieces = scan(sql, lexis).pieces
 
-        written = with_lists(pieces, {"ids"}.__contains__, lexis, forms)
+        written = with_lists(pieces, {"ids"}.__contains__, forms)
 
         assert "".join(map(str, written)) == expected
         assert [isinstance(each, Parameter) for each in written] == [
@@ -71,7 +71,7 @@ async def test_lists_of_any_length_run(
     lexis = open_backend(url).facts.lexis
     pieces = scan(f"select count(*) as n from orders where {condition}", lexis).pieces
     forms = POSTGRESQL_LISTS if dialect == "postgresql" else SQLITE_LISTS
-    written = with_lists(pieces, {"ids"}.__contains__, lexis, forms)
+    written = with_lists(pieces, {"ids"}.__contains__, forms)
     sql = "".join(each if isinstance(each, str) else "$1" for each in written)
 
     async with lent(url) as connection:

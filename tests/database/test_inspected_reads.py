@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from dbtools.backends import open_backend
-from dbtools.backends.port import Read
 from dbtools.errors import Refused
 from tests.database.inspecting import (
     inspected,
@@ -105,7 +104,7 @@ async def test_natural_join_reads_what_both_sides_have(url: str, dialect: str) -
 
     schema = "public" if dialect == "postgresql" else ""
     assert found.reads is not None
-    assert Read(schema, "people", "name") in found.reads
+    assert (schema, "people", "name") in found.reads
 
 
 async def test_whole_row_reads_every_column(postgresql: str) -> None:
@@ -121,7 +120,7 @@ async def test_odd_names_are_read(url: str, dialect: str) -> None:
 
     schema = "Odd schema" if dialect == "postgresql" else ""
     names = ("select", "Odd column")
-    assert found.reads == frozenset(Read(schema, 'Odd "table', name) for name in names)
+    assert found.reads == frozenset((schema, 'Odd "table', name) for name in names)
 
 
 async def test_names_in_another_case_are_the_same_to_sqlite_alone(postgresql: str, sqlite: str) -> None:

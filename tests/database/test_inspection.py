@@ -242,7 +242,7 @@ async def test_login_with_read_only_default_inspects_everything(
     ) as url:
         found = await inspected(url, "select id, mail from people")
 
-    assert shown(found) == {"id": "bigint!", "mail": "app.email"}
+    assert shown(found) == {"id": "bigint", "mail": "app.email"}
     assert reads(found) == {"public.people.id", "public.people.mail"}
 
 
@@ -354,9 +354,8 @@ async def test_sqlite_closes_the_connection_after_what_was_cancelled_on_it(sqlit
 
 
 async def test_condition_is_not_refused_for_good_while_the_file_is_locked(
-    sqlite_database: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    sqlite_database: Callable[[str], Path],
 ) -> None:
-    monkeypatch.setattr("dbtools.backends.sqlite.inspection.LOCK_TIMEOUT", 0)
     path = sqlite_database(SQLITE)
     table, condition = Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis)
     async with open_backend(f"sqlite:///{path}").describe() as describe:

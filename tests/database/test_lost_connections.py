@@ -9,7 +9,7 @@ import pytest
 
 from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.connections import prepare
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.types import lexis
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.sql import scan

@@ -21,7 +21,7 @@ def test_query_that_a_change_breaks_is_withdrawn_until_it_is_fixed(
         shop.bare.execute(RENAME)
         stale = shop.refusal("customers_of", {"country": "PT"})
         shop.refresh()
-        broken, reasons = shop.listed(), shop.view().warnings
+        broken, reasons = shop.listed(), tuple(map(str, shop.view().problems))
         gone, absent = shop.refusal("customers_of"), shop.refusal("customers_at")
         kept = shop.rows("emails")
         shop.bare.execute(RENAME_BACK)

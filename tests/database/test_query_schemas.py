@@ -53,9 +53,9 @@ STYLES = {
 }
 EXACT_CELLS = {
     "postgresql": {
-        "id": {"type": "integer"},
+        "id": {"type": ["integer", "null"]},
         "whole": {"type": ["integer", "string", "null"]},
-        "short": {"type": "integer"},
+        "short": {"type": ["integer", "null"]},
         "number": {"type": ["number", "string", "null"]},
         "single": {"type": ["number", "string", "null"]},
         "price": {"type": ["string", "null"]},

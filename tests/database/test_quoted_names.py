@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.guard import secure
+from dbtools.backends.sqlite.files import secure
 from dbtools.backends.sqlite.syntax import with_names
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries
@@ -37,7 +37,7 @@ CHANGES = {
 
 def _reasons(shop: QueryShop) -> list[str]:
     """Return what is wrong, but for what the login of the tests can do."""
-    return [each for each in shop.view().warnings if ": error: " in each]
+    return [each for each in map(str, shop.view().problems) if ": error: " in each]
 
 
 @pytest.mark.parametrize("name", ['"hidden"', "hidden"])

@@ -77,7 +77,7 @@ def _served(settings: Settings) -> tuple[list[str], list[str]]:
         snapshot = await toolbox.snapshot()
         await database.close()
         found = next(iter(snapshot.views.values()))
-        told = [each for each in found.warnings if "`dbtools grants`" not in each]
+        told = [each for each in tuple(map(str, found.problems)) if "`dbtools grants`" not in each]
         return [query.name for query in found.setting.queries], told
 
     return anyio.run(view)

@@ -1,18 +1,20 @@
 """Row filters mean what is written, and claims are values: nothing else can be read through them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from dbtools import errors
 from dbtools.links import ROW_TEMPLATE
 from dbtools.settings.sections import GrantSection
+from tests.database.conftest import Serve, open_shops
 from tests.database.role_callers import (
     COUNT,
     FILTER,
     NORTH,
     RICH_GRANTS,
     Ask,
+    Caller,
     Grants,
     calling,
     calling_as,
@@ -229,3 +231,86 @@ def test_hidden_rows_are_not_nearest_values_of_a_visible_path(shop: Shop) -> Non
 
     assert page["rows"] == []
     assert page["note"] == "patient.name has only these values: 'Ann', 'Cid', 'Eve'."
+
+
+def _note(caller: Caller, tool: str, **arguments: object) -> object:
+    page = caller.call(tool, **arguments)
+    return page.get("note")
+
+
+NORTHERN: Grants = {"patients": GrantSection(where=FILTER), "visits": True}
+TALL = {"column": "height", "op": "gt", "value": "500"}
+FAR = {"column": "patient.height", "op": "gt", "value": "500"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("list_patients", {"where": [TALL]}, "height runs from 160 to 170."),
+        ("list_visits", {"where": [FAR]}, "patient.height runs from 160 to 170."),
+        (
+            "list_visits",
+            {"where": [{"column": "price", "op": "gt", "value": "500"}]},
+            "price runs from 10 to 50.",
+        ),
+        ("list_patients", {"where": [{"column": "id", "value": "4"}]}, "id runs from 1 to 5."),
+        (
+            "list_patients",
+            {"where": [{"column": "sum(visits.price)", "op": "gt", "value": "500"}]},
+            "sum(visits.price) runs from 10 to 30.",
+        ),
+        (
+            "list_patients",
+            {"where": [{"some": "visits", "where": [{"column": "price", "op": "gt", "value": "500"}]}]},
+            "visits.price runs from 10 to 50.",
+        ),
+        (
+            "aggregate_rows",
+            {
+                "table": "patients",
+                "measures": [{"function": "max", "column": "height"}],
+                "where": [{"column": "name", "value": "Eve"}],
+            },
+            "height is null in the only row.",
+        ),
+    ],
+)
+def test_empty_answer_is_explained_by_visible_rows_alone(
+    tool: str, arguments: dict[str, object], told: str, shop: Shop
+) -> None:
+    with calling_as(shop, NORTHERN, NORTH) as caller:
+        assert _note(caller, tool, **arguments) == told
+
+
+def test_table_whose_rows_are_all_hidden_is_like_one_without_rows(serve: Serve, dialect: str) -> None:
+    ddl = (
+        "create table empty (id integer, height integer); create table full_up (id integer, height integer);"
+    )
+    grants: Grants = {"empty": True, "full_up": GrantSection(where="height > 1000")}
+    calls: Sequence[dict[str, object]] = (
+        {},
+        {"where": [TALL]},
+        {"where": [{"column": "id", "value": "3"}]},
+        {"where": [{"column": "id + 1", "op": "ne", "value": "3"}]},
+    )
+    with (
+        open_shops(serve, {dialect: f"{ddl} insert into full_up values (3, 170);"}) as shops,
+        calling_as(shops(dialect), grants) as caller,
+    ):
+        for arguments in calls:
+            for name in ("empty", "full_up"):
+                assert _note(caller, f"list_{name}", **arguments) == f"{name} has no rows."
+                measures = {"measures": [{"function": "max", "column": "height"}]}
+                told = _note(caller, "aggregate_rows", table=name, **arguments, **measures)
+                assert told == f"{name} has no rows."
+
+
+def test_rows_that_may_not_be_aggregated_have_no_range(shop: Shop) -> None:
+    grants: Grants = {"patients": GrantSection(aggregate=False), "visits": True}
+    with calling_as(shop, grants) as caller:
+        assert _note(caller, "list_patients", where=[TALL]) is None
+        assert _note(caller, "list_visits", where=[FAR]) is None
+        assert _note(caller, "list_visits", where=[FAR | {"column": "patient.height + 1"}]) is None
+        assert _note(caller, "list_patients", where=[{"column": "name", "value": "ann"}]) == (
+            "Stored values of name: 'Ann', …"
+        )

@@ -211,7 +211,7 @@ def test_error_after_a_lost_connection_ends_the_call(serve: Serve, monkeypatch: 
         raise next(errors)
 
     monkeypatch.setattr(PostgresqlRunner, "_fetch", fail)
-    with serve("postgresql", DDL) as shop, pytest.raises(Refused, match="no room"):
+    with serve("postgresql", DDL) as shop, pytest.raises(Refused, match="lacks the resources"):
         shop.rows("things")
 
 

@@ -9,9 +9,8 @@ import anyio
 import pytest
 
 from dbtools.alembic import upgrade
-from dbtools.backends.port import Look
 from dbtools.records.registry import add
-from dbtools.service.serving import FILES, REGISTRY, open_served
+from dbtools.service.serving import FILES, REGISTRY, Look, open_served
 from dbtools.settings import load
 
 DDL = "create table thing (id integer primary key, name text);"
@@ -58,8 +57,8 @@ async def _configured(path: Path, url: str, rest: str, name: str) -> AsyncIterat
     configured = Configured(path, url, rest)
     (observed,) = (each for each in configured.served.observed if each.name == name)
     try:
-        async with observed.open(lambda: None) as look:
-            yield configured, look
+        async with observed.listen(lambda: None):
+            yield configured, observed.look
     finally:
         await configured.served.backend.close()
 

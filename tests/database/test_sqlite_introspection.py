@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.backends.sqlite.types import column_type
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind, TextIndex
 from tests.database.sqlite_catalog import (
     ANY,
     INTEGER,
@@ -267,11 +267,13 @@ def test_virtual_tables_are_read(connection: sqlite3.Connection) -> None:
 
     tables = {table.name: table for table in read(connection, ddl).tables}
 
+    body = frozenset({"body"})
+    index = TextIndex(reads=body, document='"rowid"', source="words", weighs=body)
     assert tables["words"] == Table(
         name="words",
         kind=TableKind.VIRTUAL,
         comment="To search",
-        columns=(Column(name="body", type=ANY), Column(name="lang", type=ANY)),
+        columns=(Column(name="body", type=ANY, text_index=index), Column(name="lang", type=ANY)),
         row_identifier="rowid",
     )
     assert [column.name for column in tables["boxes"].columns] == ["id", "x0", "x1", "label"]

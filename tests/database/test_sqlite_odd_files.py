@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.backends.sqlite.guard import secure
+from dbtools.backends.sqlite.files import secure
 from dbtools.backends.sqlite.introspection import LONGEST_NAME, read_catalog
 from dbtools.catalog import Column, Selection
 from tests.database.sqlite_catalog import TEXT, connection as connection, names, read

@@ -19,11 +19,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from dbtools.alembic import notify, upgrade
 from dbtools.backends import open_backend
-from dbtools.backends.port import Look, Subject
 from dbtools.backends.postgresql.changes import listen
 from dbtools.catalog import Selection
 from dbtools.records.registry import add
-from dbtools.service.serving import Observed, Served, Watch, open_served
+from dbtools.service.serving import Look, Observed, Served, Watch, open_served
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.settings import Settings
 from tests.database.postgresql_catalog import connected
@@ -42,11 +41,11 @@ def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> It
 
 
 class Ear:
-    """Counts what is heard."""
+    """Counts what is heard, and polls by *look*."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Look) -> None:
+        self.look = look
         self.number = 0
-        self.look: Look | None = None
 
     def hear(self) -> None:
         """Count one."""
@@ -54,15 +53,16 @@ class Ear:
 
     async def heard(self) -> int:
         """Return how often it has heard something: what a server has to tell comes before its next answer."""
-        assert self.look is not None
         await self.look()
         return self.number
 
 
 @asynccontextmanager
-async def _listening(url: str, subject: Subject = Subject.SCHEMA) -> AsyncIterator[Ear]:
-    ear = Ear()
-    async with open_backend(url).listen(subject, ear.hear) as ear.look:
+async def _listening(url: str, *, registry: bool = False) -> AsyncIterator[Ear]:
+    backend = open_backend(url)
+    ear = Ear(backend.registry if registry else backend.stamp)
+    async with backend.listen(ear.hear):
+        await ear.look()
         yield ear
 
 
@@ -181,14 +181,15 @@ async def test_server_that_refuses_to_listen_is_polled() -> None:
 async def test_poll_finds_a_change_without_a_notification(
     again: str, url: str, postgresql_server: PostgresqlServer
 ) -> None:
-    async with open_backend(url).listen(Subject.SCHEMA, lambda: None) as look:
-        first = await look()
+    backend = open_backend(url)
+    async with backend.listen(lambda: None):
+        first = await backend.stamp()
         await anyio.to_thread.run_sync(
             lambda: postgresql_server.execute("insert into customers values (2, 'Bo')", url=url)
         )
-        same = await look()
+        same = await backend.stamp()
         await anyio.to_thread.run_sync(lambda: postgresql_server.execute(again, url=url))
-        other = await look()
+        other = await backend.stamp()
 
     assert same == first
     assert other != first
@@ -196,7 +197,7 @@ async def test_poll_finds_a_change_without_a_notification(
 
 async def test_change_of_the_registry_tells_every_server(url: str) -> None:
     await anyio.to_thread.run_sync(upgrade, url)
-    async with _listening(url, Subject.REGISTRY) as ear:
+    async with _listening(url, registry=True) as ear:
         before = await ear.heard()
         await add(url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
 
@@ -217,13 +218,10 @@ async def _connections(url: str) -> list[int]:
 
 async def test_one_connection_reads_listens_and_looks(url: str) -> None:
     backend = open_backend(url)
-    async with (
-        backend.listen(Subject.SCHEMA, lambda: None) as look,
-        backend.listen(Subject.REGISTRY, lambda: None) as other,
-    ):
+    async with backend.listen(lambda: None), backend.listen(lambda: None):
         await backend.introspect(Selection())
-        await look()
-        await other()
+        await backend.stamp()
+        await backend.registry()
         followed = await _connections(url)
 
     assert len(followed) == 1
@@ -234,11 +232,8 @@ async def test_lost_connection_is_heard_and_another_one_listens(
 ) -> None:
     heard = [anyio.Event(), anyio.Event()]
     backend = open_backend(url)
-    async with (
-        backend.listen(Subject.SCHEMA, lambda: heard[0].set()) as look,
-        backend.listen(Subject.REGISTRY, lambda: heard[1].set()) as other,
-    ):
-        before = await look(), await other()
+    async with backend.listen(lambda: heard[0].set()), backend.listen(lambda: heard[1].set()):
+        before = await backend.stamp(), await backend.registry()
         (lost,) = await _connections(url)
         for sql in (f"select pg_terminate_backend({lost})", "notify dbtools_schema"):
             heard[:] = [anyio.Event(), anyio.Event()]
@@ -246,7 +241,7 @@ async def test_lost_connection_is_heard_and_another_one_listens(
             with anyio.fail_after(20):
                 await heard[0].wait()
                 await heard[1].wait()
-            after = await look(), await other()
+            after = await backend.stamp(), await backend.registry()
 
             assert after == before
             assert lost not in await _connections(url)
@@ -266,23 +261,17 @@ async def test_storm_of_notifications_leads_to_looks_alone(
     looked, changed = anyio.Semaphore(0), anyio.Event()
     refreshed: list[Snapshot] = []
 
-    @asynccontextmanager
-    async def watcher(heard: Callable[[], None]) -> AsyncIterator[Look]:
-        async with served.backend.listen(Subject.SCHEMA, heard) as look:
-
-            async def counted() -> Hashable:
-                found = await look()
-                looked.release()
-                return found
-
-            yield counted
+    async def counted() -> Hashable:
+        found = await served.backend.stamp()
+        looked.release()
+        return found
 
     def note(snapshot: Snapshot, _: object) -> None:
         refreshed.append(snapshot)
         changed.set()
 
     served.toolbox.subscribe(note)
-    observed = Observed(name=DATABASE, open=watcher, interval=600)
+    observed = Observed(name=DATABASE, look=counted, listen=served.backend.listen, interval=600)
     async with anyio.create_task_group() as group:
         group.start_soon(Watch(served.toolbox, [observed], warn=print, resolved=print).run)
         with anyio.fail_after(20):
@@ -334,8 +323,11 @@ class Hand:
 
     async def _fingerprint(self) -> Hashable:
         ada = self.logins["ada"]
-        async with open_backend(ada).listen(Subject.SCHEMA, lambda: None) as look:
-            return await look()
+        backend = open_backend(ada)
+        try:
+            return await backend.stamp()
+        finally:
+            await backend.close()
 
 
 @pytest.fixture

@@ -33,9 +33,6 @@ READ: Message = {"uri": "dbtools://row/person/1"}
 class Steady:
     """The schema is always the same."""
 
-    async def confirm(self, stamp: str) -> None:
-        """Confirm."""
-
     async def is_current(self, stamp: str) -> bool:
         """Take each schema for the current one."""
         return True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbtools.backends.postgresql import syntax as postgresql
+from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.queries import Query, read_queries
 from dbtools.sql import Lexis

@@ -4,7 +4,7 @@ from itertools import chain, combinations
 
 from hypothesis import given, strategies as st
 
-from dbtools.backends.postgresql import syntax as postgresql
+from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.queries import Returns, read_queries
 from dbtools.sql import Lexis, Parameter, scan

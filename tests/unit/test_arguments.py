@@ -9,6 +9,7 @@ from hypothesis import example, given, strategies as st
 
 from dbtools.catalog import Column
 from dbtools.errors import CallError
+from dbtools.results import Answer
 from dbtools.statement import Match
 from dbtools.tools.arguments import DEEPEST, MOST_CHARACTERS, MOST_PARTS, Arguments, check, read
 from dbtools.tools.clauses import MOST_CONDITIONS, MOST_VALUES, ListArguments, Where
@@ -339,7 +340,7 @@ NEARLY_A_LIST = st.fixed_dictionaries(
 NAMES_OF_TOOLS = sorted(TOOLS)
 
 
-def _bound(name: str, arguments: dict[str, object]) -> tuple[Call | None, CallError | None]:
+def _bound(name: str, arguments: dict[str, object]) -> tuple[Call[Answer] | None, CallError | None]:
     try:
         return TOOLS[name].bind(arguments), None
     except CallError as exc:

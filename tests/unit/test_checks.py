@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.postgresql.syntax import lexis as postgresql
+from dbtools.backends.postgresql.types import lexis as postgresql
 from dbtools.backends.sqlite.syntax import lexis as sqlite
 
 AB = ("a", "b")

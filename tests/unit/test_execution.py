@@ -26,8 +26,6 @@ def _view(role: Role) -> View:
 class Failing:
     """Stands in for a backend and its runner: each statement ends in an error."""
 
-    confirms = False
-
     def __init__(self, error: CallError) -> None:
         self._error = error
         self.timeouts: list[float] = []

@@ -187,6 +187,7 @@ def test_empty_page_is_complete() -> None:
         "truncated": False,
         "columns": ["day", "total"],
         "rows": [],
+        "note": "sale has no rows.",
     }
 
 

@@ -44,9 +44,6 @@ class Changed:
         self.answered.append(view.stamp)
         return ResultSet(outputs=statement.shape.outputs, rows=(("2024-03-05", "1.10"),))
 
-    async def confirm(self, stamp: str) -> None:
-        """Confirm."""
-
     async def is_current(self, stamp: str) -> bool:
         """Take all but the first schema for the current one."""
         return stamp != FIRST.stamp

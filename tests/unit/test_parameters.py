@@ -6,7 +6,7 @@ from string import ascii_letters, digits
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.postgresql import syntax as postgresql
+from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.sql import CHARACTER, LETTER, Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
 

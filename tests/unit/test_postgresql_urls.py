@@ -109,7 +109,6 @@ def test_settings_are_those_of_dbtools_and_of_the_url(query: str, settings: dict
         ("gssencmode=require", "does not support GSSAPI"),
         ("require_auth=scram-sha-256", "does not support this"),
         ("sslsni=0", "always sends the name"),
-        ("replication=database", "does not replicate"),
         ("client_encoding=latin1", "reads UTF-8"),
         ("connect_timeout=soon", "a whole number"),
         ("keepalives_idle=30", "keepalives_idle: unknown parameter"),

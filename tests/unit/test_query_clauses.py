@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbtools.backends.postgresql import syntax as postgresql
+from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.queries.bodies import Body
 from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize

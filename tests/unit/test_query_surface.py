@@ -62,7 +62,22 @@ def test_queries_are_tools_of_their_own_while_the_budget_allows() -> None:
     assert not [each for each in _listed(some, generic) if each.startswith("query_")]
 
 
-def test_tables_keep_their_surface_whatever_the_queries_cost() -> None:
+def test_queries_and_tables_share_the_budget() -> None:
+    def cost(group: ToolGroup) -> int:
+        typed = (
+            each for each in shown.values() if each.group is group and each.surface is not Surface.GENERIC
+        )
+        return sum(tokens_of(tool_content(each.definition)) for each in typed)
+
+    shown = define(_setting(*MANY[:3]))
+    both = cost(ToolGroup.QUERIES) + cost(ToolGroup.TABLES)
+
+    assert choose(Listing(budget=both), shown) == set(ToolGroup)
+    assert choose(Listing(budget=both - 1), shown) == {ToolGroup.QUERIES}
+    assert choose(Listing(budget=cost(ToolGroup.QUERIES) - 1), shown) == frozenset()
+
+
+def test_tables_keep_their_surface_if_the_queries_are_not_listed() -> None:
     listing = Listing(budget=6_000)
     alone = _listed(_setting(), listing)
     beside = _listed(_setting(*MANY), listing)
@@ -119,7 +134,7 @@ def test_queries_over_the_budget_are_mentioned() -> None:
     assert (answer.structured["query_count"], answer.truncated) == (100, True)
     assert 3 < len(shown) < 20
     assert len(answer.text.encode()) <= 1_500
-    assert answer.structured["note"] == "There are more queries: search for words to find them."
+    assert answer.structured["note"] == "More queries: search for words."
 
 
 def test_queries_are_found_by_words_the_best_first() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from dbtools import errors
-from dbtools.catalog import Table
+from dbtools.catalog import Table, TextIndex
 from dbtools.errors import CallError
 from dbtools.statement import Condition, Match, Output, Select
-from dbtools.terms import Function, Measure
+from dbtools.terms import Function, Measure, alternatives_of
 from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES, bind_where
 from dbtools.tools.clauses import MOST_CONDITIONS, MOST_VALUES, Where
 from dbtools.types import TEXTUAL, Operator
-from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, names, terms
+from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, column, names, terms
 
 TOTAL = Measure(function=Function.COUNT)
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
@@ -119,14 +119,19 @@ def test_shape_of_a_condition_holds_none_of_its_values() -> None:
     assert first == second
 
 
-def _refusal(comparison: Where, of: Table = ANYTHING) -> CallError:
+INDEX = TextIndex(reads=frozenset({"body"}), document="body")
+INDEXED = replace(ANYTHING, columns=(*ANYTHING.columns, replace(column("body"), text_index=INDEX)))
+
+
+def _refusal(comparison: Where, of: Table = INDEXED) -> CallError:
     with pytest.raises(CallError) as raised:
         bind_where(terms(of), [comparison])
     return raised.value
 
 
 def _column_with(operator: Operator) -> str:
-    return next(each.name for each in ANYTHING.columns if operator in each.type.operators)
+    typed = (each.name for each in ANYTHING.columns if operator in each.type.operators)
+    return next(typed, "body")
 
 
 PLACE = ("order_id", Operator.EQ), ("product_id", Operator.EQ)
@@ -324,3 +329,22 @@ def test_condition_that_could_never_mean_anything_is_refused(
         bind_where(terms(PRODUCT), [Where(column=column, op=operator, value=value)])
 
     assert says in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("search", "alternatives"),
+    [
+        ("red shoes", [(["red", "shoes"], [])]),
+        ('"red shoes" -boots', [(["red shoes"], ["boots"])]),
+        ('-"old boots" red', [(["red"], ["old boots"])]),
+        ("red OR blue or", [(["red"], []), (["blue"], [])]),
+        ('"or" -or', [(["or"], ["or"])]),
+        ('say"hello', [(["say", "hello"], [])]),
+        ("well-known -", [(["well-known", "-"], [])]),
+        (" ", []),
+    ],
+)
+def test_search_has_alternatives_of_words_and_phrases(
+    search: str, alternatives: list[tuple[list[str], list[str]]]
+) -> None:
+    assert alternatives_of(search) == alternatives

@@ -142,7 +142,7 @@ async def test_tools_of_the_sample_fit_the_default_budget() -> None:
     await database.close()
 
     assert view.surface is Surface.TYPED
-    assert view.cost_of_tables <= Listing().budget == 10_000
+    assert sum(view.costs) <= Listing().budget == 10_000
 
 
 def test_empty_database_is_typed() -> None:

@@ -41,9 +41,6 @@ class Executed:
             raise self.error
         return ResultSet(outputs=statement.shape.outputs, rows=tuple(self.rows), more=self.more)
 
-    async def confirm(self, stamp: str) -> None:
-        """Confirm."""
-
     async def is_current(self, stamp: str) -> bool:
         """Take each schema for the current one."""
         return True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbtools.backends.postgresql.syntax import lexis as postgresql
+from dbtools.backends.postgresql.types import lexis as postgresql
 from dbtools.backends.sqlite.syntax import lexis as sqlite
 from dbtools.sql import Lexis, scan, words
 from dbtools.vetting import Names, is_total

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.port import Look
 from dbtools.catalog import Catalog
 from dbtools.policy import Caller, Finding, Role
 from dbtools.results import ResultSet
@@ -30,9 +29,6 @@ class Executed:
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Answer with nothing."""
         return ResultSet(outputs=(), rows=())
-
-    async def confirm(self, stamp: str) -> None:
-        """Confirm."""
 
     async def is_current(self, stamp: str) -> bool:
         """Take each schema for the current one."""
@@ -66,11 +62,11 @@ class World:
         return found
 
     @asynccontextmanager
-    async def open(self, hear: Callable[[], None]) -> AsyncIterator[Look]:
-        """Lend what looks."""
+    async def listen(self, hear: Callable[[], None]) -> AsyncIterator[None]:
+        """Announce changes to *hear*."""
         self.opened += 1
         self.hear = hear
-        yield self.look
+        yield
 
     async def look(self) -> Hashable:
         """Return the next stamp."""
@@ -105,7 +101,7 @@ async def _watched(world: World, interval: float = 0.01) -> AsyncIterator[Toolbo
     await toolbox.snapshot()
     watch = Watch(
         toolbox,
-        [Observed(name=DATABASE, open=world.open, interval=interval)],
+        [Observed(name=DATABASE, look=world.look, listen=world.listen, interval=interval)],
         warn=world.told.append,
         resolved=world.resolved.append,
     )

@@ -1,42 +1,33 @@
 """The Backend of PostgreSQL, which uses asyncpg."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Facts, Heard, Look, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Facts, Heard, Place
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import are_alike, read_catalog
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Role
 from dbtools.types import Family
 
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from dbtools.backends.postgresql.runner import PostgresqlRunner
-
 __all__ = ["Backend"]
 
-RUNNER = "dbtools.backends.postgresql.runner"
 NO_CATALOG = "The catalog of the database cannot be read."
-READING_CATALOG = 600.0  #: seconds that it may take; polls wait meanwhile
-READING_REGISTRY = 3.0  #: seconds that it may take; the rest of the snapshot waits
+READING_CATALOG = 600.0  #: seconds to read the catalog; polls wait for it
+READING_REGISTRY = 3.0  #: seconds to read the registry; a refresh waits for it
 
 
 class Backend(port.Backend):
-    """A database of a PostgreSQL server."""
+    """A database on a PostgreSQL server."""
 
     facts = Facts(
         lexis=lexis,
@@ -51,7 +42,7 @@ class Backend(port.Backend):
         announcement=changes.ANNOUNCEMENT,
         watch_script=changes.SCRIPT,
     )
-    _runner: "PostgresqlRunner | None"
+    runner_module = "dbtools.backends.postgresql.runner"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -73,16 +64,6 @@ class Backend(port.Backend):
         """Return the URL without passwords, and the environment variables that it needs."""
         return without_password(self.url)
 
-    def load_runner(self) -> Runner:
-        """Import the runner, and return it."""
-        runner: Runner = import_module(RUNNER).PostgresqlRunner(self.url)
-        return runner
-
-    def open_engine(self) -> "Engine | AsyncEngine":
-        """Return an engine that may write to the database."""
-        engine: AsyncEngine = import_module(RUNNER).open_engine(self.url)
-        return engine
-
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the catalog of what the login may read with the settings *session*."""
         if session:
@@ -92,7 +73,7 @@ class Backend(port.Backend):
         read = partial(read_catalog, selection=selection)
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         if self._runner is not None and self._search_path not in (None, catalog.search_path):
-            # Open connections keep the search path that they began with.
+            # Open connections keep their old search path.
             await self._runner.close()
         self._search_path = catalog.search_path
         return catalog
@@ -100,12 +81,16 @@ class Backend(port.Backend):
     def describe(
         self, session: Mapping[str, str] = NO_SESSION
     ) -> AbstractAsyncContextManager[inspection.Description]:
-        """Return a context that checks operators' SQL."""
+        """Return a context that checks SQL written by operators."""
         return inspection.describe(self.url, session)
 
-    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Return a context that polls *subject*; call *heard* on notifications and a lost connection."""
-        return self._control.watch(heard, changes.POLLS[subject])
+    async def stamp(self) -> str:
+        """Return the current stamp of the schema."""
+        return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.PATIENCE)
+
+    def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
+        """Call *heard* on each notification, and when the connection is lost."""
+        return self._control.watch(heard)
 
     async def registry(self) -> Registry | None:
         """Return the content of the registry in the database, or None."""
@@ -115,7 +100,9 @@ class Backend(port.Backend):
         """Return the store of the tables that dbtools keeps in the database."""
         return PostgresqlRecords(self.url, patience)
 
-    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+    async def grants(
+        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+    ) -> str:
         """Return a script that grants *login* what *roles* and their queries read."""
         async with self.describe() as description:
             return await write_script(description, catalog, roles, reads, login)

@@ -1,6 +1,6 @@
-"""The queries of the system catalogs. Numbers of tables in, rows out.
+"""Queries of the system catalogs. OIDs of tables in, rows out.
 
-All names are qualified: anyone may have put something else first on the search path.
+All names are qualified, because other schemas may come first on the search path.
 """
 
 from dbtools.backends.postgresql.changes import VERSION
@@ -16,11 +16,11 @@ def of_extension(catalog: str, number: str) -> str:
 
 
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
-#: The planner overestimates these statements: compiling them would take longer than running them.
+#: The planner overestimates the cost of these statements: to compile them takes longer than to run them.
 SETTINGS = "set local jit = off"
 IMPATIENT = "set local lock_timeout = '100ms'"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
-#: The estimate of the rows of the relation c. Before ANALYZE it is -1, or 0 before version 14.
+#: The estimated number of rows of relation c. Before ANALYZE it is -1, or 0 before version 14.
 ROWS = """nullif(c.reltuples, case
         when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 140000 then '0' else '-1'
     end::pg_catalog.float4)"""
@@ -59,7 +59,7 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
 """
 #: The columns of the tables $1. Those of the tables $2 are readable only if they were granted one by one. The
 #: collation is null where it is the default (100). A default expression names no column, so it is printed
-#: without its table, which is quicker and waits for no lock.
+#: without its table: that is faster, and waits for no lock.
 COLUMNS = f"""
 select
     a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
@@ -83,6 +83,52 @@ left join pg_catalog.pg_description as d
 where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0 and not a.attisdropped
 order by a.attrelid, a.attnum
+"""
+#: Expressions are printed with qualified names, so that they mean the same on any search path.
+QUALIFIED = "set local search_path = pg_catalog"
+#: What of the tables $1 can be searched for words: columns of type tsvector, whose configuration is known if
+#: they are generated, and expressions with an index. These cannot fail, since every row has been through the
+#: index: partial ones, those of tables that others inherit from, and users' functions are left out.
+TEXT_INDEXES = """
+select a.attrelid as relation, array[a.attname::text] as columns,
+    pg_catalog.quote_ident(a.attname) as document, false as computed,
+    coalesce(pg_catalog.pg_get_expr(e.adbin, e.adrelid), '') as definition
+from pg_catalog.pg_attribute as a
+left join pg_catalog.pg_attrdef as e
+    on e.adrelid = a.attrelid and e.adnum = a.attnum and a.attgenerated <> ''
+where a.attrelid = any($1::pg_catalog.oid[])
+    and a.attnum > 0 and a.atttypid = 'pg_catalog.tsvector'::pg_catalog.regtype
+union all
+select i.indrelid,
+    array(
+        select a.attname::text
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = i.indrelid and a.attnum > 0 and not a.attisdropped and a.attnum in (
+            select case v.numbers[1] when '0' then a.attnum else v.numbers[1]::pg_catalog.int2 end
+            from pg_catalog.regexp_matches(i.indexprs::pg_catalog.text, ':varattno (\\d+)', 'g')
+                as v (numbers)
+        )
+    ), x.definition, true, x.definition
+from pg_catalog.pg_index as i
+join pg_catalog.pg_class as c on c.oid = i.indexrelid
+join pg_catalog.pg_am as m on m.oid = c.relam and m.amname = 'gin'
+join pg_catalog.pg_class as t on t.oid = i.indrelid and (t.relkind = 'p' or not t.relhassubclass)
+cross join lateral (select pg_catalog.pg_get_indexdef(i.indexrelid, 1, true) as definition) as x
+where i.indrelid = any($1::pg_catalog.oid[])
+    and i.indisvalid and i.indpred is null and i.indnatts = 1 and i.indexprs is not null
+    and exists (
+        select
+        from pg_catalog.pg_opclass as o
+        where o.oid = i.indclass[0] and o.opcintype = 'pg_catalog.tsvector'::pg_catalog.regtype
+    )
+    and not exists (
+        select
+        from pg_catalog.pg_depend as d
+        where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = i.indexrelid
+            and d.refclassid in (
+                'pg_catalog.pg_proc'::pg_catalog.regclass, 'pg_catalog.pg_operator'::pg_catalog.regclass
+            )
+    )
 """
 #: A deferrable primary key counts, since committed rows are unique.
 KEYS = """
@@ -175,8 +221,8 @@ from pg_catalog.pg_class as c
 where c.relkind in ('v', 'f')
     or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
 """
-#: Whether a generated statement may run an operator, a cast, or a function by a name of the system's, that
-#: did not come with the server or with an extension.
+#: Whether a generated statement may run an operator, a cast or a function that users have created: functions
+#: count if they have the name of a system function.
 REPLACED = f"""
 select exists (
     select
@@ -197,9 +243,9 @@ select exists (
         )
 )
 """
-#: What the login can do beyond reading, in all of the database: facts, the names they are about, and the
-#: roles they hold for. A role that the login is a member of counts, since SET ROLE lets it become that one.
-#: Privileges are read from their lists: the functions that test one would be called for each role.
+#: What the login can do beyond reading, in the whole database: facts, the names that they are about, and the
+#: roles that have them. The roles of which the login is a member count, since SET ROLE makes it one of them.
+#: Privileges are read from access control lists: has_table_privilege() would run for each role and table.
 POSTURE = """
 with identities as materialized (
     select r.*

@@ -1,8 +1,9 @@
-"""How dbtools notices that a PostgreSQL schema has changed: versions, polls and notifications.
+"""Notice changes of a PostgreSQL schema: versions of tables, polls and notifications.
 
 The fingerprint of a schema comes from catalogs that every login may read. It changes with everything that a
-tool could show, including grants and policies, but not with rows, statistics and VACUUM. Polling it needs no
-privilege. A migration can also announce a change by NOTIFY, through an event trigger or a hook of Alembic.
+tool could show, including grants and policies, but not with rows, statistics and VACUUM. Polling it needs
+no privilege. A migration can also announce a change by NOTIFY, through an event trigger or a hook of
+Alembic.
 
 The version of a table stands for its identity, name and columns. A statement locks the tables that it reads
 until its transaction ends. If they then have the versions of the snapshot, its rows come from these tables
@@ -10,18 +11,17 @@ and have these types, whatever changes before or after.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import asyncpg
 
-from dbtools.backends.port import Heard, Look, Subject
+from dbtools.backends.port import Heard
 from dbtools.backends.postgresql.connections import answering, connect, end, opened
 from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS, assertion, messages, rolled_back
-from dbtools.backends.postgresql.registry import registry_of
-from dbtools.errors import DatabaseUnavailable, DbtoolsError
+from dbtools.errors import DatabaseUnavailable
 
 T = TypeVar("T")
 Read = Callable[[Any], Awaitable[T]]  #: reads something on a connection
@@ -30,15 +30,15 @@ CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two polls
 PATIENCE = 10.0  #: seconds that a poll may take
 UNANSWERED = "The database does not answer whether it has changed."
-#: JIT compilation would take longer than the poll. A pooler reuses the connection.
+#: JIT compilation would take longer than the poll. It is off for the transaction only, because of poolers.
 BEGIN = "begin read only; set local jit = off"
 
 #: Temporary relations belong to one session.
 PERMANENT = "not in (select p.oid from passing as p)"
-#: The roles that the login is a member of.
+#: Selects the roles of which the login is a member.
 CONCERNED = "pg_catalog.pg_has_role(x.{}, 'member')"
 NOT_SYSTEM = "not pg_catalog.starts_with({}.nspname::pg_catalog.text, 'pg_')"
-#: Rows x of catalogs that count by their transactions, which VACUUM does not change.
+#: Catalog rows x whose changes show in xmin, which VACUUM keeps.
 WRITTEN = (
     f"pg_attribute as x where x.attrelid >= '16384' and x.attnum > 0 and x.attrelid {PERMANENT}",
     f"pg_attrdef as x where x.adrelid {PERMANENT}",
@@ -56,7 +56,7 @@ WRITTEN = (
     f"pg_namespace as x where {NOT_SYSTEM.format('x')}",
     f"pg_auth_members as x where {CONCERNED.format('member')}",
 )
-#: Rows x of catalogs that also hold statistics or secrets, and count by these columns.
+#: Catalog rows x that also hold statistics or secrets: only these columns are hashed.
 HASHED = (
     (
         "x.oid, x.relname, x.relnamespace, x.relkind, x.relowner, x.relrowsecurity, x.relforcerowsecurity, "
@@ -109,7 +109,7 @@ IS_CONFIRMED = f"""(
 ) = $2::pg_catalog.int8"""
 #: Fails unless relation $1 has number $2; has no rows.
 CONFIRMATION = f"select where {assertion(IS_CONFIRMED, CHANGED)} is null"
-#: The versions of the relations that the transaction has locked, so those that its statements read.
+#: The versions of the relations that the transaction has locked, which are those that its statements read.
 LOCKED = f"""
 select {VERSION} as version
 from pg_catalog.pg_class as c
@@ -172,11 +172,6 @@ async def fingerprint(connection: Any) -> str:
     return str(await connection.fetchval(FINGERPRINT))
 
 
-async def versions_locked(connection: Any) -> tuple[str, ...]:
-    """Return the versions of the tables that the transaction on *connection* has read."""
-    return tuple(row["version"] for row in await connection.fetch(LOCKED))
-
-
 def together(versions: Iterable[str]) -> str:
     """Return the version of a view from the *versions* of itself and of the views that it reads."""
     return SEPARATOR.join(versions)
@@ -189,6 +184,12 @@ def confirmation(versions: tuple[str, ...]) -> bytes:
     return b"".join(messages(CONFIRMATION, *each.split()) for each in single)
 
 
+async def read_stamp(connection: Any) -> str:
+    """Return the fingerprint, in a transaction without JIT compilation."""
+    async with rolled_back(connection, BEGIN):
+        return await fingerprint(connection)
+
+
 class Control:
     """The connection that reads the catalog, polls and listens: a new one takes three times as long."""
 
@@ -199,19 +200,18 @@ class Control:
         self._reading = asyncio.Lock()
 
     @asynccontextmanager
-    async def watch(self, heard: Heard, read: Read[Hashable]) -> AsyncIterator[Look]:
-        """Return what polls by *read*; call *heard* on a notification, and when the connection is lost."""
+    async def watch(self, heard: Heard) -> AsyncIterator[None]:
+        """Call *heard* on each notification, and when the connection is lost; the next read opens another."""
         self._listeners.append(heard)
         try:
-            await self.answer(_nothing, UNANSWERED, PATIENCE)
-            yield partial(self.answer, read, UNANSWERED, PATIENCE)
+            yield
         finally:
             self._listeners.remove(heard)
             if not (self._listeners or self._reading.locked()):
                 await self.close()
 
     async def answer(self, read: Read[T], failing: str, patience: float) -> T:
-        """Return the result of *read* within *patience* seconds, once other reads have ended.
+        """Return the result of *read* within *patience* seconds, after other reads have ended.
 
         Raise DatabaseUnavailable with the message *failing* if the server does not answer.
         """
@@ -229,10 +229,8 @@ class Control:
                 self._connection = await connect(self._url)
                 await listen(self._connection, self._notify)
             return await read(self._connection)
-        except DbtoolsError:
-            raise
         except BaseException:
-            # After a cancellation, a statement may still run.
+            # A cancelled statement may still be running.
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.terminate()
@@ -260,27 +258,6 @@ async def listen(connection: Any, heard: Heard) -> None:
         await connection.add_listener(CHANNEL, lambda *_: heard())
 
 
-async def _nothing(_: Any) -> None:
-    """Read nothing: only open the connection, which listens."""
-
-
-async def _schema(connection: Any) -> str:
-    async with rolled_back(connection, BEGIN):
-        return await fingerprint(connection)
-
-
-async def _registry(connection: Any) -> Hashable:
-    try:
-        return await registry_of(connection)
-    except DatabaseUnavailable as exc:
-        # The login may not read it, or it is not trustworthy, which may change.
-        return str(exc)
-
-
-#: How to poll each subject.
-POLLS: Mapping[Subject, Read[Hashable]] = {Subject.SCHEMA: _schema, Subject.REGISTRY: _registry}
-
-
 async def install_watch(url: str) -> None:
     """Run the script in the database at *url*, or raise DatabaseUnavailable."""
     async with opened(url, "The event triggers cannot be created.") as connection:
@@ -289,5 +266,5 @@ async def install_watch(url: str) -> None:
         except asyncpg.InsufficientPrivilegeError as exc:
             raise DatabaseUnavailable(
                 "Only a superuser may create event triggers.",
-                hint="Without them changes are seen by looking; `dbtools.alembic.notify` needs no privilege.",
+                hint="Without them, dbtools polls; `dbtools.alembic.notify` needs no privilege.",
             ) from exc

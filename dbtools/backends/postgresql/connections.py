@@ -1,12 +1,14 @@
-"""Connections to PostgreSQL: opening and closing them, and the settings of a session. A URL in.
+"""Connections to PostgreSQL: open them, explain why one cannot be opened, and apply settings. A URL in.
 
-A pooler, such as PgBouncer, provides a connection for one transaction. Settings would not stay, or
-stay for others, so each transaction begins with its own. The pooler itself must keep prepared statements.
+A pooler, such as PgBouncer, provides a connection for one transaction. Settings would get lost, or leak to
+other clients, so each transaction begins with its settings. The pooler must support prepared statements.
 
-The settings of a caller, a role and settings that policies read, are a second wall behind row filters: anyone
-who could run SQL could reset both.
+The session settings of a caller (its role, and the settings that policies read) are a second wall behind row
+filters: anyone who could run SQL could reset them.
 """
 
+import errno
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -15,7 +17,6 @@ from typing import Any
 import anyio
 import asyncpg
 
-from dbtools.backends.postgresql.faults import unavailable
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     PATIENCE,
@@ -40,15 +41,14 @@ RESERVED = {
         "transaction_read_only"
     ),
 }
-#: The search path with fixed names: "$user" would follow the role of a statement, and change the meaning of
-#: names in row filters.
+#: The search path with fixed names: with "$user", names in row filters would depend on the role.
 PATH = """
 select coalesce(
     pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), '""'
 )
 from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
 """
-#: How to read the server's texts, where the driver's own types lose something.
+#: How to decode the server's texts of types for which the driver's own codecs lose information.
 DECODERS: Mapping[str, Callable[[str], object]] = {
     **dict.fromkeys(("date", "time", "timetz", "interval", "numeric", "uuid", "inet"), str),
     "float4": float,  # from four bytes, 0.1 would become 0.10000000149011612
@@ -67,8 +67,126 @@ ANOTHER = "dbtools_another_session"
 
 ENDED = ("08", "57P01", "57P02", "57P05", "25P03")  #: SQLSTATEs of errors that end a connection
 LOST_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
-#: What asyncpg raises for bytes of another type than it expects.
+#: What asyncpg raises if a value has another type than it expects.
 UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
+
+#: asyncpg's message if the server rejects TLS. It connects without TLS if the URL allows that.
+NO_TLS = "rejected SSL upgrade"
+NO_SERVER = (
+    "This is not a PostgreSQL server, or it closed the connection.",
+    "Check host and port: PostgreSQL usually listens on 5432.",
+)
+MISMATCH = (
+    "The server's certificate is not valid for {host}.",
+    "Connect by a name in the certificate, or, without comparing names, with sslmode=verify-ca.",
+)
+EXPIRED = ("The server's certificate has expired or is not valid yet.", "Renew it, or set the clock.")
+#: Why a connection cannot be opened, and the remedy, by the names in `_causes`. The server's own message is
+#: not passed on: it may quote secrets, in any language.
+FAULTS: Mapping[str, tuple[str, str]] = {
+    "no password": (
+        "The server asks for a password, and none was given, or a wrong one in a password file.",
+        "Set PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE.",
+    ),
+    "28P01": (
+        "The server refused the password.",
+        "Check user and password. In a URL, percent-encode all but letters and digits (@ is %40).",
+    ),
+    "28000 ClientAuthentication disable": (
+        "The server's pg_hba.conf does not allow {user} to connect to {database} from here without TLS.",
+        "Ask for TLS: sslmode=require.",
+    ),
+    "28000 ClientAuthentication": (
+        "The server's pg_hba.conf does not allow {user} to connect to {database} from here.",
+        "It may require a client certificate: sslcert=FILE and sslkey=FILE. "
+        "Or add this line at the server: host {database} {user} ADDRESS scram-sha-256.",
+    ),
+    "28000 InitializeSessionUserId": (
+        "The server has no user {user} with the right to log in.",
+        'Check the name, or, as an administrator: create role "{user}" login;',
+    ),
+    "28000": (
+        "The server refused the login.",
+        "Its pg_hba.conf asks for a method, such as peer or cert, that does not accept {user}.",
+    ),
+    "3D000": (
+        "The server has no database {database}.",
+        "Check the name after the last slash of the URL; `psql --list` shows all databases.",
+    ),
+    "42501 CheckMyDatabase": (
+        "{user} has no right to connect to this database.",
+        'As its owner: grant connect on database "{database}" to "{user}";',
+    ),
+    **dict.fromkeys(("22", "42"), ("The server rejected a setting from the URL.", "Check its options.")),
+    "53300": (
+        "The server, the database or the user has no connection left.",
+        "Close some, or raise max_connections, or the CONNECTION LIMIT of {user}.",
+    ),
+    "57": (
+        "The server is starting up or shutting down, or is a standby that accepts no connections.",
+        "Try again in a moment. A standby accepts them with hot_standby = on.",
+    ),
+    "08P01": (
+        "The server, or a pooler in front of it, rejected the login or a setting from the URL.",
+        "Check user, password and options; its log says more.",
+    ),
+    "PostgresError": (
+        "The server refused the connection, with SQLSTATE {state}.",
+        "Its log has the reason.",
+    ),
+    # X.509 errors: another name or address; not yet or no longer valid.
+    "X.509 62": MISMATCH,
+    "X.509 64": MISMATCH,
+    "X.509 9": EXPIRED,
+    "X.509 10": EXPIRED,
+    "SSLCertVerificationError": (
+        "The server's certificate is not signed by a trusted authority.",
+        "Name the authority's certificate: sslrootcert=FILE, or sslrootcert=system for a public one.",
+    ),
+    "certificate required": (
+        "The server requires a client certificate.",
+        "Name it and its key: sslcert=FILE and sslkey=FILE.",
+    ),
+    "no PEM": (
+        "A certificate or key is not in PEM format, or the key does not fit the certificate.",
+        "Check sslrootcert, sslcrl, sslcert and sslkey, and the key's sslpassword.",
+    ),
+    "SSLError": (
+        "The TLS handshake with the server failed.",
+        "Check the port, sslnegotiation and ssl_min_protocol_version.",
+    ),
+    "no TLS": (
+        "The server does not support TLS, which sslmode={mode} requires.",
+        "Set ssl = on at the server, or, in a trusted network, sslmode=prefer.",
+    ),
+    "gaierror": ("The host name {host} cannot be resolved (DNS).", "Check its spelling and the network."),
+    "ConnectionRefusedError": (
+        "The server cannot be reached: nothing listens on this port.",
+        "Is PostgreSQL running, are host and port right?",
+    ),
+    "TimeoutError": (
+        "The server did not answer within {timeout:g} seconds.",
+        "Check host, port and firewall; connect_timeout=SECONDS in the URL allows more time.",
+    ),
+    "FileNotFoundError": (
+        "The server cannot be reached: there is no socket in this folder.",
+        "Is it running on this machine?",
+    ),
+    "TargetServerAttributeNotMatched": (
+        "No host matches target_session_attrs={attrs}.",
+        "Name more hosts, or remove it.",
+    ),
+    **dict.fromkeys(("08", "ConnectionError", "InternalClientError"), NO_SERVER),
+    "ClientConfigurationError": (
+        "asyncpg, the driver, rejects this URL.",
+        "Check its parameters, and the PG… variables of the environment.",
+    ),
+    "InterfaceError": (
+        "The server asks for an authentication method that asyncpg, the driver, does not support.",
+        "It supports scram-sha-256, md5 and certificates.",
+    ),
+    "Exception": ("The server cannot be reached.", "Is it running, are host, port and network right?"),
+}
 
 
 @asynccontextmanager
@@ -102,7 +220,7 @@ async def connect(url: str) -> Connection:
     try:
         connection = await _connect(target)
     except (*DRIVER_ERRORS, ValueError) as exc:
-        raise unavailable(exc, target) from exc
+        raise _unavailable(exc, target) from exc
     try:
         check_version(connection)
     except ConfigurationError:
@@ -144,6 +262,46 @@ async def _connect(target: Destination) -> Connection:
     return connection
 
 
+def _unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
+    """Return the error for operators: why *target* cannot be reached."""
+    facts = {
+        "user": target.user,
+        "database": target.database,
+        "host": ", ".join(host for host, _ in target.addresses),
+        "mode": target.mode,
+        "timeout": target.timeout,
+        "attrs": target.parameters.get("target_session_attrs"),
+        "state": getattr(exc, "sqlstate", None),
+    }
+    words = next(FAULTS[cause] for cause in _causes(exc, target) if cause in FAULTS)
+    problem, remedy = (each.format(**facts) for each in words)
+    return DatabaseUnavailable(f"{target.place}: {problem}", hint=remedy)
+
+
+def _causes(exc: Exception, target: Destination) -> Iterator[str]:
+    """Yield names of the cause of *exc*, the most specific one first: codes, and types of errors."""
+    if state := getattr(exc, "sqlstate", None):
+        # Where the SQLSTATE is ambiguous, the server's function that raised the error decides.
+        named = f"{state} {getattr(exc, 'server_source_function', None)}"
+        if state == "28P01" and "password" not in target.parameters:
+            yield "no password"
+        yield from (f"{named} {target.mode}", named, state, state[:2], "PostgresError")
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        yield f"X.509 {exc.verify_code}"
+    elif isinstance(exc, ssl.SSLError):
+        if "CERTIFICATE_REQUIRED" in (exc.reason or ""):
+            yield "certificate required"
+        # Loading a file fails without a reason, or with one of X.509.
+        if exc.library == "X509" or not exc.reason:
+            yield "no PEM"
+    if NO_TLS in str(exc) and target.mode not in ("allow", "prefer"):
+        yield "no TLS"
+    if f"[Errno {errno.ECONNREFUSED}]" in str(exc):
+        # asyncio merges the errors of several addresses into one.
+        yield "ConnectionRefusedError"
+    yield from (kind.__name__ for kind in type(exc).__mro__)
+
+
 def check_version(connection: Any) -> None:
     """Raise ConfigurationError if the server is not PostgreSQL, or too old."""
     reported = connection.get_settings()  # by the server, when the connection began
@@ -175,7 +333,7 @@ async def apply(connection: Connection, session: Mapping[str, str]) -> None:
         raise Refused(f"dbtools sets {reserved[0]} itself.")
     try:
         async with rolled_back(connection, "begin read only"):
-            await connection.set(session, local=True)
+            await connection.send(setting(session))
     except asyncpg.PostgresError as exc:
         if not is_of_settings(exc):
             raise
@@ -189,7 +347,7 @@ def is_of_settings(error: asyncpg.PostgresError) -> bool:
 
 
 def is_lost(error: Exception) -> bool:
-    """Return whether *error* means that the connection has ended, or that it leads to another session now."""
+    """Return whether *error* means that the connection has ended, or is another session."""
     if isinstance(error, asyncpg.PostgresError):
         is_another = is_failure_of(error, ANOTHER) or isinstance(error, LOST_STATEMENTS)
         return is_another or (error.sqlstate or "").startswith(ENDED)

@@ -1,7 +1,7 @@
 """What queries, views and inherited tables of PostgreSQL read and call. A connection, or a tree, in.
 
 The server keeps each view with its parsed query, a tree that names the tables, columns and functions that it
-uses directly. pg_depend leaves out the system's functions, of which some read whatever they are given.
+uses directly. pg_depend omits system functions, and some of these read whatever their arguments name.
 """
 
 import re
@@ -12,38 +12,31 @@ from typing import Any
 
 from asyncpg import Record
 
+from dbtools.backends.port import Place
 from dbtools.backends.postgresql.catalog_queries import of_extension
 from dbtools.catalog import Reads
 from dbtools.sql import words
 
-Place = tuple[str, str, str]  #: schema, table and column
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regnamespace, regrole, regcollation, and
 #: the types of their arrays.
 NAMING_TYPES = {
     *(24, 2202, 2203, 2204, 2205, 2206, 4089, 4096, 4191),
     *(1008, 2207, 2208, 2209, 2210, 2211, 4090, 4097, 4192),
 }
-FIRST_OWN = 16384  #: the first number of what did not come with the server
+FIRST_OWN = 16384  #: the first OID of objects that users create
 SELECT = 2  #: the bit of the privilege
 WHOLE_ROW = 0  #: the number that stands for all columns
 BIT_OF_WHOLE_ROW = 7
-#: The tables that a tree reads, with privileges and columns; from version 16 on they stand in a list apart.
+#: The tables that a tree reads, with privileges and columns; since version 16 they are in a separate list.
 READS = re.compile(
     r":relid (\d+) (?:(?!:relid ).)*?:requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)",
     re.DOTALL,
 )
 FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
-#: What makes values of a type, and so checks its constraints: a column or a field that is read does not.
+#: Expressions that make values of a type, which checks its constraints; reading a column or a field does not.
 COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
 #: The types of the columns of functions in FROM.
 MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
-ORIGINS = re.compile(
-    r":resno \d+ :resname (?:\\.|\S)+ :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (-?\d+)"
-    r" :resjunk false",
-    re.DOTALL,
-)
-#: An outer join, or grouping by more than one set: either makes nulls of what has none.
-MAKES_NULLS = re.compile(r":jointype [^0]|:groupingSets [^<]")
 
 #: The volatile functions of the system that a query may call. All others may write, or act on more than their
 #: own statement: a read-only transaction stops few of them.
@@ -52,21 +45,21 @@ HARMLESS = words(
     "pg_current_wal_* pg_is_* pg_last_* pg_partition_* pg_sleep* pg_stat_get_* pg_xact_* random* timeofday "
     "txid_status uuidv*"
 )
-#: Functions of the system and of extensions that no query may call either. What a user has written under the
-#: same name is the user's own business.
+#: More functions of the system and of extensions that no query may call. Users' functions of the same names
+#: are allowed.
 ACTING = words(
-    # A number of a transaction, which otherwise only a write takes; and statistics.
+    # Transaction IDs, which otherwise only writes consume; and statistics.
     "txid_current pg_current_xact_id pg_stat_statements_reset "
     # Files and caches of the server, and large objects.
     "pg_file_* pg_logdir_ls pg_prewarm autoprewarm_* pg_buffercache_evict* pg_truncate_visibility_map "
     "heap_force_* lo_* "
     # Other servers.
     "dblink* postgres_fdw_disconnect* "
-    # SQL in a text, which may read anything.
+    # Functions that run SQL texts, which may read anything.
     "*_to_xml* xpath_table ts_stat ts_rewrite crosstab* connectby"
 )
-#: System functions that describe objects by name or number, or say how much is in them: what a view shows
-#: with them is not among the columns that it reads.
+#: System functions that describe objects by name or OID, or return their sizes: a view that calls them shows
+#: more than the columns that it reads.
 DESCRIBING = words(
     "pg_stat_get_* pg_*_size pg_prepared_statement pg_cursor pg_typeof pg_has_role pg_filenode_relation "
     "pg_listening_channels format_type acldefault json*_populate_record* pg_relation_* pg_table_* "
@@ -109,17 +102,10 @@ from made as m
 join pg_catalog.pg_constraint as k on k.contypid = m.part
 where m.part <> '0' and k.contype = 'c'
 """
-#: The columns of the tables $1, by the names of the tables that partitions belong to; and whether each surely
-#: has no nulls, which the columns of those that inherit a table may have.
+#: The columns of the tables $1, by the names of the tables that partitions belong to.
 COLUMNS = """
 select c.oid as relation, n.nspname::text as schema, r.relname::text as name, a.attnum as number,
-    a.attname::text as column,
-    a.attnotnull and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
-    and not exists (
-        select
-        from pg_catalog.pg_constraint as k
-        where k.conrelid = c.oid and k.contype = 'n' and a.attnum = any(k.conkey) and not k.convalidated
-    ) as filled
+    a.attname::text as column
 from pg_catalog.pg_class as c
 join pg_catalog.pg_class as r
     on r.oid = coalesce(pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid, c.oid)
@@ -171,7 +157,7 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
 
 
 def _others(tree: str, called: Iterable[Record]) -> Iterator[str]:
-    """Yield, in words, what a view of *tree*, with the functions that it calls, may read besides tables."""
+    """Yield what a view of *tree* may read besides tables, in words; *called* are its functions."""
     for row in called:
         if row["reads"] or acts(row) or _is_among(row["name"], DESCRIBING):
             yield f"what the function {row['schema']}.{row['name']} reads, which is not known"
@@ -180,7 +166,7 @@ def _others(tree: str, called: Iterable[Record]) -> Iterator[str]:
 
 
 async def called_by(connection: Any, trees: Mapping[int, str]) -> Mapping[int, Sequence[Record]]:
-    """Return the functions that *trees* call, also in the checks of domains of which they make values."""
+    """Return the functions that *trees* call, also in CHECK constraints of domains."""
     made = {key: types_made_in(tree) for key, tree in trees.items()}
     own = {type for each in made.values() for type in each if type >= FIRST_OWN}
     checks: defaultdict[int, set[int]] = defaultdict(set)
@@ -195,7 +181,7 @@ async def called_by(connection: Any, trees: Mapping[int, str]) -> Mapping[int, S
 
 
 def by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
-    """Return *rows* by the numbers of the relations that they are of."""
+    """Return *rows* grouped by the number of their relation."""
     found: defaultdict[int, list[Record]] = defaultdict(list)
     for row in rows:
         found[row["relation"]].append(row)
@@ -209,7 +195,7 @@ def places_of(rows: Sequence[Record], numbers: Collection[int] = (WHOLE_ROW,)) -
 
 
 def location_of(rows: Sequence[Record]) -> Place:
-    """Return what stands for the rows of the table with *rows*."""
+    """Return the place that stands for the rows of the table with *rows*."""
     return (rows[0]["schema"], rows[0]["name"], "")
 
 
@@ -233,23 +219,12 @@ def reads_of(tree: str) -> Iterator[tuple[int, Sequence[int]]]:
 
 
 def functions_of(tree: str) -> set[int]:
-    """Return the functions that are called, those of operators too."""
+    """Return the functions that *tree* calls, including those of operators."""
     return {int(number) for number in FUNCTIONS.findall(tree)}
 
 
 def types_made_in(tree: str) -> set[int]:
-    """Return the types of which values are made."""
+    """Return the types of which *tree* makes values."""
     listed = (number for numbers in MADE.findall(tree) for number in numbers.split())
     coerced = (type for field, type in COERCED.findall(tree) if not field)
     return {int(number) for number in (*coerced, *listed)}
-
-
-def origins_of(tree: str, width: int) -> list[tuple[int, int]]:
-    """Return, of each of the *width* columns of the result, the table and the column whose cells it shows.
-
-    The table is 0 where a column shows none, or where a join may have put nulls between.
-    """
-    if MAKES_NULLS.search(tree):
-        return [(0, 0)] * width
-    # The list of the query itself comes after those of all that is in it.
-    return [(int(table), int(column)) for table, column in ORIGINS.findall(tree)[-width:]]

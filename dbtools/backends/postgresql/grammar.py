@@ -12,7 +12,8 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.postgresql import arithmetic
 from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
-from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
+from dbtools.backends.sources import LONG, Element, Grammar, Truth, Written, placing
+from dbtools.catalog import TextIndex
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
@@ -87,6 +88,15 @@ class PostgresqlGrammar(Grammar):
         most: Element = sa.literal_column(str(LONG))
         size = sa.func.octet_length(text)
         return sa.or_(sa.and_(size <= most, like), sa.and_(size > most, found))
+
+    def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
+        """Compare with what `websearch_to_tsquery` makes of the search, which never fails."""
+        return document.op("@@", is_comparison=True)(_sought(index, name))
+
+    def rank(self, document: Element, index: TextIndex, name: str) -> Element:
+        """Return the negative `ts_rank`, which depends on the document alone."""
+        rank = sa.cast(sa.func.ts_rank(document, _sought(index, name)), Named(TYPES[Family.NUMBER]))
+        return sa.case((self.matches(document, index, name), -rank))
 
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Compare the value with each item."""
@@ -166,6 +176,11 @@ class PostgresqlGrammar(Grammar):
                 return sa.cast(getattr(sa.func, function)(text), Named("uuid"))
             case _:
                 return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+
+
+def _sought(index: TextIndex, name: str) -> Element:
+    configuration = [Written([index.source])] if index.source else []
+    return sa.func.websearch_to_tsquery(*configuration, sa.bindparam(name, type_=sa.Text))
 
 
 def _cast(type: ColumnType) -> str:

@@ -1,19 +1,18 @@
-"""The script of a login that can read what roles read. Roles and their catalog in, SQL for psql out.
+"""Write the script for a login that can read what roles read. Roles and their catalog in, SQL for psql out.
 
-People who create tables choose their names: statements quote them, and comments keep them on one line. The
-script is one transaction, so a script that fails changes nothing.
+Names may contain anything: statements quote them, and comments keep them on one line. The script is one
+transaction, so a script that fails changes nothing.
 """
 
 import re
-import textwrap
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import Reads
+from dbtools.backends.port import Place
 from dbtools.backends.postgresql.inspection import Description
-from dbtools.backends.postgresql.syntax import names_before
+from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
@@ -21,7 +20,6 @@ from dbtools.types import quoted
 
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts what is longer
-WIDTH = 100  #: characters of a comment
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
 
 #: The views that check the privileges of their reader.
@@ -78,7 +76,7 @@ end"""
 
 
 async def write_script(
-    description: Description, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str
+    description: Description, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
 ) -> str:
     """Return the script for a *login* that reads what *roles* and their queries read."""
     if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
@@ -96,20 +94,23 @@ async def write_script(
     named = {*catalog.search_path, *(schema for schema, *_ in read), *_schemas_named(tables)}
     ((database, schemas),) = await fetch(SURROUNDINGS, sorted(named))
     whole = {table.location for role, table in tables if _is_whole(catalog, role, table)}
-    names = " and ".join(quoted(role.name) for role in roles)
-    opening = (
-        f"A login that reads what the role{'s' * (len(roles) > 1)} {names} of dbtools can read, and no more. "
-        f"Run this with psql in the database {quoted(database)}, as a role that may create roles and grant "
-        "what is granted here. Print and run it again when a role or a table changes."
-    )
-    sections = (
-        [*_comment(opening), "begin;", "set local search_path = pg_catalog;"],
-        _creating(login, database, catalog.search_path),
-        _reading(login, set_role, schemas, _grants(catalog, read, whole)),
-        ["commit;"],
-        _left(login, set_role, database, schemas),
-    )
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+    names = _one_line(" and ".join(quoted(role.name) for role in roles))
+    return f"""\
+-- A login that reads what the role{"s" * (len(roles) > 1)} {names} of dbtools can read, and no more.
+-- Run this with psql in the database {_one_line(quoted(database))},
+-- as a role that may create roles and grant what is granted here.
+-- Print and run it again when a role or a table changes.
+begin;
+set local search_path = pg_catalog;
+
+{_creating(login, database, catalog.search_path)}
+
+{_reading(login, set_role, schemas, _grants(catalog, read, whole))}
+
+commit;
+
+{_left(login, set_role, database, schemas)}
+"""
 
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
@@ -134,7 +135,7 @@ def _columns(table: Table) -> Collection[str]:
     return [column.name for column in table.columns if column.type.mask not in BLANK]
 
 
-async def _reads_of_filter(description: Description, table: Table) -> Reads:
+async def _reads_of_filter(description: Description, table: Table) -> Collection[Place]:
     """Return what the filter of *table* reads, subqueries included."""
     if table.filter is None:
         return set()
@@ -150,7 +151,7 @@ async def _reads_of_filter(description: Description, table: Table) -> Reads:
     return found.reads
 
 
-def _add_reads_of_views(catalog: Catalog, read: set[tuple[str, str, str]], views: set[Location]) -> None:
+def _add_reads_of_views(catalog: Catalog, read: set[Place], views: set[Location]) -> None:
     """Add to *read* what those *views* among it read, which check the privileges of their reader."""
     while True:
         tables = [catalog.table(*location) for location in {place[:2] for place in read} & views]
@@ -161,7 +162,7 @@ def _add_reads_of_views(catalog: Catalog, read: set[tuple[str, str, str]], views
 
 
 def _schemas_named(tables: Iterable[tuple[Role, Table]]) -> Iterator[str]:
-    """Yield the names that qualify others in the row filters and in the types of *tables*."""
+    """Yield the names before a dot in the row filters and the types of *tables*, which may be schemas."""
     for _, table in tables:
         filters = [table.filter.condition.text] if table.filter is not None else []
         for sql in (*filters, *(column.type.cast for column in table.columns)):
@@ -169,7 +170,7 @@ def _schemas_named(tables: Iterable[tuple[Role, Table]]) -> Iterator[str]:
 
 
 def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
-    """Return whether *role* will read a column that *table* gets later as well."""
+    """Return whether *role* will also read columns that are added to *table* later."""
     whole = catalog.table(*table.location)
     rule = role.rule_of(catalog, whole) if whole is not None else None
     if whole is None or rule is None or rule.grant is None:
@@ -177,7 +178,7 @@ def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
     return rule.grant.columns is None and {*_columns(table)} == whole.column_by_name.keys()
 
 
-def _grants(catalog: Catalog, read: Reads, whole: Collection[Location]) -> Sequence[str]:
+def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Location]) -> Sequence[str]:
     """Return the starts of the statements that grant what is *read*."""
     columns: defaultdict[Location, set[str]] = defaultdict(set)
     for schema, name, column in read:
@@ -186,7 +187,7 @@ def _grants(catalog: Catalog, read: Reads, whole: Collection[Location]) -> Seque
     for location, names in sorted(columns.items()):
         table = catalog.table(*location)
         known = list(table.column_by_name) if table is not None else sorted(names)
-        # Where rows are only counted, one column must be open all the same.
+        # To count rows also needs the privilege on one column.
         listed = [each for each in known if each in names] or known[:1]
         if listed:
             chosen = "" if location in whole else f" ({', '.join(map(identifier, listed))})"
@@ -194,55 +195,54 @@ def _grants(catalog: Catalog, read: Reads, whole: Collection[Location]) -> Seque
     return grants
 
 
-def _creating(login: str, database: str, search_path: Sequence[str]) -> Sequence[str]:
+def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
     name, place = identifier(login), identifier(database)
     path = ", ".join(map(identifier, search_path)) or "''"
-    reason = (
-        "The login, without a password. One of this name that owns something, or is a superuser or the like, "
-        "is refused. What it was granted before is revoked."
-    )
-    return [
-        *_comment(reason),
-        _block(LOGIN, login, create=f"create role {name} login {NOTHING_MORE};"),
-        f"grant connect on database {place} to {name};",
-        f"alter role {name} set default_transaction_read_only = on;",
-        f"alter role {name} in database {place} set search_path = {path};",
-    ]
+    return f"""\
+-- The login, without a password. If it exists and owns something, or is a superuser or the like, the script
+-- fails. What it was granted before is revoked.
+{_block(LOGIN, login, create=f"create role {name} login {NOTHING_MORE};")}
+grant connect on database {place} to {name};
+alter role {name} set default_transaction_read_only = on;
+alter role {name} in database {place} set search_path = {path};"""
 
 
-def _reading(
-    login: str, set_role: str | None, schemas: Sequence[str], grants: Sequence[str]
-) -> Sequence[str]:
+def _reading(login: str, set_role: str | None, schemas: Sequence[str], grants: Sequence[str]) -> str:
     name, reader = identifier(login), identifier(set_role or login)
     usage = [f"grant usage on schema {identifier(each)} to" for each in schemas]
     reads = [f"{grant} {reader};" for grant in (*usage, *grants)]
     if set_role is None:
-        return [*_comment("Columns that are seen or hashed, and what row filters and queries read."), *reads]
-    create = [f"create role {reader} nologin {NOTHING_MORE};", *reads]
-    return [
-        *_comment("The login looks up the names in row filters."),
-        *(f"{grant} {name};" for grant in usage),
-        *_comment("For each statement it becomes this role (set_role), which keeps its grants if it exists."),
-        _block(READER, set_role, create="\n        ".join(create)),
-        f"alter role {name} noinherit;",
-        f"grant {reader} to {name};",
-    ]
+        return "\n".join(
+            ["-- Columns that are seen or hashed, and what row filters and queries read.", *reads]
+        )
+    create = "\n        ".join([f"create role {reader} nologin {NOTHING_MORE};", *reads])
+    lookups = "\n".join(f"{grant} {name};" for grant in usage)
+    return f"""\
+-- The login looks up the names in row filters.
+{lookups}
+-- For each statement it becomes this role (set_role), which keeps its grants if it exists.
+{_block(READER, set_role, create=create)}
+alter role {name} noinherit;
+grant {reader} to {name};"""
 
 
-def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str]) -> Iterator[str]:
-    """Yield what is left to the operator: none of it is run."""
-    yield "-- Left to you:"
-    yield from _item(f"A password: \\password {identifier(login)}")
+def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str]) -> str:
+    """Return comments on what the operator must do."""
     public = [f"revoke temporary on database {identifier(database)} from public;"]
     public += [f"revoke create on schema {identifier(each)} from public;" for each in schemas]
-    yield from _item("What everybody may do, this login may too. Unless others need it:", public)
-    reader = identifier(set_role or login)
-    yield from _item(f"Row security: of tables that have it, {reader} sees no row without a policy for it.")
-    yield from _item("`dbtools check` with the URL of the login says what it still lacks.")
+    revokes = "\n".join(f"--     {_one_line(each)}" for each in public)
+    reader = _one_line(identifier(set_role or login))
+    return f"""\
+-- Left to you:
+-- - A password: \\password {_one_line(identifier(login))}
+-- - Everyone has these privileges, and so has this login. Unless others need them:
+{revokes}
+-- - Row security: on tables that have it, {reader} sees no row without a policy for it.
+-- - `dbtools check` with the URL of the login says what it still lacks."""
 
 
 def _block(template: str, role: str, *, create: str) -> str:
-    """Return the statement that runs *template*, in quotes that it does not hold itself."""
+    """Return the DO statement of *template*, in a dollar quote that does not occur in it."""
     name = identifier(role).replace("'", "''")
     body, quotes = template.format(role=f"pg_catalog.to_regrole('{name}')", create=create), "$dbtools$"
     while quotes in body:
@@ -252,16 +252,6 @@ def _block(template: str, role: str, *, create: str) -> str:
 
 def _name(location: Location) -> str:
     return ".".join(map(identifier, location))
-
-
-def _comment(text: str) -> list[str]:
-    return [f"-- {line}" for line in textwrap.wrap(_one_line(text), WIDTH)]
-
-
-def _item(text: str, statements: Iterable[str] = ()) -> list[str]:
-    first, *others = textwrap.wrap(_one_line(text), WIDTH)
-    rest = (f"--     {_one_line(each)}" for each in statements)
-    return [f"-- - {first}", *(f"--   {line}" for line in others), *rest]
 
 
 def _one_line(text: str) -> str:

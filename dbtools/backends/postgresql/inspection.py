@@ -1,24 +1,36 @@
-"""What PostgreSQL says of a query before it is ever called. A connection and pieces in, an Inspected out.
+"""Check operators' SQL before it is served. A connection and pieces in, an Inspected out.
 
-The server parses the query where its grammar permits nothing but a SELECT, and keeps a temporary view of it
-that is rolled back. With the view it keeps which columns are read, which functions are called, and the types
-with their lengths and domains. Of a view that the query names, only the view's own columns are listed.
+The server prepares the query where its grammar permits nothing but a SELECT. A parameter has its declared
+type. A text or a claim may also have a type whose values are written as text, such as an enum: the server
+infers it. Then the server makes a temporary view of the query, which is rolled back. Its catalog says which
+columns are read, which functions are called, and the types with their lengths and domains. For a view that
+the query names, only the view's own columns are listed.
 """
 
 import re
 import secrets
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
-from itertools import count
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, count
 from typing import Any
 
 import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
-from dbtools.backends.port import Declared, Inspected, Read, check_names, passing_refusal, refusal
-from dbtools.backends.postgresql.changes import versions_locked
+from dbtools.backends.port import (
+    NOT_READING,
+    Declared,
+    Inspected,
+    Place,
+    check_names,
+    passing_refusal,
+    refusal,
+)
+from dbtools.backends.postgresql.changes import LOCKED
 from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
     CALLED,
@@ -28,24 +40,23 @@ from dbtools.backends.postgresql.dependencies import (
     by_relation,
     called_by,
     location_of,
-    origins_of,
     places_of,
     reads_of,
 )
 from dbtools.backends.postgresql.pipeline import rolled_back
-from dbtools.backends.postgresql.prepared_queries import (
-    PreparedQuery,
-    Query,
-    is_passing,
-    prepare_query,
-    refused,
+from dbtools.backends.postgresql.types import (
+    UNLIMITED,
+    DeclaredTypes,
+    TypeNumber,
+    names_before,
+    placeholder_hint,
+    read_types,
+    sql_name,
 )
-from dbtools.backends.postgresql.syntax import lexis, names_before, placeholder_hint
-from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.catalog import Column, Table
-from dbtools.sql import Fragment
-from dbtools.types import ColumnType, Family
+from dbtools.sql import Fragment, Parameter
+from dbtools.types import Family
 
 LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
 VIEW = "dbtools_inspected"
@@ -64,17 +75,104 @@ SETUP = (
 #: A login may be read-only by default.
 WRITING = f"begin read write; {SETUP}"
 READING = f"begin read only; {SETUP}"
-#: The classes of errors that an execution with nulls for parameters shows of the query, not of the nulls.
+#: SQLSTATE classes that concern the query, even if null parameters have caused the error.
 CERTAIN = ("42", "0A", "25")
-UNFILLED = "55000"  #: the state of a materialized view that has never been refreshed, above all
-DUPLICATE = "42701"  #: the state of a view with two columns by one name
-LOCK_TIMEOUT = "500"  #: milliseconds: while a migration locks a table, the rest must be served
-#: A row filter waits as long as a call: without it a table is withheld.
+UNFILLED = "55000"  #: the SQLSTATE of, above all, a materialized view without data
+DUPLICATE = "42701"  #: the SQLSTATE of a view with two columns of one name
+LOCK_TIMEOUT = "500"  #: milliseconds; a migration that locks one table must not delay the others
+#: A row filter waits as long as a call does: without its filter, a table is withheld.
 PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
+#: The families that a parameter declared as text may turn out to be.
+AS_TEXT = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
 UNANSWERED = "The queries cannot be checked against the database."
 
-#: The families that a parameter declared as text may turn out to be.
-WRITTEN_AS_TEXTS = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
+BEFORE, AFTER = "select * from (", "\n) as q limit 0"  #: the grammar allows only a SELECT between them
+BLIND = "select 1 as one from ("  #: if the driver has no codec for a column
+NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
+PASSING = (
+    "08",
+    "40",
+    "53",
+    "55",
+    "57",
+    "58",
+    "XX",
+)  #: SQLSTATE classes of errors that are not about the query
+
+#: The SQL types of declared types, if their names differ.
+CASTS: Mapping[str, str] = {
+    "integer": "int8",
+    "number": "float8",
+    "decimal": "numeric",
+    "boolean": "bool",
+    "timestamp": "timestamptz",
+    "json": "jsonb",
+}
+UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
+TEXT = Declared(type="text", array=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """A query in pieces, as the operator wrote it and as PostgreSQL reads it."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+    declared: Mapping[str, Declared]
+    casts: Mapping[str, str] = field(default_factory=dict)  #: the types that parameters are cast to
+    before: str = BEFORE
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Declared]:
+        """The declared types of the parameters; claims are texts."""
+        names = (piece.name for piece in self.pieces if isinstance(piece, Parameter))
+        return {name: self.declared.get(name, TEXT) for name in names}
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The pieces with numbered parameters and their casts."""
+        marks = {
+            name: f"(${number}::{self.casts[name]})" if name in self.casts else f"${number}"
+            for number, name in enumerate(self.parameters, 1)
+        }
+        return [piece if isinstance(piece, str) else marks[piece.name] for piece in self.pieces]
+
+    @property
+    def sql(self) -> str:
+        """The statement."""
+        return f"{self.before}{''.join(self.texts)}{AFTER if self.before else ''}"
+
+    def offset_at(self, position: int) -> int:
+        """Return the offset in the operator's text that is nearest to *position* in the statement."""
+        starts = list(accumulate(map(len, self.texts), initial=len(self.before)))
+        at = min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
+        piece = self.source[at]
+        within = min(max(position - starts[at], 0), len(piece)) if isinstance(piece, str) else 0
+        return self.start_of(at) + within
+
+    def start_of(self, at: int) -> int:
+        """Return the offset of piece number *at*."""
+        return sum(len(str(piece)) for piece in self.source[:at])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedQuery:
+    """A query that the server has prepared."""
+
+    query: Query
+    statement: Any  #: of asyncpg; returns no rows
+    types: Mapping[str, asyncpg.Type]  #: of the parameters
+
+    @property
+    def with_nulls(self) -> str:
+        """The bare query, with typed nulls as parameters."""
+        nulls = {name: f"(null::{sql_name(type)})" for name, type in self.types.items()}
+        return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.query.pieces)
+
+    @property
+    def columns(self) -> Sequence[asyncpg.Attribute] | None:
+        """The columns, or None if the driver has no codec for one."""
+        return None if self.query.before == BLIND else self.statement.get_attributes()
 
 
 @asynccontextmanager
@@ -82,7 +180,7 @@ async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator["Descr
     """Open a connection to *url* with the settings *session*, and yield what asks the server on it."""
     async with opened(url, UNANSWERED) as connection:
         await connection.keep_setting({"lock_timeout": LOCK_TIMEOUT})
-        # Names mean the same in a call, and what the driver has no codec for is the same.
+        # As for calls: names have the same meaning, and the driver has the same codecs.
         await prepare(connection)
         if session:
             await apply(connection, session)
@@ -90,16 +188,16 @@ async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator["Descr
 
 
 class Description:
-    """Asks a server what operators' SQL means to it, all on one connection."""
+    """Asks a server what operators' SQL means, on one connection."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self._types: dict[TypeNumber, Record] = {}  #: the system's own, of which each takes a millisecond
+        self._types: dict[TypeNumber, Record] = {}  #: the system types read so far: each takes a millisecond
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, or raise Refused."""
         arrays = {name for name, each in declared.items() if each.array}
-        written = with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS)
+        written = with_lists(pieces, arrays.__contains__, LIST_FORMS)
         query = Query(source=tuple(pieces), pieces=written, declared=declared)
         with _refusing():
             prepared = await prepare_query(self.connection, query)
@@ -117,14 +215,14 @@ class Description:
         with _refusing(condition.text):
             async with rolled_back(self.connection, PATIENT):
                 prepared = await self.connection.prepare(sql)
-                # Only what is about to run checks privileges, and nothing is run.
+                # EXPLAIN checks privileges, and runs nothing.
                 nulls = [None for _ in prepared.get_parameters()]
                 # A new text each time: a cached statement may have the types from before a migration.
                 await self.connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
             return tuple(sql_name(each) for each in prepared.get_parameters())
 
     async def _try(self, prepared: PreparedQuery) -> tuple[str, ...]:
-        """Begin the query with nulls, which checks privileges and locks, and end it before the first row.
+        """Start the query with nulls, which checks privileges and takes locks, and stop before the first row.
 
         Return the versions of the tables that it reads.
         """
@@ -134,10 +232,10 @@ class Description:
             async with rolled_back(self.connection, READING):
                 # It may fail on the nulls; parsing it takes the locks.
                 await self.connection.prepare(prepared.statement.get_query())
-                versions = await versions_locked(self.connection)
+                versions = tuple(row["version"] for row in await self.connection.fetch(LOCKED))
                 await prepared.statement.fetch(*nulls)
         except asyncpg.InvalidCachedStatementError:
-            raise  # a migration has come between
+            raise  # a migration has just changed it
         except asyncpg.PostgresError as exc:
             if (exc.sqlstate or "").startswith(CERTAIN):
                 raise refused(exc, prepared.query) from exc
@@ -147,13 +245,14 @@ class Description:
 
     async def _of_view(self, prepared: PreparedQuery) -> Inspected | None:
         """Return what a temporary view of the query shows; None if the server does not create one."""
-        # asyncpg (0.32) leaves what has prepared a statement open, and only the beginning of a transaction
-        # can make it one that writes.
+        # asyncpg (0.32) leaves a transaction open after it has prepared a statement, and a transaction can
+        # only become one that writes at its beginning.
         await self.connection.execute("select")
-        sql = prepared.query.with_nulls(prepared.casts)
         try:
             async with rolled_back(self.connection, WRITING):
-                await self.connection.execute(f"create temporary view {VIEW} as select * from ({sql}\n) as q")
+                await self.connection.execute(
+                    f"create temporary view {VIEW} as select * from ({prepared.with_nulls}\n) as q"
+                )
                 return await self._shown(prepared, await self.connection.fetch(VIEW_COLUMNS, VIEW))
         except asyncpg.PostgresError as exc:
             if is_passing(exc):
@@ -163,13 +262,13 @@ class Description:
             return None
 
     async def _without_view(self, prepared: PreparedQuery) -> Inspected:
-        """Return what is known without one: the types, but not their lengths and domains."""
+        """Return what is known without a view: the types, but not their lengths and domains."""
         if prepared.columns is None:
             message = "The type of a column is unknown."
             raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
         text = "".join(map(str, prepared.query.source))
         if ESCAPED.search(text):
-            # Its words are not those that are called.
+            # Words in the text are not the names of the functions that it calls.
             raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
         called = [name for name, _ in names_before("(", text)]
         _check_functions(prepared.query, await self.connection.fetch(CALLED, [], called))
@@ -183,24 +282,12 @@ class Description:
         called = (await called_by(self.connection, {0: tree}))[0]
         _check_functions(prepared.query, called)
         read = list(reads_of(tree))
-        rows = await self.connection.fetch(COLUMNS, [relation for relation, _ in read])
-        tables = by_relation(rows)
-        filled = {(row["relation"], row["number"]) for row in rows if row["filled"]}
+        tables = by_relation(await self.connection.fetch(COLUMNS, [table for table, _ in read]))
         typed = [(each["name"], (each["type"], each["modifier"])) for each in columns]
         inspected = await self._inspected(prepared, typed)
-        origins = zip(inspected.columns, origins_of(tree, len(columns)), strict=True)
-        functions = (f"{row['schema']}.{row['name']}" for row in called if row["reads"])
-        reads = (
-            Read(*place)
-            for table, numbers in read
-            for place in places_of(tables[table], numbers) or {location_of(tables[table])}
-        )
-        return replace(
-            inspected,
-            columns=tuple(replace(column, nullable=origin not in filled) for column, origin in origins),
-            reads=frozenset(reads),
-            functions=tuple(dict.fromkeys(functions)),
-        )
+        places = (places_of(tables[each], numbers) or {location_of(tables[each])} for each, numbers in read)
+        functions = dict.fromkeys(f"{row['schema']}.{row['name']}" for row in called if row["reads"])
+        return replace(inspected, reads=frozenset[Place]().union(*places), functions=tuple(functions))
 
     async def _inspected(
         self, prepared: PreparedQuery, columns: Sequence[tuple[str, TypeNumber]]
@@ -212,7 +299,14 @@ class Description:
         types = DeclaredTypes([*self._types.values(), *rows])
         parameters = {name: types[number].type for name, number in taken.items()}
         for name, type in parameters.items():
-            _check(prepared.query, name, type)
+            declared = prepared.query.declared.get(name)
+            item = type.element if declared and declared.array else type
+            if declared and declared.type == "text" and (item is None or item.family not in AS_TEXT):
+                raise refusal(
+                    f":{name} is declared {declared}, and the database takes it for {type.name}.",
+                    hint=f"Declare it so, or write a cast, such as :{name}::text.",
+                    offset=prepared.query.start_of([*map(str, prepared.query.source)].index(f":{name}")),
+                )
         return Inspected(
             columns=tuple(Column(name=name, type=types[number].type) for name, number in columns),
             parameters=parameters,
@@ -222,9 +316,69 @@ class Description:
         )
 
 
+def is_passing(error: asyncpg.PostgresError) -> bool:
+    """Return whether *error* is temporary or about the server, not about the statement."""
+    return (error.sqlstate or "").startswith(PASSING)
+
+
+async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
+    """Return *query* as the server has prepared it, or raise Refused.
+
+    Columns for which the driver has no codec are left out, such as ranges of types that it reads as text.
+    """
+    for each in (query, replace(query, before=BLIND)):
+        with suppress(*UNDECODABLE):
+            return await _prepare_query(connection, each)
+    raise refusal(
+        "The type of a parameter is a row or a range.", hint="Cast it from a text, as in :p::text::daterange."
+    )
+
+
+async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
+    casts = {
+        name: f'"pg_catalog"."{CASTS.get(each.type, each.type)}"{"[]" if each.array else ""}'
+        for name, each in query.parameters.items()
+    }
+    declared = {name: cast for name, cast in casts.items() if name in query.declared}
+    certain = {name: cast for name, cast in declared.items() if query.declared[name].type != TEXT.type}
+    # The server infers no type from `:p is null`. So texts are cast next, and claims last.
+    for each in (certain, declared, casts):
+        try:
+            statement = await connection.prepare((cast := replace(query, casts=each)).sql)
+            types = dict(zip(cast.parameters, statement.get_parameters(), strict=True))
+            return PreparedQuery(query=cast, statement=statement, types=types)
+        except asyncpg.PostgresError as exc:
+            if is_passing(exc):
+                raise
+            problem = exc
+    raise await _refused(connection, problem, replace(query, casts=casts)) from problem
+
+
+async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) -> Exception:
+    """Return the error of a query that cannot be prepared, as the server words it for the bare query."""
+    if error.sqlstate not in NO_GRAMMAR:
+        return refused(error, query)
+    alone = replace(query, casts={}, before="")
+    try:
+        await connection.prepare(alone.sql)
+    except asyncpg.PostgresError as exc:
+        if exc.sqlstate in NO_GRAMMAR:
+            return refused(exc, alone)
+    return refusal(NOT_READING)
+
+
+def refused(error: asyncpg.PostgresError, query: Query) -> Exception:
+    """Return *error* for operators, with the server's message and the offset in their text."""
+    position = getattr(error, "position", None)
+    offset = query.offset_at(int(position) - 1) if position else None
+    note = placeholder_hint(error.sqlstate, "".join(map(str, query.source)))
+    hint = " ".join(filter(None, (getattr(error, "hint", None), note)))
+    return refusal(f"{error.args[0]}.", hint=hint, offset=offset)
+
+
 @contextmanager
 def _refusing(condition: str | None = None) -> Iterator[None]:
-    """Raise Refused where the server refuses a *condition*, or what comes after a query has been prepared."""
+    """Raise Refused if the server rejects a *condition*, or a query that it has prepared."""
     try:
         yield
     except asyncpg.PostgresError as exc:
@@ -235,22 +389,8 @@ def _refusing(condition: str | None = None) -> Iterator[None]:
         raise (passing_refusal if passes else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc
 
 
-def _check(query: Query, name: str, type: ColumnType) -> None:
-    """Raise Refused where *query* declares the parameter *name* a text, and its *type* is something else."""
-    declared = query.declared.get(name)
-    if declared is None or declared.type != "text":
-        return
-    item = type.element if declared.array else type
-    if item is None or item.family not in WRITTEN_AS_TEXTS:
-        raise refusal(
-            f":{name} is declared {declared}, and the database takes it for {type.name}.",
-            hint=f"Declare it so, or write a cast, such as :{name}::text.",
-            offset=query.offset_of(name),
-        )
-
-
 def _check_functions(query: Query, called: Iterable[Record]) -> None:
-    """Raise Refused where one of the functions that are *called* does more than read."""
+    """Raise Refused if one of the functions *called* does more than read."""
     for name in (row["name"] for row in called if acts(row)):
         calls = reversed([*names_before("(", "".join(map(str, query.source)))])
         raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))

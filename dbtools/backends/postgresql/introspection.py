@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -16,9 +16,19 @@ from dbtools.backends.postgresql import catalog_queries
 from dbtools.backends.postgresql.changes import fingerprint, together
 from dbtools.backends.postgresql.dependencies import by_relation, read_dependencies
 from dbtools.backends.postgresql.pipeline import DriverConnection
-from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.types import DeclaredTypes, read_types
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
+from dbtools.backends.postgresql.types import DeclaredTypes, lexis, read_types
+from dbtools.catalog import (
+    Catalog,
+    Column,
+    ForeignKey,
+    Key,
+    Reads,
+    Selection,
+    Table,
+    TableKind,
+    TextIndex,
+    searched,
+)
 from dbtools.errors import listing
 from dbtools.types import Family
 
@@ -41,6 +51,8 @@ ALIKE = {
     *product(("text", "varchar"), repeat=2),
     *(("text", "bpchar"), ("bpchar", "varchar"), ("timestamp", "date"), ("date", "timestamp")),
 }
+
+CONFIGURATION = re.compile(r"'(?:[^']|'')*'::(?:pg_catalog\.)?regconfig")  #: in an expression
 
 MOST_DEFINITIONS = 500  #: that are read, since each takes up to 0.3 ms
 MOST_NAMES = 5  #: of a sentence of the posture
@@ -75,11 +87,12 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         posture = await connection.fetch(catalog_queries.POSTURE)
         stamp = await fingerprint(connection)
         definitions = await _read_definitions(connection, facts)
+        text_indexes = await _read_text_indexes(connection, list(facts.relations))
     # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
     # On a thread: a large schema takes 50 ms, in which calls go on.
-    read = await anyio.to_thread.run_sync(_tables, facts, definitions, replaced)
+    read = await anyio.to_thread.run_sync(_tables, facts, definitions, text_indexes, replaced)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
@@ -138,6 +151,12 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
     )
 
 
+async def _read_text_indexes(connection: DriverConnection, tables: Sequence[int]) -> Rows:
+    """Return what of *tables* can be searched for words, and leave the system's search path behind."""
+    await connection.execute(catalog_queries.QUALIFIED)
+    return by_relation(await connection.fetch(catalog_queries.TEXT_INDEXES, tables))
+
+
 async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapping[int, str]:
     """Return the definitions of views by number, none while a migration locks what one of them reads."""
     views = [number for number, row in facts.relations.items() if row["kind"] in DERIVED]
@@ -151,7 +170,7 @@ async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapp
     return {row["number"]: row["query"] or "" for row in rows}
 
 
-def _tables(facts: _Facts, definitions: Mapping[int, str], replaced: bool) -> list[Table]:
+def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, replaced: bool) -> list[Table]:
     """Return the tables of *facts*, where users' functions may have *replaced* those of the system."""
     columns = _columns(facts)
     return [
@@ -159,7 +178,10 @@ def _tables(facts: _Facts, definitions: Mapping[int, str], replaced: bool) -> li
             name=row["name"],
             schema=row["schema"],
             kind=KINDS[row["kind"]],
-            columns=tuple(columns[number].values()),
+            columns=searched(
+                tuple(columns[number].values()),
+                _text_indexes(text_indexes.get(number, ()), [each.name for each in columns[number].values()]),
+            ),
             keys=_keys(facts.keys.get(number, ()), columns),
             unique=frozenset(_unique(facts.keys.get(number, ()), columns)),
             foreign_keys=tuple(_foreign_keys(facts, number, columns)),
@@ -178,6 +200,20 @@ def _tables(facts: _Facts, definitions: Mapping[int, str], replaced: bool) -> li
         for number, row in facts.relations.items()
         if number in columns
     ]
+
+
+def _text_indexes(rows: Iterable[Record], columns: Collection[str]) -> Mapping[str, TextIndex]:
+    """Return the full-text indexes of a table with *columns*, by column: the one that reads the fewest."""
+    found: dict[str, TextIndex] = {}
+    for row in sorted(rows, key=lambda row: len(row["columns"])):
+        reads = frozenset(row["columns"])
+        configuration = CONFIGURATION.search(row["definition"])
+        # Without a constant, the configuration may differ from row to row.
+        if reads.issubset(columns) and (configuration or not row["computed"]):
+            source = configuration[0] if configuration else ""
+            index = TextIndex(reads=reads, document=row["document"], source=source)
+            found = {**dict.fromkeys(reads, index), **found}
+    return found
 
 
 def _is_foreign(column: Column) -> bool:

@@ -9,7 +9,7 @@ asyncpg would let us drop the transport and the loop.
 import asyncio
 import secrets
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,19 +22,16 @@ if TYPE_CHECKING:
 else:
     DriverConnection = asyncpg.Connection
 
-#: The internal error occurs on a connection that the server is closing at that moment.
+#: InternalClientError occurs while the server closes the connection.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-PATIENCE = 2.0  #: seconds in which a connection must roll back, or close, before it is terminated
+PATIENCE = 2.0  #: seconds to roll back or close a connection before it is terminated
 CONNECTING = ("create_connection", "create_unix_connection")  #: methods of an event loop
 STATEMENTS = 256  #: prepared statements per connection
 SYNC = b"S\0\0\0\4"
 #: Returns when the transaction began.
 CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
 SET = "select where pg_catalog.set_config($1, $2, true) is null"
-SET_ALL = """
-select pg_catalog.set_config(s.name, s.value, $3)
-from unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) as s (name, value)
-"""
+KEEP = "select where pg_catalog.set_config($1, $2, false) is null"
 
 
 def messages(sql: str, *values: str) -> bytes:
@@ -55,14 +52,12 @@ def _message(kind: bytes, *parts: bytes) -> bytes:
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
-def setting(values: Mapping[str, str]) -> bytes:
-    """Return the messages that set *values* for the transaction."""
-    return b"".join(messages(SET, *each) for each in _role_last(values))
-
-
-def _role_last(values: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Return *values* with the role at the end: it may not be allowed to set what the login may set."""
-    return sorted(values.items(), key=lambda each: each[0] == "role")
+def setting(values: Mapping[str, str], sql: str = SET) -> bytes:
+    """Return the messages that set *values*, for the transaction unless *sql* is KEEP."""
+    # The role comes last, since it may not be allowed to set what the login may.
+    return b"".join(
+        messages(sql, *each) for each in sorted(values.items(), key=lambda each: each[0] == "role")
+    )
 
 
 def assertion(condition: str, mark: str) -> str:
@@ -107,7 +102,7 @@ class Transport:
 
 
 class Loop:
-    """The running event loop as asyncpg takes it: its connections have a Transport."""
+    """The running event loop for asyncpg, with a Transport for each connection."""
 
     def __init__(self) -> None:
         self._inner = asyncio.get_running_loop()
@@ -149,8 +144,8 @@ class Prepared:
 
     def __init__(self, statement: Any, guard: tuple[str, ...]) -> None:
         self.statement = statement
-        self.guard = guard  #: the last argument, which guards it
-        self.is_confirmed = False  #: whether its tables had their versions after it was prepared
+        self.guard = guard  #: the last argument, for the guard
+        self.is_confirmed = False  #: whether its tables had their versions when it was prepared
 
 
 class Connection(DriverConnection):
@@ -167,22 +162,17 @@ class Connection(DriverConnection):
 
     def be_pooled(self, settings: Mapping[str, str]) -> None:
         """Set *settings* in each transaction from now on, as a pooler requires."""
-        # asyncpg would turn JIT off for a moment, and leave it off if the transaction has turned it off.
+        # asyncpg would turn JIT off for a moment, and leave it off if the transaction turned it off.
         capabilities: Any = self._server_caps  # type: ignore[has-type]
         self._server_caps = capabilities._replace(jit=False)
         self.local = dict(settings)
-
-    async def set(self, values: Mapping[str, str], *, local: bool) -> None:
-        """Set *values*, for the transaction if *local*."""
-        names, texts = zip(*_role_last(values), strict=True)
-        await self.fetch(SET_ALL, names, texts, local)
 
     async def keep_setting(self, values: Mapping[str, str]) -> None:
         """Set *values* for as long as the connection is open."""
         if self.local:
             self.local |= values
         else:
-            await self.set(values, local=False)
+            await self.send(setting(values, KEEP))
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         """Run *query*; apply the settings of a transaction if it begins one."""
@@ -190,12 +180,12 @@ class Connection(DriverConnection):
             return await super().execute(query, *args, timeout=timeout)
         begin, _, rest = query.partition(";")
         status = await super().execute(begin, timeout=timeout)
-        await self.set(self.local, local=True)
-        # The query's own settings come last, so they count.
+        await self.send(setting(self.local))
+        # The query's own settings come last, so they take effect.
         return await super().execute(rest, timeout=timeout) if rest else status
 
     async def prepare(self, query: str, **options: Any) -> Any:
-        """Prepare *query*, behind a pooler under a unique text: it may keep plans from before a migration."""
+        """Prepare *query*, with a unique text behind a pooler, which may keep plans of an older schema."""
         if not self.local:
             return await super().prepare(query, **options)
         query = f"{query}\n/* {secrets.token_hex(8)} */"

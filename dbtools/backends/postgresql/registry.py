@@ -88,7 +88,10 @@ async def registry_of(connection: Any) -> Registry | None:
     """Return the registry in the database of *connection*, or None."""
     async with connection.transaction(**SNAPSHOT):
         await connection.execute(PIN_READING)
-        tables = await _trusted_tables(connection, "dbtools_query")
+        try:
+            tables = await _trusted_tables(connection, "dbtools_query")
+        except DatabaseUnavailable as exc:
+            return Registry(revisions=(), queries=(), problem=str(exc))
         if not tables:
             return None
         revisions = [

@@ -7,10 +7,10 @@ then prepared and compared again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
-from dbtools.backends.postgresql.changes import CHANGED, confirmation, fingerprint
+from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import (
     ANOTHER,
     BEGIN,
@@ -44,7 +44,6 @@ from dbtools.backends.postgresql.pipeline import (
     rolled_back,
     setting,
 )
-from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
 from dbtools.results import ResultSet
@@ -53,15 +52,13 @@ from dbtools.statement import QueryShape, Shape
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-T = TypeVar("T")
-
 CONNECTIONS = 8
-BYTES_AT_ONCE = 8 * 2**20  #: at most, in one fetch
+BYTES_AT_ONCE = 8 * 2**20  #: most bytes in one fetch
 GRACE = 1.0  #: seconds in which the server should have stopped a statement after its deadline
-ATTEMPTS = 3  #: to run a statement that a lost connection or a conflict has ended
+ATTEMPTS = 3  #: at a statement, after a lost connection or a conflict
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
-#: Only a migration of large tables takes long, and the registry's are small.
+#: The registry's tables are small, so no migration takes longer.
 MIGRATING = {"statement_timeout": "60s"}
 PROBE = "create table dbtools_probe ()"  #: which must fail
 GRAMMAR = PostgresqlGrammar()
@@ -74,7 +71,7 @@ UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s whe
 #: without the filters of a role. Also releases the advisory locks that a function has taken.
 UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
 UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
-#: The same after an error, when the transaction has ended: ends the session, also behind a pooler.
+#: The same after an error, when the transaction has ended: terminates the session, also behind a pooler.
 CLEANING = f"""select
 where case
         when {UNPREPARED}
@@ -96,8 +93,6 @@ ROLLBACK, CHECK, CLEAN = messages("rollback"), messages(UNTOUCHED), messages(CLE
 class PostgresqlRunner:
     """The Runner of PostgreSQL."""
 
-    confirms = False  #: a statement compares the versions of its tables instead, which costs less
-
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=_is_usable, end=Connection.terminate)
@@ -105,27 +100,23 @@ class PostgresqlRunner:
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
-            return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
+            return compile_query(shape, GRAMMAR, LIST_FORMS)
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, read between BEGIN READ ONLY and ROLLBACK."""
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                return await self._attempt(partial(self._fetch, run))
+                return await self._attempt(run)
         except TimeoutError as exc:
             raise errors.TimedOut from exc
 
-    async def stamp(self) -> str:
-        """Return the current stamp of the schema."""
-        return await self._attempt(self._fingerprint)
-
-    async def _attempt(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of *work*, repeated after a lost connection or a conflict."""
+    async def _attempt(self, run: Run) -> ResultSet:
+        """Return the rows of *run*, repeated after a lost connection or a conflict."""
         attempts = 1
         while True:
             try:
-                return await work()
+                return await self._fetch(run)
             except DRIVER_ERRORS as exc:
                 if is_failure_of(exc, CHANGED) or isinstance(exc, STALE):
                     raise errors.SchemaChanged from exc
@@ -134,7 +125,7 @@ class PostgresqlRunner:
                     raise translated(exc) from exc
                 attempts += 1
                 if not is_conflict:
-                    # The idle connections are lost as well.
+                    # The idle connections are probably lost as well.
                     await self.close()
 
     async def _open(self) -> Connection:
@@ -150,13 +141,10 @@ class PostgresqlRunner:
 
     async def _fetch(self, run: Run) -> ResultSet:
         async with self._pool.connection() as connection:
-            key = _key(connection, run)
             try:
-                records, more = await _read(connection, key, run)
+                records, more = await _read(connection, run)
             except BaseException as exc:
                 await roll_back(connection, CLEAN if _may_touch(run) else b"")
-                if isinstance(exc, STALE):
-                    connection.forget(key)
                 if isinstance(exc, Exception) and is_lost(exc):
                     connection.terminate()
                 if isinstance(exc, UNREADABLE) and connection.local:
@@ -167,10 +155,6 @@ class PostgresqlRunner:
                 raise
         rows = _rows(records[: run.limit], run.plan)
         return ResultSet(outputs=run.plan.outputs, rows=rows, more=more)
-
-    async def _fingerprint(self) -> str:
-        async with self._pool.connection() as connection:
-            return await fingerprint(connection)
 
     async def probe(self) -> Probe:
         """Try to create a table in a transaction like those of calls."""
@@ -200,6 +184,11 @@ def _is_usable(connection: Any) -> bool:
     return not connection.is_closed()
 
 
+def open_runner(url: str) -> PostgresqlRunner:
+    """Return the Runner of the database at *url*."""
+    return PostgresqlRunner(url)
+
+
 def open_engine(url: str) -> "AsyncEngine":
     """Return an engine that may write to the database at *url*."""
 
@@ -213,22 +202,6 @@ def open_engine(url: str) -> "AsyncEngine":
     return create("postgresql+asyncpg://", async_creator=opened, poolclass=sa.NullPool)
 
 
-def _key(connection: Connection, run: Run) -> Key:
-    """Return the key of the prepared statement of *run*."""
-    sql = run.plan.sql
-    if _is_guarded(connection, run):
-        sql = _guarded(sql, len(run.plan.parameters) + 1)
-    return run.label.comment + sql, run.stamp
-
-
-def _is_guarded(connection: Connection, run: Run) -> bool:
-    """Return whether the server analyses the statement of *run* again after changes only.
-
-    It also does so on each connection behind a pooler, and for each role where policies depend on it.
-    """
-    return not (run.session or connection.local)
-
-
 @lru_cache(maxsize=1_000)
 def _guarded(sql: str, place: int) -> str:
     """Return *sql* guarded by parameter number *place*."""
@@ -236,16 +209,32 @@ def _guarded(sql: str, place: int) -> str:
 
 
 def _may_touch(run: Run) -> bool:
-    """Return whether *run* may call a function that leaves something behind in the session."""
+    """Return whether *run* may call functions that change the state of the session."""
     return bool(run.session) or run.plan.runs_functions
 
 
-async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncpg.Record], bool]:
+async def _read(connection: Connection, run: Run) -> tuple[list[asyncpg.Record], bool]:
     """Return the records of *run*, read in one transaction, and whether there are more."""
+    # The server analyses a statement again only after changes, except for each role that policies depend on,
+    # and on each connection behind a pooler.
+    is_guarded = not (run.session or connection.local)
+    sql = _guarded(run.plan.sql, len(run.plan.parameters) + 1) if is_guarded else run.plan.sql
+    key = run.comment + sql, run.stamp
+    try:
+        return await _read_with(connection, run, key, is_guarded=is_guarded)
+    except STALE:
+        connection.forget(key)
+        raise
+
+
+async def _read_with(
+    connection: Connection, run: Run, key: Key, *, is_guarded: bool
+) -> tuple[list[asyncpg.Record], bool]:
+    """Return the records and whether there are more, read with the prepared statement for *key*."""
     prepared = connection.prepared(key)
     begin = connection.begin + _limit(run.timeout)
-    if run.label.application:
-        begin += setting({"application_name": run.label.application})
+    if run.application:
+        begin += setting({"application_name": run.application})
     if prepared is not None and prepared.guard:
         try:
             return await _run(connection, prepared, run, begin)
@@ -256,7 +245,7 @@ async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncp
         prepared = None
     moment = await _begin(connection, run, begin)
     if prepared is None:
-        guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
+        guard = (f"{connection.marks} {moment}",) if is_guarded else ()
         prepared = await connection.prepare_key(key, guard)
     return await _run(connection, prepared, run, b"")
 
@@ -353,11 +342,11 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("55P03 40001 40P01 53300 53400", errors.Busy()),
     ("55000", errors.Unreadable("The view has no data yet: it has never been refreshed.")),
     ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
-    ("25006", errors.Refused("What is called writes, and dbtools only reads.")),
+    ("25006", errors.Refused("The statement tries to write, but dbtools only reads.")),
     ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
     ("54011", errors.Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
     ("08 57", errors.DatabaseUnavailable()),
-    ("53 54", errors.Refused("The database has no room for this call.", hint="Ask for less.")),
+    ("53 54", errors.Refused("The database lacks the resources for this call.", hint="Ask for less.")),
 )
 STATES = {state: meaning for states, meaning in MEANINGS for state in states.split()}
 

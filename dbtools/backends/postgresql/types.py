@@ -1,7 +1,8 @@
-"""The types of PostgreSQL's columns. Numbers of types in, declared types out."""
+"""The types of PostgreSQL's columns, and its lexical rules. Numbers of types in, declared types out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
@@ -9,9 +10,25 @@ from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.sql import Kind, Lexis, code_of, words
 from dbtools.types import ColumnType, Family
 
+#: What is quoted, what is a comment, and what raises no error.
+lexis = Lexis(
+    name_quotes='"',
+    nested_comments=True,
+    dollar_quotes=True,
+    escape_strings=True,
+    line_ends="\n\r",
+    native_marks="$",
+    lenient=False,
+    total_functions=words(
+        "btrim char_length coalesce count greatest least left lower ltrim max min now nullif "
+        "right rtrim starts_with strpos upper"
+    ),
+    total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
+)
+MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
 LONGEST_SMALL = 400  #: characters: a shorter cell is never cut
 HEADER = 4  #: what a modifier adds to a length or a precision
 UNLIMITED = -1  #: the modifier of a type without one
@@ -239,3 +256,16 @@ def _is_large(row: Record) -> bool:
     if most is not None and modifier != UNLIMITED:
         return bool(most > LONGEST_SMALL)
     return bool(row["length"] < 0) and name not in SMALL
+
+
+def placeholder_hint(state: str | None, sql: str) -> str:
+    """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers take for a parameter."""
+    marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
+    return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
+
+
+def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
+    """Yield the names in *sql* that *sign* follows, as the server reads them, and their offsets."""
+    for token, mark in pairwise(code_of(sql, lexis)):
+        if mark.text == sign and token.kind in (Kind.WORD, Kind.NAME):
+            yield token.word or token.value, token.offset

@@ -28,8 +28,8 @@ SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
-    "standard_conforming_strings": "on",  # dbtools parses conditions of operators so
-    "lock_timeout": "5003",  # an unusual value, which shows whether settings arrive
+    "standard_conforming_strings": "on",  # as dbtools parses operators' SQL
+    "lock_timeout": "5003",  # an unusual value that shows whether a pooler passes settings on
     "idle_in_transaction_session_timeout": "60000",
 }
 #: Settings that a URL cannot change.
@@ -56,53 +56,36 @@ STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standb
 VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 #: Those of libpq (https://www.postgresql.org/docs/current/libpq-connect.html), and some of other clients.
 PARAMETERS: Mapping[str, Parameter] = {
-    "host": Parameter("PGHOST"),
-    "port": Parameter("PGPORT"),
+    **{
+        name: Parameter(f"PG{name.upper()}")
+        for name in (
+            *("host", "port", "user", "password", "passfile", "service", "servicefile", "options"),
+            *("sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "krbsrvname"),
+        )
+    },
     "dbname": Parameter("PGDATABASE"),
-    "user": Parameter("PGUSER"),
-    "password": Parameter("PGPASSWORD"),
-    "passfile": Parameter("PGPASSFILE"),
-    "service": Parameter("PGSERVICE"),
-    "servicefile": Parameter("PGSERVICEFILE"),
     "sslmode": Parameter("PGSSLMODE", MODES),
     "ssl": Parameter("", (*SSL, *MODES)),
-    "sslrootcert": Parameter("PGSSLROOTCERT"),
-    "sslcert": Parameter("PGSSLCERT"),
-    "sslkey": Parameter("PGSSLKEY"),
-    "sslpassword": Parameter("PGSSLPASSWORD"),
-    "sslcrl": Parameter("PGSSLCRL"),
     "ssl_min_protocol_version": Parameter("PGSSLMINPROTOCOLVERSION", VERSIONS),
     "ssl_max_protocol_version": Parameter("PGSSLMAXPROTOCOLVERSION", VERSIONS),
     "sslnegotiation": Parameter("PGSSLNEGOTIATION", ("postgres", "direct")),
     "target_session_attrs": Parameter("PGTARGETSESSIONATTRS", STATES),
     "load_balance_hosts": Parameter("PGLOADBALANCEHOSTS", ("disable", "random")),
-    "krbsrvname": Parameter("PGKRBSRVNAME"),
     "gsslib": Parameter("PGGSSLIB", ("gssapi", "sspi")),
     "connect_timeout": Parameter("PGCONNECT_TIMEOUT"),
-    "options": Parameter("PGOPTIONS"),
     "schema": Parameter(),
     "application_name": Parameter("PGAPPNAME"),
     "pgbouncer": Parameter("", ("true", "false"), "dbtools detects a pooler by itself"),
-    "sslcompression": Parameter("PGSSLCOMPRESSION", ("0", "1"), "TLS no longer compresses"),
     "client_encoding": Parameter(
         "PGCLIENTENCODING", ("auto", "utf8", "UTF8", "utf-8", "UTF-8"), "dbtools reads UTF-8"
     ),
     "gssencmode": Parameter("PGGSSENCMODE", ("disable", "prefer"), NO_GSS),
-    "gssdelegation": Parameter("PGGSSDELEGATION", ("0",), NO_SUCH),
     "channel_binding": Parameter("PGCHANNELBINDING", ("disable", "prefer"), NO_BINDING),
     "sslsni": Parameter("PGSSLSNI", ("1",), "asyncpg, the driver, always sends the name"),
-    "sslcertmode": Parameter("PGSSLCERTMODE", ("allow",), NO_SUCH),
-    "min_protocol_version": Parameter("PGMINPROTOCOLVERSION", ("3.0",), NO_SUCH),
-    "max_protocol_version": Parameter("PGMAXPROTOCOLVERSION", ("3.0", "3.2", "latest"), NO_SUCH),
-    "replication": Parameter("", ("false", "off", "no", "0"), "dbtools does not replicate"),
     "hostaddr": Parameter("PGHOSTADDR", (), "asyncpg, the driver, takes the address as host"),
     "require_auth": Parameter("PGREQUIREAUTH", (), NO_SUCH),
     "requirepeer": Parameter("PGREQUIREPEER", (), NO_SUCH),
     "sslcrldir": Parameter("PGSSLCRLDIR", (), f"{NO_SUCH}: name one file in sslcrl"),
-    **dict.fromkeys(
-        ("connection_limit", "pool_timeout", "socket_timeout", "sslaccept", "sslidentity"),
-        Parameter("", (), "it is for Prisma alone: remove it"),
-    ),
 }
 SECRETS = ("password", "sslpassword")
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
@@ -261,7 +244,7 @@ def _parsed(url: str) -> dict[str, str]:
             hint="Write @ as %40, / as %2F, ? as %3F, # as %23, % as %25, [ as %5B, ] as %5D.",
         )
     parts = {name: found[name] for name in ("user", "password", "dbname")} | _addresses(found["hosts"])
-    # libpq takes a plus sign literally. Other clients write spaces so, which only options contain.
+    # libpq takes a plus sign literally. Other clients write spaces as plus signs; only options contain any.
     named = {
         _known(unquote(name)): unquote(value.replace("+", " ") if name == "options" else value)
         for name, _, value in query

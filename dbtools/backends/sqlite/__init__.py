@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Runner, Subject
+from dbtools.backends import port, url_of_file
+from dbtools.backends.port import NO_SESSION, Describe, Facts
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite.files import Watched, encoded, location_of, read_file, stamp_of
+from dbtools.backends.sqlite.files import location_of, read_file, stamp_of
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
@@ -21,10 +19,6 @@ from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import Refused
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["Backend"]
 
@@ -46,6 +40,7 @@ class Backend(port.Backend):
         announcement=None,
         watch_script=None,
     )
+    runner_module = "dbtools.backends.sqlite.runner"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -59,24 +54,9 @@ class Backend(port.Backend):
     @staticmethod
     def resolved(url: str, folder: Path) -> str:
         """Return *url* with the full path of the file, resolved against *folder*."""
-        scheme, separator, rest = url.partition(":///")
+        _, separator, rest = url.partition(":///")
         is_relative = separator and rest and not rest.startswith("/")
-        return f"{scheme}:///{encoded(folder.absolute())}/{rest}" if is_relative else url
-
-    def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL with the full path of the file, so that it works in any folder."""
-        return self.resolved(self.url, Path.cwd()), {}
-
-    def load_runner(self) -> Runner:
-        """Import the Runner."""
-        runner: Runner = import_module("dbtools.backends.sqlite.runner").SqliteRunner(self._location)
-        return runner
-
-    def open_engine(self) -> "Engine | AsyncEngine":
-        """Return an engine that can change the database."""
-        runner = import_module("dbtools.backends.sqlite.runner")
-        engine: Engine = runner.open_engine(self._location)
-        return engine
+        return f"{url_of_file(folder.absolute())}/{rest}" if is_relative else url
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the current catalog of the file."""
@@ -98,12 +78,9 @@ class Backend(port.Backend):
         with closing(Description(self._location)) as description:
             yield description
 
-    @asynccontextmanager
-    async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
-        """Open what polls the state of *subject*; a file announces no changes."""
-        stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
-        read = stamp if subject is Subject.SCHEMA else self.registry
-        yield Watched(self._location, read).look
+    async def stamp(self) -> str:
+        """Return the current stamp of the schema."""
+        return await asyncio.to_thread(read_file, self._location, stamp_of)
 
     async def registry(self) -> Registry | None:
         """Return the current content of the registry in the file, None if there is none."""

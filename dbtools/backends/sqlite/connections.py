@@ -14,23 +14,26 @@ import anyio
 
 from dbtools.backends.port import Run
 from dbtools.backends.sqlite.files import (
+    LARGEST_VALUE,
+    LOCK_TIMEOUT,
     SCHEMA_VERSION,
     Location,
+    Search,
     identity_of,
     is_locked,
     open_file,
+    secure,
     stamp_of,
     unavailable,
 )
-from dbtools.backends.sqlite.guard import LARGEST_VALUE, LOCK_TIMEOUT, Search, secure
 from dbtools.cells import held
 from dbtools.results import ResultSet
 
 T = TypeVar("T")
 STOP_TIMEOUT = 2.0  #: seconds in which a stopped statement must end, or its connection is abandoned
 PAUSE = 0.01  #: seconds between two attempts to read a locked file
-OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of a progress handler
-MOST_LOOKS = 5  #: calls of the progress handler for a statement on the event loop
+OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of the progress handler
+MOST_LOOKS = 5  #: calls of the progress handler before a statement on the event loop is stopped
 SMALL_VALUE = 65_536  #: bytes of the largest cell that is read on the event loop
 DATA_VERSION = "pragma data_version"  #: changes when another connection writes to the file
 
@@ -88,7 +91,7 @@ class Connection(aiosqlite.Connection):
 
     def _versions(self) -> tuple[int, int]:
         """Return the versions of the schema and of the content, or raise ConnectionLost."""
-        # While a file is being replaced, there may be none; the open one can still be read.
+        # While the file is being replaced, there may be none at its path; the open one can still be read.
         if identity_of(self._where) not in (self._identity, ""):
             raise ConnectionLost
         (schema,) = self.driver.execute(SCHEMA_VERSION).fetchone()
@@ -98,8 +101,7 @@ class Connection(aiosqlite.Connection):
     def lookup(self, run: Run) -> ResultSet | None:
         """Return the row of the lookup *run*, read on the event loop: a thread would take ten times as long.
 
-        Return None if it must run on the thread, such as for a lock or a large cell, and raise Stopped if it
-        takes long.
+        Return None if it must run on the thread: it takes long, or meets a lock or a large cell.
         """
         driver, plan, looks = self.driver, run.plan, count(1)
         driver.set_progress_handler(lambda: next(looks) > MOST_LOOKS, OPERATIONS)
@@ -109,10 +111,8 @@ class Connection(aiosqlite.Connection):
             # After a write, the thread reads the schema again.
             if not run.stamp or run.stamp != self._stamp or self._versions() != self._seen:
                 return None
-            rows = driver.execute(run.label.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
-        except (sqlite3.Error, ConnectionLost, ValueError, OverflowError) as exc:
-            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                raise Stopped from exc
+            rows = driver.execute(run.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
+        except (sqlite3.Error, ConnectionLost, ValueError, OverflowError):
             return None
         finally:
             driver.rollback()
@@ -150,7 +150,7 @@ class Connection(aiosqlite.Connection):
                     # The thread gets here when *work* has ended.
                     await self._execute(lambda: None)  # type: ignore[no-untyped-call]
             except BaseException:
-                # asyncio sends a second cancellation through the scope, and the thread is still busy.
+                # A second cancellation gets through the scope while the thread is still busy.
                 self.give_up()
                 raise
 

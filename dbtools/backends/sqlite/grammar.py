@@ -10,16 +10,28 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
+from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.functions import Function as Call
 
-from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
+from dbtools.backends.plans import ESCAPE, identifier, sought
+from dbtools.backends.sources import LONG, Element, Grammar, Truth, column_of, placing
 from dbtools.backends.sqlite.arithmetic import CELL
-from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
+from dbtools.backends.sqlite.files import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
+from dbtools.catalog import TextIndex
 from dbtools.statement import Output
-from dbtools.terms import Bucket, Calculation, Function, Literal, Operand, Operation, is_moment
+from dbtools.terms import (
+    SEARCH,
+    Bucket,
+    Calculation,
+    Function,
+    Literal,
+    Operand,
+    Operation,
+    alternatives_of,
+    is_moment,
+)
 from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
@@ -59,6 +71,8 @@ class SqliteGrammar(Grammar):
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as the driver takes it."""
+        if type == SEARCH:
+            return f"({' OR '.join(map(_alternative, alternatives_of(str(value))))})"
         if isinstance(value, str) and type.family is Family.DECIMAL:
             return _number(value)
         if isinstance(value, bool):
@@ -93,6 +107,20 @@ class SqliteGrammar(Grammar):
         else:
             found = getattr(sa.func, CONTAINS)(sa.cast(column, sa.BLOB), wanted)
         return sa.case((sa.func.length(column) > sa.literal_column(str(LONG)), found), else_=like)
+
+    def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
+        """Compare the row's number with those that the index finds."""
+        table, found = _found(index, name)
+        return document.in_(sa.select(column_of(table, "rowid")).where(found))
+
+    def rank(self, document: Element, index: TextIndex, name: str) -> Element:
+        """Return the rank that the index is configured to compute, `bm25` by default."""
+        table, found = _found(index, name)
+        select = sa.select(column_of(table, "rowid"), column_of(table, "rank")).where(found)
+        # With an OFFSET the search runs once, and not once for each row.
+        ranks = select.offset(sa.literal_column("0")).subquery("s")
+        rank = sa.select(ranks.c.rank).where(ranks.c.rowid == document)
+        return rank.correlate_except(ranks).scalar_subquery()
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
         """Rewrite timestamps in texts like decoded values: with a blank for T, and without a zone."""
@@ -175,6 +203,20 @@ class SqliteGrammar(Grammar):
         if function is Function.SUM:
             return total
         return total.op("*")(sa.literal_column("1.0")).op("/")(sa.func.count(numbers))
+
+
+def _found(index: TextIndex, name: str) -> tuple[sa.FromClause, Truth]:
+    """Return the table *index*, and whether a row of it has what is sought in the columns that it reads."""
+    table = sa.table(quoted_name(index.source, quote=True)).alias("f")
+    columns = sa.literal(f"{{{' '.join(map(identifier, sorted(index.reads)))}}} : ")
+    return table, column_of(table, index.source).op("match")(columns.op("||")(sa.bindparam(name)))
+
+
+def _alternative(alternative: tuple[Sequence[str], Sequence[str]]) -> str:
+    """Return *alternative* in the syntax of FTS5; what is in quotes has no other meaning."""
+    wanted, unwanted = (list(map(identifier, words)) for words in alternative)
+    without = f" NOT ({' OR '.join(unwanted)})" if unwanted else ""
+    return f"({' '.join(wanted)}{without})"
 
 
 def _computed(step: str, *operands: Element) -> Element:

@@ -21,13 +21,22 @@ from dbtools.backends.port import (
     NOT_READING,
     Declared,
     Inspected,
-    Read,
+    Place,
     check_names,
     passing_refusal,
     refusal,
 )
-from dbtools.backends.sqlite.files import Location, connect, is_locked, open_file, wants_recovery
-from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, authorize, explain, resolve_views, secure
+from dbtools.backends.sqlite.files import (
+    Location,
+    authorize,
+    connect,
+    explain,
+    is_locked,
+    open_file,
+    resolve_views,
+    secure,
+    wants_recovery,
+)
 from dbtools.backends.sqlite.syntax import (
     SILENT_JOINS,
     Piece,
@@ -148,9 +157,9 @@ class WrittenQuery:
 def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
     arrays = {name for name, each in declared.items() if each.array}
-    query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
+    query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, LIST_FORMS))
     _check_lists(query, arrays)
-    with closing(connect(location, lock_timeout=LOCK_TIMEOUT)) as connection:
+    with closing(connect(location)) as connection:
         secure(connection)
         connection.text_factory = lambda text: text.decode(errors="replace")
         seen = _explain(connection, query)
@@ -215,7 +224,7 @@ class Description:
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
         if self._connection is None:
-            connection = open_file(self._location, lock_timeout=LOCK_TIMEOUT)
+            connection = open_file(self._location)
             secure(connection)
             self._connection = connection
         sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n)"
@@ -296,16 +305,12 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, *, strict: boo
     names = [name for _, name, *_ in rows]
     if any(NULL in name for name in names):
         raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
-    _check_names(names)
-    for _, name, declared, *_ in rows:
-        yield Column(name=name, type=column_type(declared, strict=strict))
-
-
-def _check_names(names: Iterable[str]) -> None:
-    """Raise Refused if names differ only in case: SQLite has then renamed all but the first."""
     folded = [fold(name) for name in names]
+    # SQLite has renamed all but the first of names that differ only in case.
     pairs = ((name, RENAMED.fullmatch(name)) for name in folded)
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
+    for _, name, declared, *_ in rows:
+        yield Column(name=name, type=column_type(declared, strict=strict))
 
 
 def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str]]:
@@ -315,7 +320,7 @@ def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tup
 
 def _reads(
     connection: sqlite3.Connection, query: WrittenQuery, seen: Collection[tuple[str, str]]
-) -> Iterator[Read]:
+) -> Iterator[Place]:
     """Yield what is read of the tables and views that the query may name.
 
     Always include a named view, because SQLite does not report a view of which no column is read.
@@ -329,7 +334,7 @@ def _reads(
             shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
             columns |= {each for each in shared if "natural" in query.words or fold(each) in query.names}
         if columns or joined or kind == "view":
-            yield from (Read("", name, column) for column in columns - NO_COLUMNS or {""})
+            yield from (("", name, column) for column in columns - NO_COLUMNS or {""})
 
 
 def _parameter_type(declared: Declared) -> ColumnType:

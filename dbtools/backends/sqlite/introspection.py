@@ -13,8 +13,7 @@ from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.files import read_any_text, stamp_of
-from dbtools.backends.sqlite.guard import resolve_views
+from dbtools.backends.sqlite.files import read_any_text, resolve_views, stamp_of
 from dbtools.backends.sqlite.relations import (
     HIDDEN,
     STORED,
@@ -24,10 +23,11 @@ from dbtools.backends.sqlite.relations import (
     Structure,
     read_dependencies,
     read_foreign_keys,
+    read_text_indexes,
 )
 from dbtools.backends.sqlite.syntax import BINARY, Definition, fold, generation, lexis, module_of, query_of
 from dbtools.backends.sqlite.types import column_type, limited
-from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
+from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind, searched
 from dbtools.types import quoted
 
 #: The tables of migrations and of the registry.
@@ -121,11 +121,14 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     foreign_keys = read_foreign_keys(connection, tables, structures)
     estimates = _row_estimates(connection, tables.values())
     reads = read_dependencies(structures, columns)
+    virtual = {name: definitions.get(name) or "" for name, type, *_ in listed if type == "virtual"}
+    text_indexes = read_text_indexes(virtual, structures, columns)
     left_out = (f"{kinds[name]} {quoted(name)} is left out: {why}." for name, why in problems.items())
     return Catalog(
         tables=tuple(
             replace(
                 table,
+                columns=searched(table.columns, text_indexes.get(name, {})),
                 foreign_keys=foreign_keys.get(name, ()),
                 row_estimate=estimates.get(name),
                 reads=reads.get(name),

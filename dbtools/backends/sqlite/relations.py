@@ -15,7 +15,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.guard import explain
+from dbtools.backends.port import Place
+from dbtools.backends.sqlite.files import explain
 from dbtools.backends.sqlite.syntax import (
     BINARY,
     SILENT_JOINS,
@@ -28,7 +29,7 @@ from dbtools.backends.sqlite.syntax import (
     read_definition,
     words_in,
 )
-from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind
+from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind, TextIndex
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
 from dbtools.types import NUMERIC, quoted
 
@@ -47,6 +48,8 @@ KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
 INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
 #: Table-valued functions that read only their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
+#: Names of options of FTS5, in the order in which it looks for them.
+OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 UNKNOWN = Reads(others=(UNREPORTED,))
 ROWID = "ROWID"  #: the rowid, to the authorizer
 SYSTEM = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
@@ -114,12 +117,14 @@ class Structure:
     @cached_property
     def exact(self) -> Sequence[Index]:
         """The indexes that compare texts no more strictly than the collations of their columns."""
-        return [index for index in self.indexes if not self._is_finer(index)]
-
-    def _is_finer(self, index: Index) -> bool:
-        """Return whether *index* distinguishes texts that are equal in the collation of their column."""
-        own = [BINARY if name is None else self.collation(name) for name in index.columns]
-        return any(own not in (BINARY, used) for own, used in zip(own, index.collations, strict=True))
+        return [
+            index
+            for index in self.indexes
+            if all(
+                name is None or self.collation(name) in (BINARY, used)
+                for name, used in zip(index.columns, index.collations, strict=True)
+            )
+        ]
 
     def collation(self, column: str) -> str:
         """Return the collation of *column*, folded."""
@@ -236,7 +241,7 @@ def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
 
 def _places(
     seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str], *, matched: bool
-) -> Iterator[tuple[str, str, str]]:
+) -> Iterator[Place]:
     """Yield the *seen* columns of tables and *modules* as places in the catalog.
 
     *matched* says whether the view may search full-text tables.
@@ -271,19 +276,58 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
         return Reads(columns=frozenset(_all_of(names[-1], columns)) if names else frozenset())
     if module not in KEEPING:
         return Reads(others=(f"what the module {quoted(module)} reads, which is not known",))
-    options = {fold(words[0]): words[2] for words in arguments if words[1:2] == ["="] and words[2:]}
-    # FTS5 accepts abbreviated names of options.
-    content = next((options[name] for name in options if "content".startswith(name)), "")
+    content, key = _option(arguments, "content"), _option(arguments, "content_rowid")
     if not content:
         return Reads()
-    keys = {fold(value) for name, value in options.items() if "content_rowid".startswith(name)}
-    shown = {fold(row.name) for row in table.rows} | keys
+    shown = {fold(row.name) for row in table.rows} | {fold(content), fold(key)}
     return Reads(columns=frozenset(_all_of(content, columns, shown)))
 
 
-def _all_of(
-    name: str, columns: Columns, shown: Container[str] | None = None
-) -> Iterator[tuple[str, str, str]]:
+def _option(arguments: Sequence[Sequence[str]], name: str) -> str:
+    """Return the option *name* of a full-text table; FTS5 accepts abbreviated names, the first that fits."""
+    for first, *rest in filter(None, arguments):
+        if rest[:1] == ["="] and next((each for each in OPTIONS if each.startswith(fold(first))), "") == name:
+            return rest[1] if rest[1:] else ""
+    return ""
+
+
+def read_text_indexes(
+    virtual: Mapping[str, str], structures: Mapping[str, Structure], columns: Columns
+) -> Mapping[str, Mapping[str, TextIndex]]:
+    """Return the full-text indexes of *structures*, by table and column.
+
+    They are the tables *virtual*, given with their SQL: each is an index of itself, or of another table.
+    """
+    found: dict[str, dict[str, TextIndex]] = defaultdict(dict)
+    by_name = {fold(name): structure for name, structure in structures.items()}
+    for name, sql in virtual.items():
+        try:
+            arguments = _arguments(sql) if module_of(sql) == "fts5" else []
+        except SqlError:
+            continue
+        # Without its details, an index finds no phrases.
+        if not arguments or fold(_option(arguments, "detail") or "full") != "full":
+            continue
+        left_out = {fold(words[0]) for words in arguments if "unindexed" in map(fold, words[1:])}
+        names = {fold(row.name) for row in columns.get(name, ()) if row.hidden != HIDDEN} - left_out
+        for table, key in ((name, ""), (_option(arguments, "content"), _option(arguments, "content_rowid"))):
+            if (structure := by_name.get(fold(table))) is not None:
+                found[structure.name] |= _indexes_of(structure, name, names, key or "rowid")
+    return found
+
+
+def _indexes_of(table: Structure, index: str, names: Container[str], key: str) -> dict[str, TextIndex]:
+    """Return the columns *names* of *table* with their index, a table whose rowid is *key* here."""
+    columns = {fold(row.name): row.name for row in table.rows if row.hidden != HIDDEN}
+    number = columns.get(fold(key), "rowid" if table.has_rowid and table.kind is not TableKind.VIEW else "")
+    weighs = frozenset(name for folded, name in columns.items() if folded in names)
+    return {
+        name: TextIndex(reads=frozenset({name}), document=identifier(number), source=index, weighs=weighs)
+        for name in (weighs if number else ())
+    }
+
+
+def _all_of(name: str, columns: Columns, shown: Container[str] | None = None) -> Iterator[Place]:
     """Yield the rows, the keys and the columns of the table *name*, only those *shown* if given."""
     table = next((each for each in columns if fold(each) == fold(name)), name)
     yield ("", table, "")

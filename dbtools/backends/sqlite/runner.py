@@ -23,10 +23,16 @@ from dbtools.backends.port import Probe, Run
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sources import Element
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped
-from dbtools.backends.sqlite.files import RECOVERY, Location, is_locked, read_any_text, wants_recovery
+from dbtools.backends.sqlite.files import (
+    RECOVERY,
+    Location,
+    is_locked,
+    location_of,
+    read_any_text,
+    wants_recovery,
+)
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
-from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Column
 from dbtools.cells import Cut, held
 from dbtools.errors import SchemaChanged
@@ -36,8 +42,7 @@ from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
 CONNECTIONS = 8
-ATTEMPTS = 2  #: if a connection is lost
-MOST_SLOW = 1_000  #: lookups that are known to take long
+ATTEMPTS = 2  #: at a statement, if connections are lost
 GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
 WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
@@ -51,45 +56,25 @@ LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pie
 class SqliteRunner:
     """The Runner of SQLite."""
 
-    confirms = True
-
     def __init__(self, where: Location, connect: Callable[[Location], Connection] = Connection) -> None:
         self._pool = pool_of(lambda: connect(where), size=CONNECTIONS)
-        self._slow: set[str] = set()  #: lookups that take long
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
-            return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
+            return compile_query(shape, GRAMMAR, LIST_FORMS)
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*: of a lookup on the event loop if possible, otherwise in one hop."""
-        found = self._lookup(run) if run.plan.is_lookup else None
-        if found is not None:
+        warmest: Connection | None = self._pool.warmest if run.plan.is_lookup else None
+        if warmest is not None and (found := warmest.lookup(run)) is not None:
             return found
         try:
             async with asyncio.timeout(run.timeout + GRACE):
                 return await self._on_thread(lambda *thread: Job(run, *thread).fetch())
         except TimeoutError as exc:
             raise errors.TimedOut from exc
-
-    def _lookup(self, run: Run) -> ResultSet | None:
-        """Return the rows of *run* from the connection that was used last, None if that is not possible."""
-        connection: Connection | None = self._pool.warmest
-        if connection is None or run.plan.sql in self._slow:
-            return None
-        try:
-            return connection.lookup(run)
-        except Stopped:
-            if len(self._slow) >= MOST_SLOW:
-                self._slow.clear()
-            self._slow.add(run.plan.sql)
-        return None
-
-    async def stamp(self) -> str:
-        """Return the stamp of the schema now, in one hop."""
-        return await self._on_thread(lambda connection, _: _stamp(connection))
 
     async def ready(self) -> None:
         """Raise a CallError if no connection is available."""
@@ -121,20 +106,17 @@ class SqliteRunner:
 
 def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
     """Return a pool of the connections that *connect* returns."""
-
-    async def opened() -> Connection:
-        connection = connect()
-        await connection
-        return connection
-
-    return Pool(
-        opened, size=size, is_usable=lambda connection: connection.ended is None, end=Connection.give_up
-    )
+    return Pool(connect, size=size, is_usable=lambda each: each.ended is None, end=Connection.give_up)
 
 
-def open_engine(where: Location) -> sa.Engine:
-    """Return an engine that can change or create the database file at *where*."""
-    return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
+def open_runner(url: str) -> SqliteRunner:
+    """Return the Runner of the file at *url*."""
+    return SqliteRunner(location_of(url))
+
+
+def open_engine(url: str) -> sa.Engine:
+    """Return an engine that can change or create the database file at *url*."""
+    return sa.create_engine(sa.URL.create("sqlite", database=location_of(url).name), poolclass=sa.NullPool)
 
 
 def translated(error: Exception) -> errors.CallError:
@@ -157,14 +139,6 @@ def translated(error: Exception) -> errors.CallError:
     if "no such table" in str(error) or "no such column" in str(error):
         return errors.SchemaChanged()
     return errors.Unreadable()
-
-
-def _stamp(connection: Connection) -> str:
-    connection.driver.execute("begin")
-    try:
-        return connection.stamp()
-    finally:
-        connection.driver.rollback()
 
 
 def _probe(connection: sqlite3.Connection) -> Probe:
@@ -211,7 +185,7 @@ class Job:
             self._driver.rollback()
 
     def _fetch_somehow(self) -> ResultSet:
-        """Run the statement, and again in another way if a cell is too large to load."""
+        """Run the statement; if a cell is too large to load, run it in another way."""
         plan = self._run.plan
         try:
             return self._fetch(plan, None)
@@ -222,7 +196,7 @@ class Job:
         return self._fetch(giant or filtering_plan(plan.shape), self._giant_row if giant else None)
 
     def _fetch(self, plan: Plan, read: Reading | None) -> ResultSet:
-        sql = f"{self._run.label.comment}{plan.sql}"
+        sql = f"{self._run.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
         driver = self._driver
         return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
@@ -278,7 +252,7 @@ class Job:
 
     def _text(self, blob: sqlite3.Blob, most: int) -> object:
         (encoding,) = self._driver.execute("pragma encoding").fetchone()
-        # As for small cells: invalid UTF-8 is kept, and invalid UTF-16 is replaced.
+        # As in small cells, invalid UTF-8 is kept, and invalid UTF-16 is replaced.
         errors = "surrogateescape" if encoding == "UTF-8" else "replace"
         decoder = codecs.getincrementaldecoder(encoding)(errors)
         start, whole = "", 0

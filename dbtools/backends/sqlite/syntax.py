@@ -102,7 +102,8 @@ def with_names(sql: str) -> str:
     """
     written, end = "", 0
     for token in tokenize(sql, lexis):
-        text = f"`{token.value.replace('`', '``')}`" if _is_double_quoted(token) else token.text
+        is_quoted = token.kind is Kind.NAME and token.text.startswith('"')
+        text = f"`{token.value.replace('`', '``')}`" if is_quoted else token.text
         # Without a blank, two adjacent names would become one.
         joint = " " if written.endswith("`") and text.startswith("`") else ""
         written += (sql[end : token.offset] or joint) + text
@@ -117,10 +118,6 @@ def explained(message: str, sql: str) -> str:
         return f"{message}."
     text = name.replace("'", "''")
     return f"{message}. Double quotes are for names; write a text in single quotes: '{text}'."
-
-
-def _is_double_quoted(token: Token) -> bool:
-    return token.kind is Kind.NAME and token.text.startswith('"')
 
 
 @dataclass(frozen=True, kw_only=True)

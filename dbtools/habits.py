@@ -1,0 +1,76 @@
+"""What callers write from habit in SQL, and hints on what to write instead. A text in, a hint out."""
+
+import re
+from collections.abc import Mapping
+
+from dbtools.terms import Bucket
+
+BUCKETS = tuple(map(str, Bucket))
+MEASURES = 'For totals use aggregate_rows with measures such as {"function": "sum", "column": "total"}.'
+LONGEST = 1_000  #: characters of a text that are looked at
+QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+#: Forms that are no column and no expression, by what is in them.
+FORMS: Mapping[str, str] = {
+    r"^\s*(\w+\.)?\*\s*$": "Without columns all are shown.",
+    r"\bover\s*\(": "There are no window functions: group, order_by and offset instead.",
+    r"\bcount\s*\(\s*[*)]": 'To count rows use aggregate_rows with measures [{"function": "count"}].',
+    r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures.",
+    r"\bdistinct\b|\bcount_distinct\s*\(": "aggregate_rows without measures lists distinct groups; its "
+    "function count_distinct counts values.",
+    rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKETS)})\s*\(": "Write a bucket after "
+    f"the date, such as ordered_on:month. Buckets: {', '.join(BUCKETS)}.",
+    r"\b(datediff|timestampdiff|julianday|age)\s*\(": "A date minus a date is a number of days.",
+    r"\b(now|today|getdate|date)\s*\(|\bcurrent_(date|timestamp)\b|\binterval\b": "Write a day as "
+    "'2024-03-05'; a date plus 7 is a week later.",
+    r"\bcase\b.*\bwhen\b|\b(iif|if|nullif)\s*\(": "There is no case: group by the column, or make a call "
+    "for each condition.",
+    r"\b(ifnull|nvl|isnull)\s*\(": "Use coalesce(a, b).",
+    r"::|\bcast\s*\(": "There are no casts: name the column as it is.",
+    r"\|\||\bconcat\s*\(": "Texts are not joined: name each column.",
+    r"\b(substr|substring|left|right|instr|replace|trim)\s*\(": "Search in texts with contains, starts_with "
+    "or ends_with in where.",
+    r"\bi?like\b": "Use contains, starts_with or ends_with in where, without %.",
+    r"\bis\s+(not\s+)?null\b": 'Use op is_null with value "true" or "false" in where.',
+    r"[<>=]": 'Conditions belong in where: {"column": "total", "op": "gt", "value": "100"}.',
+}
+
+
+def hint(text: str) -> str:
+    """Return what to write instead of *text*, which is no column and no expression, if that is known."""
+    bare = QUOTED.sub("''", text[:LONGEST])
+    return next((each for form, each in FORMS.items() if re.search(form, bare, re.IGNORECASE)), "")
+
+
+#: Signs for operators that can mean nothing else.
+MEANT_BY_SIGN: Mapping[str, str] = {
+    "=": "eq",
+    "==": "eq",
+    "!=": "ne",
+    "<>": "ne",
+    "<": "lt",
+    "<=": "lte",
+    ">": "gt",
+    ">=": "gte",
+    "not in": "not_in",
+}
+#: Names of operators and functions, and what to write instead.
+MEANT: Mapping[str, str] = {
+    "equals": "eq",
+    "neq": "ne",
+    "le": "lte",
+    "ge": "gte",
+    **dict.fromkeys(("like", "ilike"), "contains, starts_with or ends_with, without %"),
+    "nin": "not_in",
+    **dict.fromkeys(("null", "is null"), 'is_null with value "true"'),
+    **dict.fromkeys(("not_null", "is not null", "is_not_null"), 'is_null with value "false"'),
+    "and": "all",
+    "or": "any",
+    "average": "avg",
+    "mean": "avg",
+    "total": "sum",
+    "minimum": "min",
+    "maximum": "max",
+    "distinct": "count_distinct",
+    "count(*)": "count without a column",
+    **dict.fromkeys(BUCKETS, "a bucket in group_by, such as ordered_on:month"),
+}

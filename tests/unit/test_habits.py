@@ -1,0 +1,81 @@
+"""What callers write from habit in SQL is answered with what to write instead."""
+
+import pytest
+
+from dbtools.errors import CallError
+from dbtools.habits import hint
+from tests.unit.shop import PRODUCT, SALE, tools
+
+TOOLS = tools(PRODUCT, SALE)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("*", "Without columns all are shown."),
+        ("product.*", "Without columns all are shown."),
+        ("count(*)", 'measures [{"function": "count"}]'),
+        ("COUNT( * )", 'measures [{"function": "count"}]'),
+        ("count", "having and order_by"),
+        ("sum(price) over (order by id)", "window functions"),
+        ("distinct name", "distinct groups"),
+        ("count(distinct name)", "count_distinct"),
+        ("count_distinct(name)", "count_distinct"),
+        ("date_trunc('month', day)", "ordered_on:month"),
+        ("extract(year from day)", "ordered_on:month"),
+        ("strftime('%Y', day)", "ordered_on:month"),
+        ("Year(day)", "ordered_on:month"),
+        ("julianday(day) - 1", "number of days"),
+        ("datediff(day, day)", "number of days"),
+        ("now() - day", "'2024-03-05'"),
+        ("current_date", "'2024-03-05'"),
+        ("day + interval '7 days'", "a week later"),
+        ("case when price > 1 then 1 else 0 end", "There is no case"),
+        ("ifnull(price, 0)", "coalesce"),
+        ("price::int", "There are no casts"),
+        ("cast(price as int)", "There are no casts"),
+        ("name || size", "Texts are not joined"),
+        ("substr(name, 1, 2)", "starts_with"),
+        ("name like 'h%'", "without %"),
+        ("name is not null", "is_null"),
+        ("price > 5", '"op": "gt"'),
+        ("name = 'x'", '"op": "gt"'),
+    ],
+)
+def test_habit_is_answered_with_the_way_that_works(text: str, told: str) -> None:
+    assert told in hint(text)
+    for arguments in ({"columns": [text]}, {"where": [{"column": text, "value": "1"}]}):
+        with pytest.raises(CallError) as raised:
+            TOOLS["list_product"].bind(arguments)
+        assert raised.value.hint == hint(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["nam", "prices * 2", "coalesce(nam, 'a = b')", '"is null"', "cases", "overs (", "conditions"]
+)
+def test_other_mistakes_keep_their_own_hint(text: str) -> None:
+    assert hint(text) == ""
+
+
+def test_measure_of_a_column_is_told_apart_from_one_of_related_rows() -> None:
+    with pytest.raises(CallError, match="For totals use aggregate_rows"):
+        TOOLS["list_product"].bind({"columns": ["sum(price)"]})
+
+
+def test_very_long_text_is_looked_at_quickly() -> None:
+    assert hint("case " * 100_000) == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("count(*)", "Use count without a column."),
+        ("month", "Use a bucket in group_by"),
+        ("mean", "Use avg."),
+    ],
+)
+def test_function_of_another_name_is_answered_with_the_right_one(function: str, told: str) -> None:
+    with pytest.raises(CallError) as raised:
+        TOOLS["aggregate_rows"].bind({"table": "product", "measures": [{"function": function}]})
+
+    assert raised.value.hint.startswith(told)

@@ -1,0 +1,165 @@
+"""Why nothing was found: empty aggregates, ranges of values, pages past the end, and closed tables."""
+
+from dataclasses import replace
+
+import pytest
+
+from dbtools.results import Answer
+from dbtools.tools.definition import Call
+from tests.unit.empty_answers import (
+    CITIES,
+    CITY,
+    INFINITE,
+    SHOP,
+    TOOLS,
+    asked_by,
+    inquiries_of,
+    listing,
+    note_of,
+    said_by,
+    where,
+)
+from tests.unit.shop import tools
+
+
+def _aggregate(**arguments: object) -> Call[Answer]:
+    return TOOLS["aggregate_rows"].bind(
+        {
+            "table": "shop",
+            "measures": [{"function": "count"}],
+            "where": [where("name", "Porto"), where("owner", "Ann")],
+            **arguments,
+        }
+    )
+
+
+RENT = {"function": "sum", "column": "rent"}
+
+
+SIZES = {"group_by": ["size"]}
+COUNT_AND_RENT = {"measures": [{"function": "count"}, RENT]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows", "asked"),
+    [
+        pytest.param({}, [(0,)], 4, id="no rows"),
+        pytest.param({}, [(3,)], 0, id="some rows"),
+        pytest.param(SIZES, [], 3, id="no groups"),
+        pytest.param(SIZES, [("small", 1)], 0, id="some groups"),
+        pytest.param(SIZES, [("small", None)], 0, id="group of nulls"),
+        pytest.param(SIZES | {"offset": 5}, [], 0, id="no groups this far"),
+        pytest.param(COUNT_AND_RENT, [(0, None)], 4, id="nothing to add up"),
+        pytest.param(COUNT_AND_RENT, [(3, None)], 1, id="nulls"),
+        pytest.param({"measures": [RENT]}, [(0.0,)], 0, id="sum of nothing but zeros"),
+        pytest.param({"measures": [{"function": "max", "column": "owner"}]}, [("",)], 0, id="empty text"),
+    ],
+)
+def test_aggregate_of_no_rows_is_explained(
+    arguments: dict[str, object], rows: list[tuple[object, ...]], asked: int
+) -> None:
+    assert len(inquiries_of(_aggregate(**arguments), *rows)) == asked
+
+
+def test_explanation_of_an_aggregate_is_its_note() -> None:
+    note = said_by(_aggregate(), [(0,)], [(1,)], [(each,) for each in CITIES], [("Bob",)], found=[(0,)])
+
+    assert note == "owner has only these values: 'Bob'."
+    assert said_by(_aggregate(), [(0,)], [], found=[(0,)]) == "shop has no rows."
+    assert said_by(_aggregate(where=[]), [(0,)], found=[(0,)]) == "shop has no rows."
+    assert said_by(_aggregate(**SIZES, offset=5)) == "Past the last row."
+
+
+def test_measure_of_nulls_is_explained_by_how_many_there_are() -> None:
+    area = {"function": "avg", "column": "area"}
+    call = _aggregate(measures=[RENT, area, {"function": "count"}])
+
+    assert said_by(call, [(1234, 0, 0)], found=[(None, None, 1234)]) == (
+        "rent is null in all 1,234 rows. area is null in all 1,234 rows."
+    )
+    assert said_by(call, [(1234, 0, 1)], found=[(None, None, 1234)]) == "rent is null in all 1,234 rows."
+    assert said_by(call, found=[(None, None, 1234)]) == ""
+
+
+def test_groups_that_having_left_out_are_not_blamed_on_where() -> None:
+    call = _aggregate(group_by=["size"], having=[{"column": "count", "op": "gt", "value": 5}])
+    names, owners = [(each,) for each in CITIES], [("Bob",)]
+
+    assert said_by(call, [(1234,)], [(1,)], names, owners) == "having leaves out all groups (1,234)."
+    assert said_by(call, [(0,)], [(1,)], names, owners) == "owner has only these values: 'Bob'."
+    assert said_by(call) == ""
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        pytest.param(where("rent", "100", "gt"), "rent runs from 5.5 to 99.", id="above"),
+        pytest.param(where("rent", "9", "between"), "rent runs from 5.5 to 99.", id="gap"),
+        pytest.param(where("number", "17"), "number runs from 5.5 to 99.", id="key"),
+        pytest.param(where("rent - 1", "1000", "gte"), "rent - 1 runs from 5.5 to 99.", id="expression"),
+        pytest.param(where("city.id", "1", "lt"), "city.id runs from 5.5 to 99.", id="path"),
+    ],
+)
+def test_range_of_the_values_is_told(condition: dict[str, object], told: str) -> None:
+    if condition["op"] == "between":
+        condition = condition | {"values": ["9", "10"]}
+
+    assert said_by(listing(condition), [(1,)], [(5.5, 99)]) == told
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_told"),
+    [
+        (where("rent", "100", "gt"), True),
+        (where("rent", "50", "gt"), False),
+        (where("rent", "1", "gt"), False),
+        (where("rent", "1", "lte"), True),
+        (where("rent", "1000", "lte"), False),
+        (where("rent", ["1", "2"], "between"), True),
+        (where("rent", ["200", "300"], "between"), True),
+        (where("rent", ["1", "300"], "between"), False),
+        (where("rent", "NaN", "gt"), True),
+    ],
+)
+def test_range_is_told_beside_other_conditions_where_it_excludes_the_value(
+    condition: dict[str, object], is_told: bool
+) -> None:
+    call = listing(condition, where("franchise", "true"), of=tools(replace(SHOP, columns=INFINITE), CITY))
+
+    assert said_by(call, [(1,)], [(5.5, 99)]) == ("rent runs from 5.5 to 99." if is_told else "")
+
+
+def test_range_of_texts_is_quoted_and_that_of_nothing_is_said_to_be_null() -> None:
+    name, rent = listing(where("name", "Z", "gt")), listing(where("rent", "5", "gt"))
+    day = listing(where("opened:month", "2031-01"))
+
+    assert said_by(name, [(1,)], [("Beja", "York")]) == "name runs from 'Beja' to 'York'."
+    assert said_by(day, [(1,)], [("2020-01", "2024-12")]) == "opened:month runs from 2020-01 to 2024-12."
+    assert said_by(name, [(1,)], [(None, None)]) == "name is null in every row."
+    assert said_by(rent, [(1,)], [(None, None)]) == "No row has a number in rent."
+
+
+def test_table_without_rows_is_said_to_have_none() -> None:
+    assert said_by(listing(where("franchise", "true")), []) == "shop has no rows."
+    assert said_by(listing()) == "shop has no rows."
+    assert inquiries_of(listing()) == ()
+
+
+def test_page_past_the_end_is_said_to_be() -> None:
+    call = TOOLS["list_rows"].bind({"table": "shop", "offset": 5, "where": [where("name", "x")]})
+
+    assert inquiries_of(call) == ()
+    assert said_by(call) == "Past the last row."
+
+
+def test_rows_that_may_not_be_aggregated_are_not_summed_up_in_a_note() -> None:
+    shop = replace(SHOP, aggregated=False)
+    few = listing(where("name", "lisbon"), of=tools(shop, CITY))
+
+    assert note_of(few, CITIES[:3]) == "Stored values of name: 'Lisbon', …"
+    assert note_of(few, [None]) == ""
+    assert note_of(listing(where("name", "Porto", "ne"), of=tools(shop, CITY)), ["Porto"]) == ""
+    assert asked_by(listing(where("rent", "5", "gt"), of=tools(shop, CITY))) == ()
+    assert len(asked_by(listing(where("city.id", "5", "gt"), of=tools(shop, CITY)))) == 1
+    closed = tools(SHOP, replace(CITY, aggregated=False))
+    assert asked_by(listing(where("city.id + 1", "5", "gt"), of=closed)) == ()
