@@ -3,6 +3,7 @@
 Introspection makes a Catalog, `policy.restrict` narrows it to a role, and tools are defined from the rest.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -237,6 +238,16 @@ class Catalog:
         elsewhere = frozenset(place for place in places if place[:2] != table.location)
         return Reads(columns=elsewhere, others=tuple(others))
 
+    def conceals(self, sql: str, seen: Mapping[Location, Table]) -> bool:
+        """Return whether *sql*, of a view, names tables or columns that are not among those *seen*.
+
+        A view's SQL may name what it never reads.
+        """
+        known = {name for table in seen.values() for name in (table.name, *table.column_by_name)}
+        named = [table for table in self.tables if _has_name(sql, table.name)]
+        names = {name for table in named for name in (table.name, *table.column_by_name)} - known
+        return any(_has_name(sql, name) for name in names)
+
     def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
         """Return the foreign keys that refer to *table*, each with its own table."""
         return tuple(self._references.get(table.location, ()))
@@ -298,6 +309,11 @@ class Catalog:
                 taken.add(label)
             labels[table.location] = label
         return labels
+
+
+def _has_name(sql: str, name: str) -> bool:
+    pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
+    return name.lower() in sql.lower() and re.search(pattern, sql, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -224,7 +224,8 @@ def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) ->
     """Return *view* without its definition if that names anything but what is *seen* as it is."""
     if not view.definition:
         return view
-    hides = view.location in catalog.unreadable or any(uncovered(catalog.reads_of(view), catalog, seen))
+    hides = view.location in catalog.unreadable or catalog.whole.conceals(view.definition, seen)
+    hides = hides or any(uncovered(catalog.reads_of(view), catalog, seen))
     return replace(view, definition="") if hides else view
 
 

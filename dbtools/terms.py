@@ -43,8 +43,8 @@ class Operation(StrEnum):
     UPPER = "upper"
 
 
-#: The operations that never raise an error; a result of the others may be too large.
-TOTAL = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
+#: The operations that never raise an error; others convert a cell, or their result may be too large.
+TOTAL = (Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 TEXT = ColumnType(family=Family.TEXT, name="text")
 NUMBER = ColumnType(family=Family.NUMBER, name="number")

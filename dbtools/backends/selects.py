@@ -23,7 +23,7 @@ from dbtools.backends.sources import (
     documents_of,
     source,
 )
-from dbtools.catalog import Column, Table, TextIndex
+from dbtools.catalog import Column, Table, TableKind, TextIndex
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
 from dbtools.statement import (
@@ -179,8 +179,9 @@ class Terms:
 
     def _source(self, table: Table, alias: str, tied: Mapping[str, Element] = NOT_TIED) -> sa.FromClause:
         guarded, searched = table.guarded or self._shape.raises, self._shape.searches
-        # A comparison with a key raises nothing, but where the filter may raise, it is asked first.
-        tied = NOT_TIED if table.guarded or self._grammar.barrier else tied
+        # A comparison with a key raises nothing, unless a filter may raise, or a view computes the key.
+        computed = table.guarded or table.kind is TableKind.VIEW
+        tied = NOT_TIED if computed or self._grammar.barrier else tied
         claims = self._claims
         return source(table, alias, self._grammar, claims, guarded=guarded, tied=tied, searched=searched)
 

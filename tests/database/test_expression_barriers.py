@@ -1,10 +1,10 @@
 """No operator meets a hidden row: what would overflow there changes no answer and no error."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from dbtools.settings.sections import GrantSection
+from dbtools.settings.sections import GrantSection, TableSection
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Caller, Outcome, calling, calling_as
 
@@ -153,6 +153,61 @@ def test_conversion_of_a_hidden_number_reveals_nothing(serve: Serve) -> None:
         shop.bare.execute("insert into owners values (3, 2, 1e400, 1)")
 
         assert before[0] == "answer"
+        assert _outcome(caller, "list_rows", asked) == before
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"column": "coalesce(amount, ratio)", "op": "gt", "value": "0"},
+        {"column": "coalesce(day, '2000-01-01')", "op": "gt", "value": "2000-01-02"},
+        {"column": "day", "op": "gt", "value_column": "since"},
+    ],
+)
+def test_cell_that_cannot_be_converted_in_a_hidden_row_reveals_nothing(
+    serve: Serve, dialect: str, condition: Mapping[str, str]
+) -> None:
+    ddl = """
+    create table owners (id integer primary key, gid integer, amount numeric, ratio double precision,
+        day date, since date);
+    create table seen (gid integer primary key);
+    insert into seen values (1);
+    insert into owners values (1, 1, 5, 0.5, '2024-03-05', '2024-03-04');
+    """
+    broken = "cast(x'ff' as text)"  #: invalid UTF-8, which a function of Python cannot take
+    cells = {"sqlite": ", ".join([broken] * 4), "postgresql": "1e400, 1, '2024-03-05', '2024-03-04'"}
+    # A condition that the database asks after cheaper ones.
+    grants = {"owners": GrantSection(where="exists (select 1 from seen as s where s.gid = owners.gid)")}
+    asked: dict[str, object] = {"table": "owners", "columns": ["id"], "where": [condition]}
+    with serve(dialect, ddl) as shop, calling_as(shop, grants) as caller:
+        before = _outcome(caller, "list_rows", asked)
+        shop.bare.execute(f"insert into owners values (2, 2, {cells[dialect]})")
+
+        assert before[0] == "answer"
+        assert _outcome(caller, "list_rows", asked) == before
+
+
+def test_key_that_a_view_computes_is_not_compared_in_its_hidden_rows(serve: Serve, dialect: str) -> None:
+    key = {"sqlite": "abs(whole)", "postgresql": "100 / whole"}[dialect]
+    ddl = f"""
+    create table owners (id integer primary key);
+    create table seen (gid integer primary key);
+    create table things (id integer primary key, gid integer, whole bigint);
+    create view shown as select id, cast({key} as integer) as owner_id from things
+        where exists (select 1 from seen as s where s.gid = things.gid);
+    insert into owners values (10), (100);
+    insert into seen values (1);
+    insert into things values (5, 1, 10);
+    """
+    hidden = {"sqlite": "-9223372036854775808", "postgresql": "0"}[dialect]
+    tables = {"shown": TableSection(references={"owner_id": "owners.id"})}
+    grants = {"owners": GrantSection(), "shown": GrantSection(accept_reads=True)}
+    asked: dict[str, object] = {"table": "owners", "columns": ["sum(shown.id)"]}
+    with serve(dialect, ddl) as shop, calling_as(shop, grants, tables=tables) as caller:
+        before = _outcome(caller, "list_rows", asked)
+        shop.bare.execute(f"insert into things values (6, 2, {hidden})")
+
+        assert "5" in str(before)
         assert _outcome(caller, "list_rows", asked) == before
 
 

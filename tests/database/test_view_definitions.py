@@ -91,6 +91,41 @@ def test_definition_is_shown_to_who_sees_all_of_it(grants: Grants, shown: set[st
     assert "CANARY" not in outcome
 
 
+#: What is never read is not reported as read, and PostgreSQL may list all columns of a table that is joined.
+NAMING = {
+    "sqlite": """
+    create view visits as
+        with unused as (select canary from people) select id from people;
+    create view empty as select id from people where 0 and exists (select 1 from canary_vault);
+    create view named as select id from people window w as (partition by canary);
+    """,
+    "postgresql": """
+    create view visits as select j.id from (people join teams using (id)) as j;
+    alter table teams rename column title to name;
+    """,
+}
+
+
+def test_definition_names_nothing_hidden_that_is_not_read(serve: Serve, dialect: str) -> None:
+    ddl = """
+    create table people (id integer primary key, name text, canary text);
+    create table teams (id integer primary key, title text);
+    create table canary_vault (id integer primary key);
+    create view plain as select id from people;
+    """
+    grants: Grants = {
+        "*": True,
+        "people": GrantSection(exclude=("canary",)),
+        "canary_vault": False,
+    }
+    with serve(dialect, ddl + NAMING[dialect]) as shop, calling_as(shop, grants) as caller:
+        shown = caller.call("describe_tables", detail="full")
+
+    assert "canary" not in str(shown).lower()
+    assert _definitions(shown).keys() >= {"plain", "visits"}
+    assert {name for name, text in _definitions(shown).items() if text} == {"plain"}
+
+
 def test_definition_names_no_table_that_is_left_out(shop: Shop) -> None:
     whole = shop.portal.call(catalog_of, shop.url, Selection(exclude=("orders",)))
     seen = restrict(whole, Role())
