@@ -522,9 +522,21 @@ def test_value_that_may_mean_something_else_is_explained() -> None:
         f"name has only these values: 'Lisbon'. {other}"
     )
     assert _note(_call(_condition("name", "owner")), ["owner", "x"]) == ""
-    assert _note(_call(_condition("name", "")), CITIES[:1]).endswith(
-        'For null use op is_null with value "true".'
-    )
+    for null in ("", "NULL", " none "):
+        note = _note(_call(_condition("name", null)), CITIES[:1])
+        assert note.endswith('For null use op is_null with value "true".')
+
+
+def test_bounds_in_the_wrong_order_are_explained() -> None:
+    rent = {"column": "rent", "op": "between", "values": ["90", "10"]}
+
+    assert _said(_call(rent), [(1,)], [(5.5, 99)]) == "between takes the lower value first."
+
+
+def test_array_that_has_no_such_item_is_explained() -> None:
+    note = _note(_call(_condition("tags", "1", "contains")))
+
+    assert note == "contains looks for a whole item of tags, case included."
 
 
 def test_values_that_are_excluded_are_explained() -> None:
