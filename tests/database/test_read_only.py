@@ -124,7 +124,8 @@ def _plan(sql: str, **constants: int) -> Plan:
 
 def _looked_up(runner: Any, run: Run) -> object:
     """Return what *runner* reads at once, None where it has nothing that reads at once."""
-    return runner._lookup(run) if hasattr(runner, "_lookup") else None
+    warmest = runner._pool.warmest
+    return warmest.lookup(run) if hasattr(warmest, "lookup") else None
 
 
 def test_rows_are_looked_up_where_the_database_is_near(shop: Shop) -> None:
