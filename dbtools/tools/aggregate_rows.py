@@ -268,7 +268,11 @@ class AggregateCall:
             return f"having leaves out all groups ({rows:,})."
         counts = zip(self._nulls(found), first.rows[0][1:], strict=True)
         where = f"all {rows:,} rows" if rows > 1 else "the only row"
-        return " ".join(f"{name} is null in {where}." for name, count in counts if count == 0)
+        # A sum of cells that are no numbers is null, too.
+        notes = (
+            f"No row has a number in {name}." if n else f"{name} is null in {where}." for name, n in counts
+        )
+        return " ".join(notes)
 
     def _note(self, page: Page, groups: int | None) -> str:
         if page.capped:

@@ -440,7 +440,9 @@ def test_measure_of_nulls_is_explained_by_how_many_there_are() -> None:
     assert _said(call, [(1234, 0, 0)], found=[(None, None, 1234)]) == (
         "rent is null in all 1,234 rows. area is null in all 1,234 rows."
     )
-    assert _said(call, [(1234, 0, 1)], found=[(None, None, 1234)]) == "rent is null in all 1,234 rows."
+    assert _said(call, [(1234, 0, 1)], found=[(None, None, 1234)]) == (
+        "rent is null in all 1,234 rows. No row has a number in area."
+    )
     assert _said(call, found=[(None, None, 1234)]) == ""
 
 
