@@ -101,7 +101,7 @@ async def _longest(process: HttpProcess, attack: Attack) -> float:
     return longest
 
 
-async def test_nobody_slows_another_one_down(shop: Target, report: Report, tmp_path: Path) -> None:
+async def test_callers_do_not_slow_each_other_down(shop: Target, report: Report, tmp_path: Path) -> None:
     async with _served(shop, tmp_path) as process:
         idle, before = await _longest(process, _do_nothing), process.memory()
         longest = {name: await _longest(process, attack) for name, attack in ATTACKS.items()}

@@ -151,9 +151,7 @@ async def test_chinook_costs_less_than_the_default_budget(
 
 
 async def test_pagila_is_measured(
-    bench_data: Path,
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-    costs: list[Cost],
+    bench_data: Path, postgresql_database: Callable[[str], AbstractContextManager[str]], costs: list[Cost]
 ) -> None:
     dump = gzip.decompress((bench_data / "pagila.sql.gz").read_bytes()).decode()
 

@@ -80,11 +80,7 @@ DIALOGUES: Mapping[str, Dialogue] = {
     "test_input_required_result_tampered_state": Dialogue(rounds=[{"confirm": CONFIRM}], keeps=True),
     "test_input_required_result_multiple_inputs": Dialogue(
         rounds=[
-            {
-                "user_name": NAME,
-                "greeting": sample("Generate a greeting", most=50),
-                "client_roots": ROOTS,
-            }
+            {"user_name": NAME, "greeting": sample("Generate a greeting", most=50), "client_roots": ROOTS}
         ],
         keeps=True,
     ),
@@ -104,7 +100,7 @@ DIALOGUES: Mapping[str, Dialogue] = {
 PROMPT_DIALOGUES: Mapping[str, Dialogue] = {
     "test_input_required_result_prompt": Dialogue(
         rounds=[{"user_context": form("What context should the prompt use?", context="string")}]
-    ),
+    )
 }
 
 OPTIONS = ["option1", "option2", "option3"]

@@ -240,11 +240,7 @@ def _question(dialogue: Dialogue, exchange: Exchange) -> Content | None:
     if at == len(dialogue.rounds):
         return None
     kept = {"requestState": _sealed(at, exchange)} if dialogue.keeps else {}
-    return {
-        "resultType": "input_required",
-        "inputRequests": _possible(dialogue.rounds[at], exchange),
-        **kept,
-    }
+    return {"resultType": "input_required", "inputRequests": _possible(dialogue.rounds[at], exchange), **kept}
 
 
 def _round(exchange: Exchange) -> int:

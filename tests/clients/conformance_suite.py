@@ -102,10 +102,7 @@ async def fixture_server(path: Path, log: Path) -> AsyncIterator[str]:
 
     It is given a socket that listens already: who connects before it is ready waits for it.
     """
-    with (
-        socket.create_server(("127.0.0.1", 0), backlog=64) as bound,
-        log.open("wb") as errors,
-    ):
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as bound, log.open("wb") as errors:
         process = await anyio.open_process(
             (sys.executable, "-m", "tests.clients.conformance_server", str(path), str(bound.fileno())),
             stdin=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 #: What no server of dbtools passes, with fixtures or without, by version.
 MISSING: Mapping[str, Collection[str]] = {
     # Arguments that headers repeat (x-mcp-header): no tool of dbtools has one, so nothing compares them.
-    "2026-07-28": {"http-custom-header-server-validation"},
+    "2026-07-28": {"http-custom-header-server-validation"}
 }
 
 

@@ -32,11 +32,7 @@ async def test_inspector_lists_and_calls(place: Place, era: str, tmp_path: Path)
 @pytest.mark.parametrize("place", ["http-postgresql"], indirect=True)
 async def test_inspector_sees_what_there_is(place: Place, era: str, tmp_path: Path) -> None:
     inspector = Inspector(place, era, tmp_path)
-    seen = {
-        **await inspector.list_tools(),
-        **await inspector.read_rows(),
-        **await inspector.read_resources(),
-    }
+    seen = {**await inspector.list_tools(), **await inspector.read_rows(), **await inspector.read_resources()}
 
     assert seen == expected_of(seen, place, era)
 

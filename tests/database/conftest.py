@@ -57,10 +57,7 @@ def serve_queries(
         dialect: str, ddl: str, queries: Mapping[str, str | bytes], rest: str = ""
     ) -> Iterator[QueryShop]:
         folder = tmp_path_factory.mktemp("served")
-        with (
-            open_database(dialect, ddl) as url,
-            open_query_shop(url, folder, queries, rest, portal) as shop,
-        ):
+        with open_database(dialect, ddl) as url, open_query_shop(url, folder, queries, rest, portal) as shop:
             yield shop
 
     return serve_queries

@@ -13,6 +13,7 @@ import asyncpg
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends import open_backend
+from dbtools.backends.pool import Pool
 from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Caller
@@ -153,6 +154,13 @@ class Shop:
         casts = casts or [""] * len(row)
         pairs = enumerate(zip(row, casts, strict=True), 1)
         return ", ".join(f"${at}::text::{cast}" if cast else f"${at}" for at, (_, cast) in pairs)
+
+
+async def pool_of(database: Backend) -> Pool:
+    """Return the connections that calls on *database* run on, which are for no one else."""
+    runner: Any = await database.runner()
+    pool: Pool = runner._pool
+    return pool
 
 
 def rows_of(page: Mapping[str, object]) -> list[list[object]]:

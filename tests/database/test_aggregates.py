@@ -116,8 +116,7 @@ def test_what_is_no_date_is_in_no_bucket(serve: Serve) -> None:
         found = {
             group: rows_of(
                 shop.call(
-                    "aggregate_rows",
-                    {"table": "t", "group_by": [group], "measures": [{"function": "count"}]},
+                    "aggregate_rows", {"table": "t", "group_by": [group], "measures": [{"function": "count"}]}
                 ).structured
             )
             for group in _every(("day", "word", "plain"), ("year", "month", "week", "weekday"))

@@ -10,8 +10,7 @@ from dbtools.errors import BadArgument, CallError
 from dbtools.terms import Bucket, Function
 from tests.database.conftest import Serve
 from tests.database.shop import Shop, literal, rows_of
-from tests.database.test_totality import CELLS, EXPECTED, FEW
-from tests.database.test_values_sqlite import DECLARED
+from tests.database.test_totality import EXPECTED, FEW, each_declared, sqlite as sqlite
 
 #: Types of PostgreSQL with values at their ends.
 TYPES: Mapping[str, tuple[str, ...]] = {
@@ -202,27 +201,13 @@ def test_every_condition_on_a_measure_is_answered_or_refused(name: str, postgres
     assert _unclean(postgresql, f"c{list(TYPES).index(name)}") == {}
 
 
-@pytest.fixture(scope="module")
-def sqlite(serve: Serve) -> Iterator[Shop]:
-    """Give a table with a column of every declared type, each of which holds cells of every kind."""
-    columns = ", ".join(f"c{at} {declared}" for at, (declared, _) in enumerate(DECLARED))
-    with serve("sqlite", f"create table t (id integer primary key, {columns})") as shop:
-        for cell in CELLS:
-            shop.bare.execute(f"insert into t values (null, {', '.join([cell] * len(DECLARED))})")
-        yield shop
-
-
-@pytest.mark.parametrize(
-    "at", [pytest.param(at, id=declared or "nothing") for at, (declared, _) in enumerate(DECLARED)]
-)
+@each_declared
 def test_every_measure_and_group_is_total_whatever_a_cell_holds(at: int, sqlite: Shop) -> None:
     found = outcomes(sqlite, f"c{at}")
 
     _check(sqlite, f"c{at}", found)
 
 
-@pytest.mark.parametrize(
-    "at", [pytest.param(at, id=declared or "nothing") for at, (declared, _) in enumerate(DECLARED)]
-)
+@each_declared
 def test_every_condition_on_a_measure_is_total_whatever_a_cell_holds(at: int, sqlite: Shop) -> None:
     assert _unclean(sqlite, f"c{at}") == {}

@@ -1,272 +1,28 @@
-"""The golden cases: what is asked stands in a file of `tests/cases`, and next to it what is answered.
+"""Every case of `tests/cases` is answered as its file says."""
 
-A file is about one subject: a `schema` that makes and fills the tables (where the databases want different
-SQL, `schema.sqlite` and `schema.postgresql`), `queries` that are permitted, as the text of one file,
-`settings` if the default ones do not do, and `[[cases]]` with
-
-    name, tool, arguments  the call; with `page = 2` it is the call for the second page
-    claims                 what is known of the caller
-    only                   the dialect that the case is for, where it is not for both
-    sql                    the statement of each dialect; white space says nothing
-    structured             the structured content; instead of a cursor, which is opaque, it has "…"
-    text                   only where it is not the compact JSON of the structured content
-    error                  the code and the text of the complaint, where the call is refused
-
-Where the databases rightly differ, `structured`, `text` and `error` are given for each. These and `sql` are
-written by one command, for all files or for some; then every change wants to be thought about:
-
-    python -m tests.database.test_cases [aggregates buckets ...]
-"""
-
-import json
-import re
-import sqlite3
-import sys
-import textwrap
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Literal
 
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from pydantic import BaseModel, ConfigDict, ValidationError
+from anyio.from_thread import BlockingPortal
+from pydantic import ValidationError
 
-from dbtools.backends.port import Backend
-from dbtools.errors import DbtoolsError
-from dbtools.policy import Caller
-from dbtools.service.serving import open_toolbox
-from dbtools.service.toolbox import Toolbox
-from dbtools.settings import Settings
-from tests.database.shop import ROLE
-from tests.postgresql_server import PostgresqlServer, open_server
+from tests.database.cases import (
+    FOLDER,
+    Case,
+    Dialect,
+    Outcome,
+    Served,
+    expected,
+    load,
+    parse,
+    rewritten,
+    serve,
+)
 
-FOLDER = Path(__file__).parents[1] / "cases"
-WIDTH = 106
-GENERATED = ("sql", "structured", "text", "error")
-CLAUSES = re.compile(r"\s(?=(?:FROM|LEFT OUTER JOIN|WHERE|GROUP BY|HAVING|ORDER BY|LIMIT)\s)")
-
-Dialect = Literal["sqlite", "postgresql"]
-DIALECTS: tuple[Dialect, ...] = ("sqlite", "postgresql")
-Texts = str | dict[Dialect, str]  #: the same for both dialects, or one for each
-
-
-class Part(BaseModel):
-    """A part of a file: an unknown key in it is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Case(Part):
-    """A call and what comes of it."""
-
-    name: str
-    only: Dialect | None = None
-    tool: str
-    arguments: dict[str, object] = {}
-    claims: dict[str, object] = {}
-    page: int = 1
-    sql: Texts = ""
-    structured: Texts = ""
-    text: Texts = ""
-    error: Texts = ""
-
-    @property
-    def dialects(self) -> tuple[Dialect, ...]:
-        """The dialects that the case is for."""
-        return DIALECTS if self.only is None else (self.only,)
-
-
-class CaseFile(Part):
-    """Cases about one database."""
-
-    schema_: Texts
-    queries: Texts = ""
-    settings: dict[str, dict[str, object]] = {}
-    cases: tuple[Case, ...]
-
-    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"))
-
-
-def load(path: Path) -> CaseFile:
-    """Return the cases in the file at *path*, or raise ValueError that names it."""
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except ValueError as exc:
-        raise ValueError(f"{path.name}: {exc}") from exc
-
-
-def parse(text: str) -> CaseFile:
-    """Return the cases in the *text* of a file."""
-    return CaseFile.model_validate(tomllib.loads(text))
-
-
-def of_dialect(texts: Texts, dialect: Dialect) -> str:
-    """Return which of *texts* is that of *dialect*."""
-    return texts if isinstance(texts, str) else texts.get(dialect, "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What comes of a call, laid out in lines."""
-
-    sql: str = ""
-    structured: str = ""
-    text: str = ""
-    error: str = ""
-
-    def __str__(self) -> str:
-        """Return all that there is, each part under its name."""
-        parts = {name: getattr(self, name) for name in GENERATED}
-        return "\n".join(f"{name}:\n{part}" for name, part in parts.items() if part)
-
-
-def expected(case: Case, dialect: Dialect) -> Outcome:
-    """Return what *case* says that comes of it."""
-    structured = of_dialect(case.structured, dialect)
-    return Outcome(
-        sql=sql_lines(of_dialect(case.sql, dialect)),
-        structured=json_lines(json.loads(structured)) if structured else "",
-        text=of_dialect(case.text, dialect).removesuffix("\n"),
-        error=of_dialect(case.error, dialect),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """A database that is served."""
-
-    toolbox: Toolbox
-    database: Backend
-    portal: BlockingPortal
-
-    def outcome(self, case: Case) -> Outcome:
-        """Return what really comes of *case*."""
-        return self.portal.call(self._outcome, case)
-
-    async def _outcome(self, case: Case) -> Outcome:
-        caller, arguments = Caller(claims=case.claims), dict(case.arguments)
-        sql = ""
-        try:
-            for _ in range(case.page - 1):
-                page = await self.toolbox.call(caller, case.tool, arguments)
-                arguments["cursor"] = page.structured["next_cursor"]
-            sql = await self._sql(case.tool, arguments)
-            answer = await self.toolbox.call(caller, case.tool, arguments)
-        except DbtoolsError as exc:
-            return Outcome(sql=sql, error=f"{exc.code}: {exc}")
-        plain = answer.text == json.dumps(answer.structured, ensure_ascii=False, separators=(",", ":"))
-        cursor = answer.structured.get("next_cursor")
-        opaque = {"next_cursor": "…"} if cursor else {}
-        return Outcome(
-            sql=sql,
-            structured=json_lines({**answer.structured, **opaque}),
-            text="" if plain else answer.text.replace(str(cursor), "…") if cursor else answer.text,
-        )
-
-    async def _sql(self, tool: str, arguments: Mapping[str, object]) -> str:
-        """Return the SQL of a call; nothing where there is no such tool, or where it asks no database."""
-        found = (await self.toolbox.view(ROLE)).tools.get(tool)
-        statement = found.bind(arguments).statement if found else None
-        if statement is None:
-            return ""
-        runner = await self.database.runner()
-        return sql_lines(runner.compile(statement.shape).sql)
-
-
-@contextmanager
-def serve(
-    file: CaseFile, dialect: Dialect, server: Callable[[], PostgresqlServer], portal: BlockingPortal
-) -> Iterator[Served]:
-    """Serve the database that *file* describes."""
-    with ExitStack() as stack:
-        url = stack.enter_context(_database(of_dialect(file.schema_, dialect), dialect, server))
-        sections = {**file.settings, "database": {**file.settings.get("database", {}), "url": url}}
-        if queries := of_dialect(file.queries, dialect):
-            folder = Path(stack.enter_context(TemporaryDirectory()))
-            (folder / "queries.sql").write_text(queries, encoding="utf-8")
-            sections["queries"] = {"directory": str(folder)}
-        toolbox, database = open_toolbox(Settings.model_validate(sections))
-        stack.callback(portal.call, database.close)
-        yield Served(toolbox=toolbox, database=database, portal=portal)
-
-
-@contextmanager
-def _database(ddl: str, dialect: Dialect, server: Callable[[], PostgresqlServer]) -> Iterator[str]:
-    if dialect == "postgresql":
-        with server().database() as name:
-            server().execute(ddl, url=server().url_of(name))
-            yield server().url_of(name)
-        return
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "cases.db"
-        with closing(sqlite3.connect(path)) as connection:
-            connection.executescript(ddl)
-        yield f"sqlite:///{path}"
-
-
-def sql_lines(sql: str) -> str:
-    """Return *sql* with one clause a line."""
-    clauses = CLAUSES.split(" ".join(sql.split()))
-    return "\n".join(map(_wrapped, clauses))
-
-
-def _wrapped(clause: str) -> str:
-    """Return *clause*, where it is long with one column a line."""
-    if len(clause) <= WIDTH:
-        return clause
-    wrap = partial(textwrap.fill, width=WIDTH, break_long_words=False, break_on_hyphens=False)
-    first, *rest = re.sub(r"( AS c\d+,) ", r"\1\n", clause).split("\n")
-    columns = [wrap(first, subsequent_indent=" " * 8)]
-    columns += [wrap(each, initial_indent=" " * 4, subsequent_indent=" " * 8) for each in rest]
-    return "\n".join(columns)
-
-
-def json_lines(value: Mapping[str, object]) -> str:
-    """Return *value* as JSON, in one line if it fits, else in several; of several rows each has its own."""
-    rows = value.get("rows")
-    return _laid_out(value, "", apart=isinstance(rows, list) and len(rows) > 1)
-
-
-def _laid_out(value: object, indent: str, *, apart: bool = False) -> str:
-    line = json.dumps(value, ensure_ascii=False)
-    fits = not apart and len(indent + line) <= WIDTH
-    if fits or not value or not isinstance(value, list | Mapping):
-        return line
-    inner = indent + "  "
-    if isinstance(value, list):
-        start, end, lines = "[", "]", [_laid_out(each, inner) for each in value]
-    else:
-        pairs = [_pair(name, each, inner, apart=apart and name == "rows") for name, each in value.items()]
-        start, end, lines = "{", "}", _packed(pairs, WIDTH - len(inner))
-    return f"{start}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{end}"
-
-
-def _pair(name: str, value: object, indent: str, *, apart: bool) -> str:
-    return f"{json.dumps(name, ensure_ascii=False)}: {_laid_out(value, indent, apart=apart)}"
-
-
-def _packed(parts: Iterable[str], width: int) -> list[str]:
-    """Return *parts* in lines of which each holds as many as fit."""
-    lines: list[str] = []
-    for part in parts:
-        longer = f"{lines[-1]}, {part}" if lines else "\n"
-        if "\n" in longer or len(longer) > width:
-            lines.append(part)
-        else:
-            lines[-1] = longer
-    return lines
-
-
-def _loaded() -> Mapping[Path, CaseFile]:
-    return {path: load(path) for path in sorted(FOLDER.glob("*.toml"))}
-
-
-FILES = _loaded()
+FILES = {path: load(path) for path in sorted(FOLDER.glob("*.toml"))}
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +48,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, Dialect],
         for dialect in case.dialects
     ],
 )
-def test_call_has_the_outcome_that_its_case_holds(
+def test_call_has_the_outcome_that_its_case_states(
     served: Callable[[Path, Dialect], Served], path: Path, case: Case, dialect: Dialect
 ) -> None:
     outcome = served(path, dialect).outcome(case)
@@ -301,7 +57,7 @@ def test_call_has_the_outcome_that_its_case_holds(
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_cases_of_a_file_have_names_of_their_own(path: Path) -> None:
+def test_names_of_cases_in_a_file_differ(path: Path) -> None:
     names = [case.name for case in FILES[path].cases]
 
     assert names == list(dict.fromkeys(names))
@@ -329,90 +85,3 @@ def test_rewriting_keeps_what_is_written_by_hand() -> None:
     once = rewritten(text, [{"sqlite": Outcome(sql="new")}, {}])
 
     assert once == text.replace("sql.sqlite = '''\nold\n'''\nerror = 'old'", 'sql.sqlite = "new"')
-
-
-def rewritten(text: str, outcomes: Iterable[Mapping[Dialect, Outcome]]) -> str:
-    """Return the *text* of a file with *outcomes* in place of what is generated in its cases."""
-    head, *blocks = re.split(r"^(?=\[\[cases\]\]$)", text, flags=re.MULTILINE)
-    pairs = zip(blocks, outcomes, strict=True)
-    return head + "".join(_rewritten_block(block, each) for block, each in pairs)
-
-
-def _rewritten_block(block: str, outcomes: Mapping[Dialect, Outcome]) -> str:
-    """Return the *block* of a case with *outcomes* behind what is asked, and before what follows it."""
-    lines = list(_asked(block.splitlines()))
-    end = max(at for at, line in enumerate(lines, 1) if line and not line.startswith("#"))
-    generated = [line for name in GENERATED for line in _generated(name, outcomes)]
-    return "\n".join([*lines[:end], *generated, *lines[end:]]) + "\n"
-
-
-def _asked(lines: Iterable[str]) -> Iterator[str]:
-    """Yield *lines* without what is generated, whose texts may take many."""
-    ending = ""
-    for line in lines:
-        if ending:
-            ending = "" if ending in line else ending
-            continue
-        if not re.match(rf"({'|'.join(GENERATED)})(\.\w+)? = ", line):
-            yield line
-            continue
-        opening = re.search("'''|\"\"\"", line)
-        if opening and line.count(opening[0]) == 1:
-            ending = opening[0]
-
-
-def _generated(name: str, outcomes: Mapping[Dialect, Outcome]) -> Iterator[str]:
-    parts: dict[str, str] = {dialect: getattr(each, name) for dialect, each in outcomes.items()}
-    given = {dialect: part for dialect, part in parts.items() if part}
-    if name != "sql" and len(given) == len(parts) and len(set(given.values())) == 1:
-        yield f"{name} = {_toml(next(iter(given.values())))}"
-        return
-    for dialect, part in given.items():
-        yield f"{name}.{dialect} = {_toml(part)}"
-
-
-def _toml(text: str) -> str:
-    """Return *text* as a string in TOML."""
-    if "\n" in text and "'''" not in text:
-        return f"'''\n{text}\n'''"
-    quoted = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-    plain = text.isprintable() and "\\" in quoted
-    if len(text) > WIDTH:
-        return _folded(quoted[1:-1] if "\\" in text else text.replace('"""', '""\\"'))
-    if plain and "'" not in text:
-        return f"'{text}'"
-    return f"'''{text}'''" if plain and not re.search("'''|'$", text) else quoted
-
-
-def _folded(body: str) -> str:
-    """Return *body* in lines that a backslash at the end of each joins."""
-    body = re.sub(r'(?<!\\)"$', r'\\"', body)
-    lines = re.findall(rf".{{1,{WIDTH - 2}}}(?:\s|$)|\S+\s?", body)
-    return '"""\\\n' + "\\\n".join(lines) + '"""'
-
-
-def rewrite(path: Path, server: PostgresqlServer, portal: BlockingPortal) -> None:
-    """Write into the file at *path* what really comes of its cases."""
-    file = load(path)
-    found: list[dict[Dialect, Outcome]] = [{} for _ in file.cases]
-    for dialect in DIALECTS:
-        with serve(file, dialect, lambda: server, portal) as served:
-            for outcomes, case in zip(found, file.cases, strict=True):
-                if dialect in case.dialects:
-                    outcomes[dialect] = served.outcome(case)
-    text = rewritten(path.read_text(encoding="utf-8"), found)
-    for case, outcomes in zip(parse(text).cases, found, strict=True):
-        assert {dialect: expected(case, dialect) for dialect in outcomes} == outcomes, case.name
-    path.write_text(text, encoding="utf-8")
-
-
-def main(names: Iterable[str]) -> None:
-    """Rewrite the files of these *names*, or all."""
-    wanted = [FOLDER / f"{name}.toml" for name in names] or list(FILES)
-    with start_blocking_portal("asyncio") as portal, open_server(portal) as server:
-        for path in wanted:
-            rewrite(path, server, portal)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -17,7 +17,7 @@ where f.proname = 'dbtools_notify_schema'
 FOREIGN = "create function dbtools_notify_schema() returns event_trigger language plpgsql as 'begin end'"
 
 
-async def test_function_of_somebody_else_is_replaced(
+async def test_function_of_another_owner_is_replaced(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     postgresql_login: Callable[[str, str], AbstractContextManager[str]],
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dbtools.settings.sections import GrantSection
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
-from tests.database.test_policies import Caller, Outcome, calling, calling_as
+from tests.database.role_callers import Caller, Outcome, calling, calling_as
 
 DDL = """
 create table owners (

@@ -79,7 +79,7 @@ def test_empty_file_is_served_with_a_hint() -> None:
     assert "warning: empty.db is empty, and served as a database without tables" in checked.stdout
 
 
-def test_locked_file_is_told_as_that(folder: Path) -> None:
+def test_locked_file_is_named(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "shop.db", isolation_level=None)) as other:
         other.execute("begin exclusive")
         with pytest.raises(DatabaseUnavailable) as caught:
@@ -89,7 +89,7 @@ def test_locked_file_is_told_as_that(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["shop.db", "."])
-def test_file_that_this_user_may_not_read_is_told_as_that(folder: Path, closed: str) -> None:
+def test_file_without_read_permission_is_named(folder: Path, closed: str) -> None:
     (folder / closed).chmod(0)
     is_root = os.geteuid() == 0
     if is_root:

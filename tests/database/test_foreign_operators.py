@@ -18,7 +18,7 @@ from dbtools.backends.postgresql.runner import open_engine
 from dbtools.catalog import Catalog
 from dbtools.records.registry import add, change, read_entries
 from tests.database.shop import catalog_of
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 REPOSITORY = Path(__file__).parents[2]
 DDL = """

@@ -10,7 +10,7 @@ from dbtools.errors import CallError
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
-from tests.database.test_policies import Caller, Grants, calling, calling_as, listing_tools
+from tests.database.role_callers import Caller, Grants, calling, calling_as, listing_tools
 
 TABLES = """
 create table posts (

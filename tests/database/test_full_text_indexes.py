@@ -9,8 +9,8 @@ from dbtools.settings.sections import GrantSection
 from dbtools.statement import Select
 from dbtools.types import Mask
 from tests.database.conftest import Serve
+from tests.database.role_callers import Caller, calling, calling_as
 from tests.database.shop import Shop
-from tests.database.test_policies import Caller, calling, calling_as
 
 POSTS = """
 create table posts (

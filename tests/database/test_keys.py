@@ -110,8 +110,7 @@ def test_rows_page_by_a_key_of_any_type(
 
 
 @pytest.mark.parametrize(
-    ("table", "name"),
-    [pytest.param(f"a{at}", f"{name}", id=name) for at, name in enumerate(WITHOUT_GET)],
+    ("table", "name"), [pytest.param(f"a{at}", f"{name}", id=name) for at, name in enumerate(WITHOUT_GET)]
 )
 @examples(EXAMPLES)
 @given(data=st.data(), limits=LIMITS)
@@ -148,12 +147,7 @@ def _is_short(text: str) -> bool:
 @examples(EXAMPLES)
 @given(values=st.lists(VALUES, max_size=MOST_ROWS), limits=LIMITS, direction=st.sampled_from(["asc", "desc"]))
 def test_rows_page_by_a_key_that_holds_anything(
-    letter: str,
-    at: int,
-    values: list[tuple[str, object]],
-    limits: list[int],
-    direction: str,
-    sqlite: Shop,
+    letter: str, at: int, values: list[tuple[str, object]], limits: list[int], direction: str, sqlite: Shop
 ) -> None:
     table = f"{letter}{at}"
     sqlite.bare.execute(f"delete from {table}")

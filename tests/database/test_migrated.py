@@ -10,7 +10,7 @@ import pytest
 
 from dbtools.alembic import upgrade
 from dbtools.records.registry import add
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 BEFORE = """
 create table customers (id integer primary key, name text, secret text);
@@ -64,7 +64,7 @@ def _configured(folder: Path, url: str, rest: str = CONFIGURATION) -> Path:
     return folder / "dbtools.toml"
 
 
-def test_check_tells_what_a_migration_does_to_each_role(open_database: Open, tmp_path: Path) -> None:
+def test_check_reports_what_a_migration_does_to_each_role(open_database: Open, tmp_path: Path) -> None:
     path = _configured(tmp_path, open_database(BEFORE))
     scratch = open_database(AFTER)
 
@@ -90,7 +90,7 @@ def test_check_tells_what_a_migration_does_to_each_role(open_database: Open, tmp
     assert "role some" not in told.stdout
 
 
-def test_tables_are_told_of_where_their_tools_are_not_listed(open_database: Open, tmp_path: Path) -> None:
+def test_tables_are_reported_if_their_tools_are_not_listed(open_database: Open, tmp_path: Path) -> None:
     rest = CONFIGURATION.replace('style = "typed"', 'style = "generic"')
     path = _configured(tmp_path, open_database(BEFORE), rest)
 

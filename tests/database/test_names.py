@@ -38,10 +38,7 @@ NAMES = (
     *("%(limit)s", "%(c0_0)s", "%(skip)s", "%%(limit)s", "__[POSTCOMPILE_limit]", "c0_0", "$2", "?1"),
 )
 #: SQLite does not tell these from others, or has no such limit.
-OWN_NAMES = {
-    "sqlite": ("x" * 200, "rowid", "oid"),
-    "postgresql": ("Mixed", "mixed", "MIXED", "oid", "ctid "),
-}
+OWN_NAMES = {"sqlite": ("x" * 200, "rowid", "oid"), "postgresql": ("Mixed", "mixed", "MIXED", "oid", "ctid ")}
 DDL = """
 create table {name} ({name} varchar(100) not null primary key, {other} text);
 insert into {name} values ('a/b', '{long}'), ('b', null);

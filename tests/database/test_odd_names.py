@@ -22,8 +22,8 @@ from dbtools.tools.get_row import GetRow
 from dbtools.types import ColumnType, Family, Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.query_shop import ServeQueries
+from tests.database.role_callers import Ask, Caller, Grants, calling, calling_as, completing, reading
 from tests.database.shop import Shop, quote, rows_of
-from tests.database.test_policies import Ask, Caller, Grants, calling, calling_as, completing, reading
 
 #: What is written for parameters, and for what is filled in later.
 MARKS = (
@@ -171,10 +171,7 @@ def where(column: str, op: str, *values: object) -> dict[str, object]:
             {"columns": ["%(key)s.%(limit)s"], "order_by": ["%(key)s.%(limit)s", "%(c0_0)s"]},
             [["blue"], ["red"], [None]],
         ),
-        (
-            {"columns": ["%(c0_0)s"], "match": "any", "where": [where("%(key)s.%(number)s", "gte", 2)]},
-            [[2]],
-        ),
+        ({"columns": ["%(c0_0)s"], "match": "any", "where": [where("%(key)s.%(number)s", "gte", 2)]}, [[2]]),
     ],
     ids=str,
 )
@@ -210,10 +207,7 @@ def test_pages_of_odd_names_run_to_the_end(caller: Caller) -> None:
     ("arguments", "rows"),
     [
         ({"group_by": ["%(key)s.%(limit)s"], "measures": [COUNT]}, [["blue", 1], ["red", 1], [None, 1]]),
-        (
-            {"group_by": ["%(h0_0)s:month"], "measures": [COUNT]},
-            [["2024-01", 1], ["2024-02", 1], [None, 1]],
-        ),
+        ({"group_by": ["%(h0_0)s:month"], "measures": [COUNT]}, [["2024-01", 1], ["2024-02", 1], [None, 1]]),
         (
             {
                 "group_by": ["%(claim0)s"],
@@ -294,7 +288,7 @@ def test_answer_about_odd_names_holds_nothing_hidden(ask: Ask, caller: Caller) -
     assert "HIDDEN" not in repr(outcome).replace("'value': 'HIDDEN'", "")
 
 
-def test_nearest_values_of_odd_names_are_told(caller: Caller) -> None:
+def test_nearest_values_of_odd_names_are_offered(caller: Caller) -> None:
     told = [repr(caller.outcome(ASKED[each])) for each in ("nearest values", "nearest values of a path")]
 
     assert ["three" in told[0], "red" in told[1]] == [True, True]

@@ -7,8 +7,8 @@ import pytest
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops
+from tests.database.role_callers import calling_as
 from tests.database.shop import Shop
-from tests.database.test_policies import calling_as
 
 DDL = """
 create table countries (code char(3) primary key, name char(8), motto text);

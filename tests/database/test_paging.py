@@ -51,10 +51,7 @@ OWN_TABLES = {
     ),
 }
 DUPLICATES = "create table twice (a int, b text)"
-LISTED = {
-    "sqlite": ("rowless", "identified", "pairless", "shadowed"),
-    "postgresql": ("whole",),
-}
+LISTED = {"sqlite": ("rowless", "identified", "pairless", "shadowed"), "postgresql": ("whole",)}
 EVERYWHERE = ("keyed", "paired", "keyless", "nullable", "viewed", "joined")
 STORED_IN = {"viewed": "keyed", "joined": "keyed"}
 

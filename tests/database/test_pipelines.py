@@ -6,9 +6,8 @@ from contextlib import AbstractContextManager
 import asyncpg
 import pytest
 
-from dbtools.backends.postgresql import pipeline
 from dbtools.backends.postgresql.connections import connect, end
-from dbtools.backends.postgresql.pipeline import Connection, messages
+from dbtools.backends.postgresql.pipeline import STATEMENTS, Connection, messages
 
 SET = "select where set_config($1, $2, false) is null"
 FAIL = "select where 1 / $1::int = 0"
@@ -77,20 +76,15 @@ async def test_text_that_is_none_is_refused_by_the_server(connection: Connection
         await connection.send(messages(SET, "app.x", "\0"))
 
 
-async def test_statements_not_used_for_long_are_given_up(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "STATEMENTS", 2)
-    for number in (1, 2, 1, 3):
-        key = f"select {number}", ""
-        if connection.prepared(key) is None:
-            await connection.prepare_key(key, ())
+async def test_statements_not_used_for_long_are_given_up(connection: Connection) -> None:
+    used_again = "select 0", ""
+    for number in range(STATEMENTS + 1):
+        await connection.prepare_key((f"select {number}", ""), ())
+        assert connection.prepared(used_again) is not None
     await connection.prepare("select 'asyncpg closes what is given up now'")
 
-    assert [connection.prepared((f"select {number}", "")) is not None for number in (1, 2, 3)] == [
-        True,
-        False,
-        True,
-    ]
-    kept = await connection.fetch("select statement from pg_prepared_statements order by 1")
-    assert "select 2" not in [row["statement"] for row in kept]
+    numbers = range(STATEMENTS + 1)
+    missing = [at for at in numbers if connection.prepared((f"select {at}", "")) is None]
+    kept = await connection.fetch("select statement from pg_prepared_statements")
+    assert missing == [1]
+    assert "select 1" not in [row["statement"] for row in kept]

@@ -22,6 +22,7 @@ from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
 from tests.database.poolers import proxy
+from tests.database.shop import pool_of
 from tests.postgresql_server import PostgresqlServer, free_port
 
 DDL = """
@@ -53,8 +54,7 @@ async def _answers(url: str, folder: Path) -> tuple[Any, Any, Any]:
     try:
         rows = (await toolbox.call(Caller(), "list_stays", {})).structured["rows"]
         spans = (await toolbox.call(Caller(), "spans", {})).structured["rows"]
-        runner: Any = await backend.runner()
-        async with runner._pool.connection() as connection:
+        async with (await pool_of(backend)).connection() as connection:
             kept = [value for (value,) in await connection.fetch(SETTINGS)]
     finally:
         await backend.close()
@@ -149,7 +149,7 @@ async def test_pooler_that_lends_connections_for_transactions(
 @pytest.mark.parametrize(
     "error", [asyncpg.InvalidSQLStatementNameError("gone"), asyncpg.DuplicatePreparedStatementError("there")]
 )
-async def test_pooler_that_keeps_no_statements_is_told_of(error: Exception, url: str) -> None:
+async def test_pooler_that_keeps_no_statements_is_reported(error: Exception, url: str) -> None:
     async def ask(_: object) -> None:
         raise error
 

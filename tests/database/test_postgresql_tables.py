@@ -1,7 +1,5 @@
-"""Which tables of a PostgreSQL database are read, and by whom, from a real server."""
+"""Tables, partitions, views and estimates of PostgreSQL."""
 
-import secrets
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,60 +9,17 @@ import pytest
 
 from dbtools import errors
 from dbtools.backends.postgresql.connections import check_version
-from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
-from dbtools.types import ColumnType, Family
 from tests.database.postgresql_catalog import (
     DATE,
-    EVERYTHING,
     INTEGER,
     NO_MORE,
     catalog_of,
     connected,
     foreign_key,
-    incomparable,
     table_of,
 )
-
-
-@pytest.fixture
-async def reader(postgresql_url: str) -> AsyncIterator[str]:
-    """Give a role that may do nothing, in the test's own database."""
-    name = f"reader_{secrets.token_hex(8)}"
-    async with connected(postgresql_url) as connection:
-        await connection.execute(f"create role {name}")
-        yield name
-        await connection.execute(f"drop owned by {name}; drop role {name}")
-
-
-async def _catalog_of_role(url: str, role: str, ddl: str) -> Catalog:
-    async with connected(url) as connection:
-        await connection.execute(ddl)
-        await connection.execute(f"set role {role}")
-        return await read_catalog(connection, EVERYTHING)
-
-
-def _columns(catalog: Catalog) -> dict[str, list[str]]:
-    return {catalog.qualified(table): [column.name for column in table.columns] for table in catalog.tables}
-
-
-ALL_KINDS = """
-create table "Zebra" (id integer);
-create table apple (id integer);
-create view view as select 1 as id;
-create materialized view "materialized" as select 1 as id;
-create table parted (id integer) partition by list (id);
-create table part partition of parted for values in (1);
-create foreign data wrapper nothing;
-create server nowhere foreign data wrapper nothing;
-create foreign table "foreign" (id integer) server nowhere;
-create sequence sequence;
-create type composite as (id integer);
-create schema "A";
-create table "A".apple (id integer);
-create schema zoo;
-create table zoo.apple (id integer);
-"""
+from tests.database.postgresql_readers import ALL_KINDS, catalog_of_role, columns_of, reader as reader
 
 
 async def test_tables_of_every_kind_are_found_in_order(postgresql_url: str) -> None:
@@ -116,7 +71,7 @@ async def test_tables_of_the_system_and_internal_ones_are_hidden(postgresql_url:
 
     catalog = await catalog_of(postgresql_url, ddl)
 
-    assert (_columns(catalog), catalog.default_schema) == ({"public.shown": ["id"]}, "public")
+    assert (columns_of(catalog), catalog.default_schema) == ({"public.shown": ["id"]}, "public")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +164,7 @@ async def test_estimate_counts_no_row_that_row_level_security_hides(postgresql_u
     analyze;
     """
     owned = await catalog_of(postgresql_url, ddl)
-    seen = await _catalog_of_role(postgresql_url, reader, f"grant select on kept, secured to {reader}")
+    seen = await catalog_of_role(postgresql_url, reader, f"grant select on kept, secured to {reader}")
 
     assert [(each.name, each.row_estimate) for each in owned.tables] == [("kept", 12), ("secured", 12)]
     assert [(each.name, each.row_estimate) for each in seen.tables] == [("kept", 12), ("secured", None)]
@@ -284,114 +239,6 @@ async def test_partitioned_table_without_partitions_has_its_own_foreign_keys(pos
     table = await table_of(postgresql_url, ddl, "sale")
 
     assert (table.foreign_keys, table.row_estimate) == ((foreign_key("customer", "customer", "id"),), None)
-
-
-PRIVATE = """
-create schema app;
-create table app.person (id integer primary key, name text not null unique, salary integer);
-create table app.secret (id integer primary key);
-create table app.badge (person integer references app.person, secret integer references app.secret);
-"""
-OPEN = "grant usage on schema app to {}"
-
-
-@pytest.mark.parametrize(
-    ("grants", "columns"),
-    [
-        pytest.param("grant select on all tables in schema app to {}", {}, id="schema-is-closed"),
-        pytest.param(OPEN, {}, id="tables-are-closed"),
-        pytest.param(f"{OPEN}; grant select on app.secret to {{}}", {"app.secret": ["id"]}, id="table"),
-        pytest.param(
-            f"{OPEN}; grant select (name, id) on app.person to {{}}",
-            {"app.person": ["id", "name"]},
-            id="columns",
-        ),
-        pytest.param(f"{OPEN}; grant insert, update, delete on app.person to {{}}", {}, id="others"),
-    ],
-)
-async def test_only_what_the_login_may_select_is_read(
-    postgresql_url: str, reader: str, grants: str, columns: dict[str, list[str]]
-) -> None:
-    ddl = PRIVATE + grants.replace("{}", reader)
-
-    catalog = await _catalog_of_role(postgresql_url, reader, ddl)
-
-    assert _columns(catalog) == columns
-
-
-async def test_keys_with_a_closed_column_are_left_out(postgresql_url: str, reader: str) -> None:
-    grants = f"""
-    grant usage on schema app to {reader};
-    grant select (name) on app.person to {reader};
-    grant select on app.secret, app.badge to {reader};
-    """
-
-    catalog = await _catalog_of_role(postgresql_url, reader, PRIVATE + grants)
-
-    assert [(table.name, table.keys, table.foreign_keys) for table in catalog.tables] == [
-        ("badge", (), (foreign_key("secret", "secret", "id", "app"),)),
-        ("person", (Key(columns=("name",)),), ()),
-        ("secret", (Key(columns=("id",), primary=True),), ()),
-    ]
-
-
-async def test_type_of_a_closed_schema_is_not_compared(postgresql_url: str, reader: str) -> None:
-    ddl = f"""
-    create schema app;
-    create type app.mood as enum ('sad', 'ok');
-    create table t (mood app.mood);
-    grant select on t to {reader};
-    """
-    mood = ColumnType(family=Family.ENUM, name="app.mood", cast="app.mood", labels=("sad", "ok"))
-
-    catalog = await _catalog_of_role(postgresql_url, reader, ddl)
-
-    assert catalog.tables[0].columns == (Column(name="mood", type=incomparable(mood)),)
-
-
-async def test_names_of_what_the_login_may_not_select_are_known(postgresql_url: str, reader: str) -> None:
-    grants = f"grant usage on schema app to {reader}; grant select on app.badge to {reader}"
-    part = f"create table part (id integer, pay integer); grant select (id) on part to {reader}"
-    ddl = f"{PRIVATE} {grants}; {part}"
-    everything = await catalog_of(postgresql_url, ddl)
-    columns = _columns(everything)
-
-    catalog = await _catalog_of_role(postgresql_url, reader, NO_MORE)
-
-    assert everything.unreadable == {}
-    assert {f"{schema}.{name}": list(names) for (schema, name), names in catalog.unreadable.items()} == {
-        "app.person": columns["app.person"],
-        "app.secret": columns["app.secret"],
-        "public.part": ["pay"],
-    }
-    assert {**_columns(catalog.whole)} == columns
-
-
-async def test_nothing_can_be_read_of_a_schema_that_is_out_of_reach(postgresql_url: str, reader: str) -> None:
-    ddl = f"{PRIVATE} grant select on all tables in schema app to {reader}"
-    columns = _columns(await catalog_of(postgresql_url, ddl))
-
-    catalog = await _catalog_of_role(postgresql_url, reader, NO_MORE)
-
-    assert _columns(catalog.whole) == columns
-    assert catalog.tables == ()
-
-
-async def test_functions_and_operators_of_others_are_not_called(postgresql_url: str) -> None:
-    trap = "language plpgsql as $$ begin raise exception 'caught'; end $$"
-    ddl = f"""
-    {ALL_KINDS}
-    create function public.quote_ident(name) returns text {trap};
-    create function public.has_table_privilege(oid, varchar) returns boolean {trap};
-    create function public.starts_with(name, text) returns boolean {trap};
-    create function public.trap(real, integer) returns boolean {trap};
-    create operator public.> (leftarg = real, rightarg = integer, function = public.trap);
-    set search_path = public, pg_catalog;
-    """
-
-    catalog = await catalog_of(postgresql_url, ddl)
-
-    assert len(catalog.tables) == 8
 
 
 async def test_locked_table_is_read_without_waiting(postgresql_url: str) -> None:

@@ -27,12 +27,7 @@ NUMERIC = ColumnType(
     family=Family.DECIMAL, name="numeric", cast="pg_catalog.numeric", infinite=True, large=True
 )
 JSON = ColumnType(
-    family=Family.JSON,
-    name="json",
-    cast="pg_catalog.json",
-    equatable=False,
-    ordered=False,
-    large=True,
+    family=Family.JSON, name="json", cast="pg_catalog.json", equatable=False, ordered=False, large=True
 )
 MOOD = ColumnType(family=Family.ENUM, name="app.mood", cast="app.mood", labels=("sad", "ok", "Très bien"))
 POINT_2D = ColumnType(
@@ -187,9 +182,7 @@ class Typed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-async def typed(
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-) -> AsyncIterator[Typed]:
+async def typed(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> AsyncIterator[Typed]:
     """Give a table with a column of each type, and what its catalog says."""
     with postgresql_database(TYPED_TABLE) as url:
         table = await table_of(url, NO_MORE, "typed")

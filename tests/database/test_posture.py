@@ -16,7 +16,7 @@ from dbtools.service.snapshot import View
 from dbtools.settings import Settings, load
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 Login = Callable[[str, str], AbstractContextManager[str]]
 SUPERUSER = "The login is a superuser: it may do anything, whatever dbtools forbids."
@@ -54,7 +54,7 @@ async def _catalog(url: str, selection: Selection | None = None) -> Catalog:
     return await catalog_of(url, selection)
 
 
-async def test_superuser_is_told_as_one_and_nothing_more(url: str) -> None:
+async def test_superuser_is_reported_and_nothing_more(url: str) -> None:
     assert (await _catalog(url)).posture == (SUPERUSER,)
 
 
@@ -109,7 +109,7 @@ async def test_each_fact_has_its_sentence(url: str, postgresql_login: Login, gra
 
 
 @pytest.mark.parametrize("name", ["pg_read_all_data", "pg_write_all_data"])
-async def test_roles_for_all_data_are_told(
+async def test_membership_in_roles_for_all_data_is_reported(
     url: str, postgresql_server: PostgresqlServer, postgresql_login: Login, name: str
 ) -> None:
     if postgresql_server.version < 14:
@@ -118,13 +118,15 @@ async def test_roles_for_all_data_are_told(
         assert (await _catalog(own)).posture == (f"The login is a member of {name}.",)
 
 
-async def test_login_that_may_create_schemas_is_told(postgresql_url: str, postgresql_login: Login) -> None:
+async def test_login_that_may_create_schemas_is_reported(
+    postgresql_url: str, postgresql_login: Login
+) -> None:
     database = postgresql_url.rpartition("/")[2]
     with postgresql_login(postgresql_url, f"grant create on database {database} to {{}}") as own:
         assert (await _catalog(own)).posture == ("The login may create schemas in the database.",)
 
 
-async def test_owner_of_tables_is_told_as_one(
+async def test_owner_of_tables_is_reported(
     postgresql_url: str, postgresql_login: Login, postgresql_server: PostgresqlServer
 ) -> None:
     ddl = "create table own (id integer); alter table own owner to {}; create table other (id integer)"
@@ -270,7 +272,7 @@ def test_server_that_is_not_strict_warns_at_start(
     assert (view.catalog.posture, view.catalog.warnings) == ((), ())
 
 
-def test_check_tells_the_posture_as_a_warning(configured: Callable[..., str]) -> None:
+def test_check_reports_the_posture_as_a_warning(configured: Callable[..., str]) -> None:
     result = run("check", configured(), "--json")
     (found,) = json.loads(result.stdout)["findings"]
 
@@ -279,7 +281,7 @@ def test_check_tells_the_posture_as_a_warning(configured: Callable[..., str]) ->
     assert found["message"].startswith(SUPERUSER)
 
 
-def test_check_of_a_strict_server_tells_the_posture_as_an_error(configured: Callable[..., str]) -> None:
+def test_check_of_a_strict_server_reports_the_posture_as_an_error(configured: Callable[..., str]) -> None:
     result = run("check", configured(f"{STRICT}[roles.a]\ntables.nothing = true\n"), "--json")
     found = [(each["code"], each["level"]) for each in json.loads(result.stdout)["findings"]]
 
@@ -288,7 +290,7 @@ def test_check_of_a_strict_server_tells_the_posture_as_an_error(configured: Call
     assert ("unknown_table", "error") in found
 
 
-def test_operator_without_roles_is_told_what_the_login_may_not_select(
+def test_tables_that_the_login_may_not_select_are_reported_without_roles(
     configured: Callable[..., str], url: str, postgresql_login: Login
 ) -> None:
     with postgresql_login(url, "grant select on orders to {}") as own:

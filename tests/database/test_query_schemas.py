@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.types import PARAMETERS
 from tests.database.query_shop import FILES, QueryShop, ServeQueries
-from tests.unit.test_query_tools import FAMILIES, VALID
+from tests.unit.permitted_queries import FAMILIES
+from tests.unit.test_query_tools import VALID
 
 POSTGRESQL = """
 create type size as enum ('small', 'large');

@@ -78,10 +78,7 @@ OWN = {
         "create role evil",
     ),
 }
-SEQUENCE = {
-    "sqlite": "",
-    "postgresql": "create sequence s; create materialized view m as select 1 as one;",
-}
+SEQUENCE = {"sqlite": "", "postgresql": "create sequence s; create materialized view m as select 1 as one;"}
 
 
 @pytest.fixture(scope="module")

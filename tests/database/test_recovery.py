@@ -10,7 +10,7 @@ import pytest
 from dbtools.backends.sqlite.files import location_of
 from dbtools.errors import DatabaseUnavailable
 from tests.database.conftest import Serve
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create table note (id integer primary key, body text);
@@ -61,7 +61,7 @@ def test_file_that_has_to_be_recovered_is_reported_as_that(tmp_path: Path, comma
         ),
     ],
 )
-def test_call_is_told_while_the_file_has_to_be_recovered_and_answered_then(
+def test_call_is_refused_while_the_file_must_be_recovered_and_answered_afterwards(
     serve: Serve, tool: str, arguments: dict[str, object]
 ) -> None:
     with serve("sqlite", DDL) as shop:

@@ -1,229 +1,25 @@
-"""The registry: its tables go up and down, and what is kept in them is served where it is trusted."""
+"""Queries in a registry: their versions, which are served, and which registry is trusted."""
 
-import secrets
 import socket
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
-from dataclasses import fields
 from pathlib import Path
-from typing import Protocol
-from urllib.parse import urlsplit
 
 import anyio
-import asyncpg
 import pytest
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 
 from dbtools import errors
 from dbtools.alembic import upgrade
 from dbtools.backends import read_registry
-from dbtools.backends.records import LATEST
-from dbtools.records import AuditEntry
-from dbtools.records.registry import (
-    add,
-    change,
-    entry_of,
-    read_entries,
-)
+from dbtools.records.registry import add, change, entry_of, read_entries
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, load, settings_of
-from tests.database.shop import catalog_of
-from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.database.registries import DDL, Place, PostgresqlDatabase, place as place, registry as registry
 
-REPOSITORY = Path(__file__).parents[2]
-DDL = """
-create table thing (id integer primary key, name text);
-insert into thing values (1, 'one'), (2, 'two');
-create table alembic_version (version_num varchar(32) primary key);
-insert into alembic_version values ('abc123');
-"""
 THINGS = "-- name: things\n-- description: All things.\nselect id, name from thing order by id\n"
 NAMES = "-- name: names\n-- description: Names.\nselect name from thing\n"
 BROKEN = "-- name: broken\n-- description: Broken.\nselect nothing from thing\n"
-PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
-
-
-class Place(Protocol):
-    """A database, by its URL and by SQL."""
-
-    url: str
-    table: str  #: of the queries
-
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
-        """Return the rows of *sql*, which may also change something."""
-
-    def structure(self) -> list[tuple[object, ...]]:
-        """Return all tables, columns and indexes."""
-
-
-class SqlitePlace:
-    """A file."""
-
-    table = "dbtools_query"
-
-    def __init__(self, path: Path) -> None:
-        self.url = f"sqlite:///{path}"
-        self._path = path
-
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
-        """Return the rows of *sql*."""
-        with closing(sqlite3.connect(self._path)) as connection, connection:
-            return connection.execute(sql).fetchall()
-
-    def structure(self) -> list[tuple[object, ...]]:
-        """Return the text of all that there is."""
-        return self.rows("select type, name, sql from sqlite_schema order by name")
-
-
-class PostgresqlPlace:
-    """A database of a server."""
-
-    table = "dbtools.dbtools_query"
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
-        """Return the rows of *sql*."""
-        return anyio.run(self._rows, sql)
-
-    async def _rows(self, sql: str) -> list[tuple[object, ...]]:
-        connection = await asyncpg.connect(self.url)
-        try:
-            return [tuple(record) for record in await connection.fetch(sql)]
-        finally:
-            await connection.close()
-
-    def structure(self) -> list[tuple[object, ...]]:
-        """Return all columns, indexes and schemas."""
-        return self.rows(
-            """
-            select nspname::text, relname::text, attname::text, atttypid::regtype::text, attnotnull
-            from pg_namespace
-            left join pg_class on relnamespace = pg_namespace.oid
-            left join pg_attribute on attrelid = pg_class.oid and attnum > 0
-            where nspname in ('public', 'dbtools')
-            order by 1, 2, 3
-            """
-        )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(
-    request: pytest.FixtureRequest,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: PostgresqlDatabase,
-) -> Iterator[Place]:
-    """Give a database with tables of its owner's, who has migrations of their own, on each dialect."""
-    if request.param == "sqlite":
-        yield SqlitePlace(sqlite_database(DDL))
-    else:
-        with postgresql_database(DDL) as url:
-            yield PostgresqlPlace(url)
-
-
-@pytest.fixture
-def registry(place: Place) -> Place:
-    """Give the same with an empty registry."""
-    upgrade(place.url)
-    return place
-
-
-def _config(url: str) -> Config:
-    config = Config(REPOSITORY / "alembic.ini")
-    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    return config
-
-
-def test_upgrade_downgrade_and_upgrade_again_end_the_same(place: Place) -> None:
-    config = _config(place.url)
-
-    command.upgrade(config, "registry@head")
-    first = place.structure()
-    command.downgrade(config, "registry@base")
-    empty = place.structure()
-    command.upgrade(config, "registry@head")
-
-    assert place.structure() == first
-    assert not [row for row in empty if "dbtools_query" in str(row) or "dbtools_call" in str(row)]
-    assert place.rows("select version_num from dbtools_version") == [(LATEST,)]
-
-
-def test_all_branches_go_down_to_the_base_and_up_again(place: Place) -> None:
-    config = _config(place.url)
-
-    command.upgrade(config, "heads")
-    first = place.structure()
-    command.downgrade(config, "base")
-    command.upgrade(config, "heads")
-
-    assert place.structure() == first
-
-
-def test_history_of_the_owner_stays_as_it_was(place: Place) -> None:
-    upgrade(place.url)
-    upgraded = place.rows("select version_num from alembic_version")
-    command.downgrade(_config(place.url), "registry@base")
-
-    assert upgraded == place.rows("select version_num from alembic_version") == [("abc123",)]
-    assert place.rows("select id, name from thing order by id") == [(1, "one"), (2, "two")]
-
-
-def test_upgrade_may_be_repeated(registry: Place) -> None:
-    before = registry.structure()
-
-    upgrade(registry.url)
-
-    assert registry.structure() == before
-
-
-def test_release_knows_the_latest_revision() -> None:
-    heads = ScriptDirectory.from_config(_config("")).get_revisions("registry@head")
-
-    assert [script.revision for script in heads] == [LATEST]
-
-
-def test_registry_of_the_sample_may_be_upgraded(place: Place) -> None:
-    command.upgrade(_config(place.url), "heads")
-
-    upgrade(place.url)
-
-    assert len(anyio.run(read_entries, place.url)) == 4
-
-
-def test_search_path_that_leads_to_the_schema_puts_no_table_there(
-    postgresql_database: PostgresqlDatabase,
-) -> None:
-    with postgresql_database("select") as url:
-        own = PostgresqlPlace(url)
-        own.rows("do $$ begin execute format('alter database %I set search_path = dbtools, public', "
-                 "current_database()); end $$")  # fmt: skip
-        command.upgrade(_config(url), "heads")
-
-        found = own.rows("select relname::text from pg_class where relnamespace = 'dbtools'::regnamespace "
-                         "and relkind = 'r' order by 1")  # fmt: skip
-        assert found == [("dbtools_call",), ("dbtools_query",)]
-
-
-def test_table_of_calls_has_a_column_for_each_key_of_the_log(registry: Place) -> None:
-    columns = registry.rows(f"select * from {registry.table.replace('query', 'call')}")
-    names = [str(row) for row in registry.structure()]
-
-    assert columns == []
-    # The id of a request is written only where the database is told it, and to no registry.
-    for key in {each.name for each in fields(AuditEntry)} - {"vocabulary", "request"}:
-        assert any(key in name for name in names), key
-
-
-def test_catalog_has_no_table_of_dbtools(registry: Place) -> None:
-    async def names() -> Sequence[str]:
-        return [table.name for table in (await catalog_of(registry.url)).tables]
-
-    assert anyio.run(names) == ["thing"]
 
 
 def test_database_without_a_registry_has_none(place: Place) -> None:
@@ -319,10 +115,7 @@ def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(
     queries, told = _served(settings_of(registry.url))
 
     assert queries == ["things"]
-    assert [each.partition(": ")[0] for each in told] == [
-        "registry/broken:3",
-        "registry/headless:1",
-    ]
+    assert [each.partition(": ")[0] for each in told] == ["registry/broken:3", "registry/headless:1"]
     assert "query broken is withdrawn" in told[0]
 
 
@@ -366,7 +159,7 @@ def test_file_that_cannot_be_used_still_wins(registry: Place, tmp_path: Path) ->
 
     assert queries == []
     assert [each.partition(": ")[0] for each in told] == [
-        *("queries/names.sql:1", "queries/things.sql:1", "registry/names:1", "registry/things:1"),
+        *("queries/names.sql:1", "queries/things.sql:1", "registry/names:1", "registry/things:1")
     ]
 
 
@@ -442,7 +235,7 @@ def test_registry_that_does_not_answer_holds_nothing_up_for_long(place: Place, t
     assert told == [f"dbtools.toml:4: error: {problem}"]
 
 
-def test_named_database_without_a_registry_is_told_of(place: Place, tmp_path: Path) -> None:
+def test_named_database_without_a_registry_is_reported(place: Place, tmp_path: Path) -> None:
     text = f'[database]\nurl = "{place.url}"\n[registry]\nurl = "{place.url}"\n'
 
     queries, told = _served(_configured(tmp_path, text))
@@ -480,58 +273,3 @@ def test_file_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
 
     with pytest.raises(errors.DatabaseUnavailable, match="cannot be written"):
         anyio.run(add, f"sqlite:///{path}", {"things": THINGS})
-
-
-HOSTILE_VERSIONS = {
-    "owner": "alter table public.dbtools_version owner to {evil}",
-    "schema": "create schema dbtools authorization {evil}",
-}
-
-
-@pytest.mark.parametrize("ddl", HOSTILE_VERSIONS.values(), ids=HOSTILE_VERSIONS.keys())
-def test_tables_of_somebody_else_are_not_upgraded(
-    ddl: str, postgresql_url: str, postgresql_server: PostgresqlServer
-) -> None:
-    evil = f"evil_{secrets.token_hex(4)}"
-    postgresql_server.execute(f"create role {evil}", url=postgresql_server.url)
-    try:
-        made = "create table public.dbtools_version (version_num varchar(64) primary key)"
-        postgresql_server.execute(f"{made}; {ddl.format(evil=evil)}", url=postgresql_url)
-        login = f"login_{secrets.token_hex(4)}"
-        owner = f"create role {login} login; grant create on database {_name(postgresql_url)} to {login}"
-        granted = f"{owner}; grant all on schema public to {login}"
-        postgresql_server.execute(granted, url=postgresql_url)
-        url = urlsplit(postgresql_url)
-        own = url._replace(netloc=f"{login}@{url.hostname}:{url.port}").geturl()
-        result = run("registry", "upgrade", own)
-        postgresql_server.execute(f"drop owned by {login}; drop role {login}", url=postgresql_url)
-    finally:
-        postgresql_server.execute(f"drop owned by {evil}; drop role {evil}", url=postgresql_url)
-
-    assert result.exit_code == 2
-    assert "somebody else's" in result.stderr
-
-
-def _name(url: str) -> str:
-    return urlsplit(url).path.removeprefix("/")
-
-
-def test_version_table_of_somebody_else_is_not_read(
-    postgresql_url: str, postgresql_server: PostgresqlServer
-) -> None:
-    assert run("registry", "upgrade", postgresql_url).exit_code == 0
-    evil = f"evil_{secrets.token_hex(4)}"
-    ddl = f"""
-    create role {evil};
-    create schema {evil} authorization {evil};
-    create table {evil}.dbtools_version (version_num varchar(64));
-    insert into {evil}.dbtools_version values ('registry_9');
-    alter table {evil}.dbtools_version owner to {evil};
-    """
-    postgresql_server.execute(ddl, url=postgresql_url)
-    try:
-        result = run("query", "list", postgresql_url)
-    finally:
-        postgresql_server.execute(f"drop owned by {evil}; drop role {evil}", url=postgresql_url)
-
-    assert result.exit_code == 0

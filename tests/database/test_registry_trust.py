@@ -16,7 +16,7 @@ from dbtools.alembic import upgrade
 from dbtools.backends.postgresql.runner import open_engine
 from dbtools.records.registry import add, read_entries
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 REGISTRY = """
 create table secret (s text);

@@ -253,7 +253,7 @@ async def test_migration_that_comes_while_a_query_is_looked_at_withdraws_nothing
     assert refused.value.passes
 
 
-async def test_superuser_is_told_of_all_memberships(
+async def test_memberships_of_a_superuser_are_all_found(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     postgresql_login: Callable[[str, str], AbstractContextManager[str]],
 ) -> None:

@@ -20,9 +20,9 @@ from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
 from tests.database.conftest import Serve
 from tests.database.postgresql_catalog import connected
-from tests.database.shop import rows_of
+from tests.database.shop import pool_of, rows_of
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create table note (id integer primary key, author text not null, body text, pay integer);
@@ -135,7 +135,9 @@ async def test_what_the_role_of_the_database_may_not_read_is_not_there(
     assert "list_ledger" in all_tools
 
 
-async def test_next_call_of_another_role_is_told_nothing(url: str, reader: str, tmp_path: Path) -> None:
+async def test_settings_of_one_role_do_not_reach_the_next_call_of_another(
+    url: str, reader: str, tmp_path: Path
+) -> None:
     whole = [[1, "ann", "one", 10], [2, "bob", "two", 20], [3, "ann", "three", 30]]
     async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
         await _rows(toolbox, _writer(author="ann"))
@@ -221,7 +223,7 @@ def test_file_has_no_roles_and_settings(sqlite_database: Callable[[str], Path], 
     assert "list_note" not in run("tools", str(path), "--role", "r").stdout
 
 
-def test_explanation_says_what_the_database_is_told(url: str, reader: str, tmp_path: Path) -> None:
+def test_explanation_shows_role_and_settings_of_the_session(url: str, reader: str, tmp_path: Path) -> None:
     path = _written(tmp_path, url, ROLES.format(reader=reader))
     words = ("explain", str(path), "--role", "writer", "--json")
     told = json.loads(run(*words, "--claim", "author=ann", "get_note", "id=1").stdout)
@@ -375,14 +377,14 @@ async def test_statement_is_stopped_in_the_database_where_its_call_is_cancelled_
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"])
-def test_connection_that_is_left_in_a_transaction_serves_nobody_else(dialect: str, serve: Serve) -> None:
+def test_connection_left_in_a_transaction_is_not_reused(dialect: str, serve: Serve) -> None:
     with serve(dialect, "create table t (id integer primary key)") as shop:
 
         async def leave() -> bool:
-            runner: Any = await shop.database.runner()
-            async with runner._pool.connection() as left:
+            pool: Any = await pool_of(shop.database)
+            async with pool.connection() as left:
                 await left.execute("begin read only; set local application_name = 'of another'")
-            async with runner._pool.connection() as other:
+            async with pool.connection() as other:
                 return left.is_closed() and other is not left
 
         assert shop.portal.call(leave)

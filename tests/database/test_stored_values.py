@@ -7,8 +7,8 @@ import pytest
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
+from tests.database.role_callers import Grants, calling, calling_as
 from tests.database.shop import Shop, literal
-from tests.database.test_policies import Grants, calling, calling_as
 
 DDL = """
 create table kinds (code text primary key, label text);

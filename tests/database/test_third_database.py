@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import dialect as backtick_dialect
 
-from dbtools import backends
+from dbtools.backends import BACKENDS
 from dbtools.backends.port import passing_refusal
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, placing
@@ -102,8 +102,8 @@ async def serve(folder: Path, roles: str = ROLES) -> AsyncIterator[Third]:
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the third database: one entry."""
-    known = {**backends.BACKENDS, "duckdb": "tests.database.duckdb_backend"}
-    monkeypatch.setattr(backends, "BACKENDS", known)
+    assert isinstance(BACKENDS, dict)
+    monkeypatch.setitem(BACKENDS, "duckdb", "tests.database.duckdb_backend")
 
 
 async def test_schema_becomes_tools(tmp_path: Path) -> None:
@@ -210,9 +210,7 @@ class Backticks(Grammar):
 def test_database_says_how_names_are_quoted_and_where_nulls_are_ordered() -> None:
     column = Column(name="a`b", type=type_of("INTEGER"))
     shape = Select(
-        table=Table(name="t", columns=(column,)),
-        outputs=(Output(term=column),),
-        order=(Order(term=column),),
+        table=Table(name="t", columns=(column,)), outputs=(Output(term=column),), order=(Order(term=column),)
     )
 
     standard, other = (compile_select(shape, each).sql.replace("\n", "") for each in (Grammar(), Backticks()))

@@ -200,6 +200,11 @@ def _listed(shop: Shop, column: str, operator: Operator, value: str) -> list[obj
     return [row[0] for row in shop.rows("t", columns=["id"], where=[condition], order_by=["id"])]
 
 
+each_declared = pytest.mark.parametrize(
+    "at", [pytest.param(at, id=declared or "nothing") for at, (declared, _) in enumerate(DECLARED)]
+)
+
+
 @pytest.fixture(scope="module")
 def sqlite(serve: Serve) -> Iterator[Shop]:
     """Give a table with a column of every declared type, each of which holds cells of every kind."""
@@ -210,9 +215,7 @@ def sqlite(serve: Serve) -> Iterator[Shop]:
         yield shop
 
 
-@pytest.mark.parametrize(
-    "at", [pytest.param(at, id=declared or "nothing") for at, (declared, _) in enumerate(DECLARED)]
-)
+@each_declared
 def test_every_operator_is_total_whatever_a_cell_holds(at: int, sqlite: Shop) -> None:
     outcomes = {
         (operator, value): outcome(sqlite, f"c{at}", operator, value)

@@ -283,9 +283,7 @@ def test_items_of_an_array_come_out_as_they_are_stored(
 ) -> None:
     kind = KIND[name]
     items = data.draw(st.lists(st.none() | kind.values, max_size=MOST_VALUES))
-    postgresql.bare.execute(
-        "truncate lists; insert into lists (id) values (1)",
-    )
+    postgresql.bare.execute("truncate lists; insert into lists (id) values (1)")
     column = quote(f"of {name}")
     postgresql.bare.execute(f"update lists set {column} = $1::text[]::{name}[]", items)
     written = postgresql.bare.rows(

@@ -10,8 +10,8 @@ from dbtools.policy import Role, restrict
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
+from tests.database.role_callers import Grants, calling, calling_as
 from tests.database.shop import Shop, catalog_of
-from tests.database.test_policies import Grants, calling, calling_as
 
 DDL = """
 create table customers (id integer primary key, name text, email text);

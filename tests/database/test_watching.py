@@ -27,7 +27,7 @@ from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.settings import Settings
 from tests.database.postgresql_catalog import connected
 from tests.postgresql_server import PostgresqlServer
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 STORM = "select pg_notify('dbtools_schema', n::text) from generate_series(1, 500) as n"
 DDL = "create table customers (id integer primary key, name text); insert into customers values (1, 'Ada');"
@@ -149,7 +149,7 @@ async def test_migration_of_alembic_tells_in_its_own_transaction(url: str) -> No
     assert (silent, heard) == (0, 1)
 
 
-def test_migration_of_another_database_tells_nobody() -> None:
+def test_migration_of_another_database_notifies_no_server() -> None:
     engine = sa.create_engine("sqlite://")
     with engine.connect() as connection:
         notify(ctx=MigrationContext.configure(connection), step=None, heads=set(), run_args={})
@@ -173,12 +173,12 @@ class Deaf:
         raise asyncpg.FeatureNotSupportedError("cannot execute LISTEN during recovery")
 
 
-async def test_server_that_lets_nobody_listen_is_looked_at() -> None:
+async def test_server_that_refuses_to_listen_is_polled() -> None:
     await listen(Deaf(), lambda: None)
 
 
 @pytest.mark.parametrize("again", ["create table new (id integer)", "drop table customers"])
-async def test_look_tells_of_what_nobody_has_told(
+async def test_poll_finds_a_change_without_a_notification(
     again: str, url: str, postgresql_server: PostgresqlServer
 ) -> None:
     backend = open_backend(url)

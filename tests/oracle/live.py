@@ -10,15 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp, Message as Event
 
-from tests.oracle.exchanges import (
-    LONGEST_LINE,
-    SESSION,
-    HttpRequest,
-    Message,
-    Side,
-    comparable,
-    scope_of,
-)
+from tests.oracle.exchanges import LONGEST_LINE, SESSION, HttpRequest, Message, Side, comparable, scope_of
 from tests.oracle.messages import ACCEPT, headers, initialize, notification, post, request
 from tests.oracle.validation import validate
 from tests.protocol.client import MODERN, Client

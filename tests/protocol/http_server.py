@@ -56,11 +56,7 @@ class HttpServer:
 
 @asynccontextmanager
 async def http_server(
-    target: object,
-    folder: Path,
-    *options: str,
-    environment: Mapping[str, str] | None = None,
-    port: int = 0,
+    target: object, folder: Path, *options: str, environment: Mapping[str, str] | None = None, port: int = 0
 ) -> AsyncIterator[HttpServer]:
     """Run `dbtools serve TARGET --http` on *port*, or a free one, with its stderr in *folder*."""
     log = folder / "stderr.txt"

@@ -116,7 +116,7 @@ async def test_stream_ends_with_its_result_whatever_its_id(id: object, alike: Pl
     assert ended["id"] == id
 
 
-async def test_two_streams_of_lines_are_told_apart_and_one_is_cancelled(alike: Play) -> None:
+async def test_two_streams_of_lines_are_distinct_and_one_is_cancelled(alike: Play) -> None:
     async def scenario(world: World) -> Outcome:
         async with line_client(world.side, MODERN) as client:
             for id, wanted in ((7, {"toolsListChanged": True}), ("7", ALL)):
@@ -135,7 +135,7 @@ async def test_two_streams_of_lines_are_told_apart_and_one_is_cancelled(alike: P
     assert kinds(heard[4:]) == [TOOLS, 7]
 
 
-async def test_two_streams_over_http_are_told_apart_and_one_is_left(alike: Play) -> None:
+async def test_two_streams_over_http_are_distinct_and_one_is_left(alike: Play) -> None:
     async def scenario(world: World) -> Outcome:
         async with http_client(world.side, MODERN) as client:
             left, kept = [client.ask(LISTEN, {"notifications": ALL}, id) for id in ("a", "b")]
@@ -178,9 +178,7 @@ async def test_stream_of_a_session_tells_until_the_session_ends(alike: Play) -> 
 
 
 @pytest.mark.parametrize("version", HANDSHAKES)
-async def test_change_is_told_on_the_connection_of_a_client_that_shook_hands(
-    version: str, alike: Play
-) -> None:
+async def test_change_is_notified_on_the_connection_of_the_handshake(version: str, alike: Play) -> None:
     async def scenario(world: World) -> Outcome:
         async with line_client(world.side, version) as client:
             await world.change()

@@ -218,7 +218,7 @@ async def test_question_without_an_answer_is_taken_back(talk_to: Callable[..., T
 
 
 @pytest.mark.parametrize("id", ["dbtools-99", 1])
-async def test_answer_to_what_nobody_asked_is_dropped(talk_to: Callable[..., Talking], id: object) -> None:
+async def test_answer_without_a_question_is_dropped(talk_to: Callable[..., Talking], id: object) -> None:
     asker = Asker()
     async with talk_to(asker) as talk:
         await talk.start()

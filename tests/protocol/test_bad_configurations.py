@@ -48,7 +48,14 @@ def test_check_refuses_it_with_file_and_line(
     assert says in result.stderr
 
 
-@pytest.mark.parametrize(("text", "says"), BAD)
+@pytest.mark.parametrize(
+    ("changing", "text", "says"),
+    [
+        *(pytest.param("sqlite", *each.values, id=f"sqlite-{each.id}") for each in BAD),
+        pytest.param("postgresql", *BAD[0].values, id=f"postgresql-{BAD[0].id}"),
+    ],
+    indirect=["changing"],
+)
 async def test_server_goes_on_with_the_one_before_through_changes_of_the_schema(
     changing: Changing, tmp_path: Path, text: str, says: str
 ) -> None:

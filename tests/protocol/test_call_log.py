@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, VERSIONS, Message, spawn
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 KEYS = [
     *("time", "identity", "role", "tool", "arguments", "rows", "bytes", "truncated"),

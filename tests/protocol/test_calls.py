@@ -97,10 +97,7 @@ async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: Sq
     (toolbox, database), (other, other_database) = (
         open_toolbox(settings_for(path)) for path in (before, after)
     )
-    server, other_server = (
-        build_server(toolbox, Caller(), ""),
-        build_server(other, Caller(), ""),
-    )
+    server, other_server = (build_server(toolbox, Caller(), ""), build_server(other, Caller(), ""))
     async with connect(server) as client, connect(other_server) as other_client:
         there = await client.call("list_gone")
         with closing(sqlite3.connect(before)) as connection:
@@ -115,7 +112,7 @@ async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: Sq
     assert gone == never
 
 
-async def test_unknown_tool_is_told_the_nearest(client: Client) -> None:
+async def test_unknown_tool_gets_the_nearest_name(client: Client) -> None:
     error = await client.error("tools/call", {"name": "list_persn"})
 
     assert "list_person" in error["message"]
@@ -144,7 +141,7 @@ async def test_unknown_tool_is_told_the_nearest(client: Client) -> None:
         pytest.param("describe_tables", {"detail": "all"}, "detail", id="unknown detail"),
     ],
 )
-async def test_bad_argument_is_a_result_that_the_model_can_mend(
+async def test_bad_argument_is_a_result_that_the_model_can_fix(
     client: Client, name: str, arguments: Message, said: str
 ) -> None:
     result = await client.call(name, arguments)

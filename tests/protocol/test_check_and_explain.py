@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dbtools.cli import main
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 DDL = """
 create table region (id integer primary key, name text);
@@ -282,9 +282,7 @@ tables.customer = { columns = ["id", "email"], mask = { name = "redact" } }
 """
 
 
-def test_check_reports_keys_that_a_role_does_not_see(
-    configured: Callable[[str], Path],
-) -> None:
+def test_check_reports_keys_that_a_role_does_not_see(configured: Callable[[str], Path]) -> None:
     found = json.loads(run("check", str(configured(KEYS)), "--json").stdout)["findings"]
 
     assert [(each["code"], each["line"]) for each in found if each["code"] != "posture"] == [

@@ -1,53 +1,18 @@
-"""The command line: exit statuses, what is on stdout and what on stderr, and never a traceback."""
+"""The command line: targets, options, exit statuses and complaints."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import click
-import jsonschema
 import pytest
-from click.testing import CliRunner, Result
 
-from dbtools import __version__
-from dbtools.cli import main
-from dbtools.server.identity import hash_of
 from tests.protocol.client import PATIENCE, ROOT
+from tests.protocol.command_line import NOWHERE, assert_one_complaint, folder as folder, run
 
-NOWHERE = "postgresql://somebody:sekret@127.0.0.1:1/shop"
-FILES = {
-    "text.db": "This is no database, and it is longer than the header of one would have to be. " * 20,
-    "empty.toml": "",
-    "broken.toml": "[database\n",
-    "unknown.toml": '[database]\nurl = "shop.db"\ncolour = "red"\n',
-    "unset.toml": '[database]\nurl = "${DBTOOLS_TEST_UNSET}"\n',
-    "nowhere.toml": f'[database]\nurl = "{NOWHERE}"\n',
-    "table.toml": '[database]\nurl = "shop.db"\n[tables.persons]\ndescription = "x"\n',
-    "short.toml": '[database]\nurl = "shop.db"\n[limits]\ntimeout = "500ms"\n',
-}
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
-
-
-@pytest.fixture
-def folder(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder: a database, and files that cannot be served."""
-    (tmp_path / "shop.db").symlink_to(path)
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DBTOOLS_ROLE", raising=False)
-    return tmp_path
-
-
-def run(*words: str) -> Result:
-    """Run the command line in this process."""
-    result = CliRunner().invoke(main, words)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert "Traceback" not in result.stderr
-    return result
 
 
 @pytest.mark.parametrize("command", ["tools", "call"])
@@ -74,14 +39,6 @@ def test_target_that_cannot_be_served_ends_with_2(folder: Path, command: str, ta
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert_one_complaint(result.stderr, said)
-
-
-def assert_one_complaint(stderr: str, said: str) -> None:
-    """Assert that *stderr* is a short complaint that says *said*, and tells no secret."""
-    assert said in stderr
-    assert "sekret" not in stderr
-    assert stderr.startswith("dbtools: ")
-    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -177,27 +134,6 @@ def test_call_that_takes_too_long_ends_with_1(folder: Path) -> None:
     assert "timeout" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(("shop.db", "get_person", "id=2", "--json"), id="options last"),
-        pytest.param(("--json", "shop.db", "get_person", "id=2"), id="options first"),
-        pytest.param(("shop.db", "--json", "get_person", "--role", "default", "id=2"), id="options between"),
-        pytest.param(("shop.db", "get_person", '{"id": 2}', "--json"), id="JSON object"),
-        pytest.param(("shop.db", "get_person", ' {"id": "2"}', "--json"), id="JSON object after a blank"),
-        pytest.param(("shop.db", "get_person", 'id="2"', "--json"), id="JSON string"),
-        pytest.param(("sqlite:///shop.db", "get_person", "id=2", "--json"), id="relative URL"),
-        pytest.param(("short.toml", "get_person", "id=2", "--json"), id="configuration"),
-    ],
-)
-def test_call_prints_structured_content(folder: Path, words: tuple[str, ...]) -> None:
-    result = run("call", *words)
-
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert json.loads(result.stdout) == {"row": {"id": 2, "name": "Bo", "salary": None, "notes": "x"}}
-    assert result.stdout.count("\n") == 1
-
-
 def test_absolute_url_names_the_same_file(folder: Path) -> None:
     result = run("call", f"sqlite:///{folder / 'shop.db'}", "list_person", "--json")
 
@@ -226,76 +162,6 @@ def test_value_that_parses_as_json_is_json_else_a_string(
     assert (json.loads(result.stdout)["rows"] if result.exit_code == 0 else None) == rows
 
 
-def test_call_prints_a_table(folder: Path) -> None:
-    result = run("call", "shop.db", "list_person", 'columns=["id", "name"]', "limit=2")
-
-    assert (result.exit_code, result.stderr) == (0, "")
-    heading, _, first, second, *rest = result.stdout.splitlines()
-    assert [line.split() for line in (heading, first, second)] == [["id", "name"], ["1", "Ada"], ["2", "Bo"]]
-    assert any("2 rows" in line and "more" in line for line in rest)
-    assert "\x1b" not in result.stdout
-
-
-def test_list_tables_prints_a_table(folder: Path) -> None:
-    result = run("call", "shop.db", "list_tables", "search=person")
-
-    heading, _, person, count = result.stdout.splitlines()
-    assert (result.exit_code, heading.split()) == (0, ["name", "row_estimate", "comment"])
-    assert person.split() == ["person", "3", "Somebody."]
-    assert count == "1 table"
-
-
-def test_page_of_list_tables_says_of_how_many(folder: Path) -> None:
-    result = run("call", "shop.db", "list_tables", "limit=2")
-
-    _, _, _, _, count, cursor = result.stdout.splitlines()
-    assert count == "2 of 5 tables"
-    assert cursor.startswith("next_cursor: ")
-
-
-def test_describe_tables_prints_a_table_of_columns(folder: Path) -> None:
-    result = run("call", "shop.db", "describe_tables", 'tables=["person", "tag"]')
-
-    lines = [line for line in result.stdout.splitlines() if line.strip("─")]
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert lines == [
-        "person (table, about 3 rows): Somebody.",
-        "column",
-        "id integer key",
-        "name text 'What they are called'",
-        "salary decimal(10,2)",
-        "notes text",
-        "tag (table, about 1 row)",
-        "column",
-        "story text key",
-        "word text key",
-        "2 tables",
-    ]
-
-
-def test_describe_tables_in_full_prints_what_is_said_of_each_column(folder: Path) -> None:
-    result = run("call", "shop.db", "describe_tables", "tables=person", "detail=full")
-
-    title, heading, _, *columns, key, _, count = result.stdout.splitlines()
-    assert title == "person (table, about 3 rows): Somebody."
-    assert heading.split() == ["name", "type", "nullable", "comment"]
-    assert [line.split(maxsplit=3) for line in columns] == [
-        ["id", "integer", "false"],
-        ["name", "text", "false", "What they are called"],
-        ["salary", "decimal(10,2)", "true"],
-        ["notes", "text", "true"],
-    ]
-    assert (key, count) == ("key: id", "1 table")
-
-
-def test_names_of_tables_alone_are_printed_below_each_other(folder: Path) -> None:
-    result = run("call", "shop.db", "describe_tables", "detail=names")
-
-    heading, _, *names, count = result.stdout.splitlines()
-    assert (heading, names) == ("name", ["album", "person", "slow", "story", "tag"])
-    assert count == "5 tables"
-
-
 def test_configuration_in_the_current_folder_is_used(folder: Path) -> None:
     (folder / "dbtools.toml").write_text('[database]\nurl = "shop.db"\n')
     listed = run("tools", "--json")
@@ -314,41 +180,6 @@ def test_path_in_a_configuration_is_relative_to_its_file(
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "words", [("shop.db", "--json"), ("--json", "shop.db"), ("--role", "default", "shop.db", "--json")]
-)
-def test_tools_prints_the_array_of_tools_list_with_tokens(folder: Path, words: tuple[str, ...]) -> None:
-    result = run("tools", *words)
-
-    tools = json.loads(result.stdout)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert [tool["name"] for tool in tools][:3] == ["describe_tables", "aggregate_rows", "list_album"]
-    assert all(tool["tokens"] > 0 and tool["inputSchema"] and tool["outputSchema"] for tool in tools)
-
-
-@pytest.mark.parametrize(
-    ("options", "headings"),
-    [
-        pytest.param((), ["name", "title", "tokens"], id="plain"),
-        pytest.param(
-            ("--tokens",),
-            ["name", "title", "description", "inputSchema", "outputSchema", "tokens"],
-            id="split",
-        ),
-    ],
-)
-def test_tools_prints_what_each_tool_costs(
-    folder: Path, options: tuple[str, ...], headings: list[str]
-) -> None:
-    result = run("tools", "shop.db", *options)
-
-    first, *lines = result.stdout.splitlines()
-    tools = json.loads(run("tools", "shop.db", "--json").stdout)
-    assert first.split() == headings
-    assert lines[-1].split()[:2] == [str(len(tools)), "tools"]
-    assert lines[-1].split()[-1] == str(sum(tool["tokens"] for tool in tools))
-
-
 def test_role_may_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBTOOLS_ROLE", "boss")
     refused = run("tools", "shop.db")
@@ -358,102 +189,13 @@ def test_role_may_come_from_the_environment(folder: Path, monkeypatch: pytest.Mo
     assert "boss" in refused.stderr
 
 
-def test_schema_describes_configurations(folder: Path) -> None:
-    result = run("schema")
-
-    schema = json.loads(result.stdout)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate({"database": {"url": "shop.db"}, "limits": {"timeout": "10s"}}, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"databse": {}}, schema)
-
-
-def _commands(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield *command*, whose *names* are given, and all below it, each with its names."""
-    yield names, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            each = command.get_command(context, name)
-            assert each is not None
-            yield from _commands(each, *names, name)
-
-
-COMMANDS = dict(_commands(main))
-GROUPS = [names for names, each in COMMANDS.items() if isinstance(each, click.Group)]
-#: Those that print something, and so can print JSON; a script and messages of the protocol are none.
-PRINTING = COMMANDS.keys() - {*GROUPS, ("serve",), ("completion",)}
-
-
-def test_misspelt_command_is_told_what_is_meant() -> None:
+def test_misspelt_command_gets_a_suggestion() -> None:
     result = run("serv", "sample.db")
 
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
         2,
         "Error: No such command 'serv'. Did you mean 'serve'?",
     )
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_ends_with_an_example(command: tuple[str, ...], option: str) -> None:
-    result = run(*command, option)
-
-    *_, heading, example = result.stdout.rstrip().splitlines()
-    assert result.exit_code == 0
-    assert heading.strip() == "Example:"
-    assert example.strip().startswith(" ".join(("dbtools", *command)))
-
-
-@pytest.mark.parametrize("command", GROUPS)
-def test_help_has_one_full_line_for_each_command(command: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, [*command, "--help"], terminal_width=80)
-
-    _, _, told = result.stdout.partition("Commands:\n")
-    lines = told.partition("\n\n")[0].splitlines()
-    group = COMMANDS[command]
-    assert isinstance(group, click.Group)
-    assert [line.split()[0] for line in lines] == group.list_commands(click.Context(group))
-    assert [line for line in lines if not line.endswith(".") or line.endswith("..") or len(line) > 80] == []
-
-
-@pytest.mark.parametrize("command", sorted(PRINTING))
-def test_command_that_prints_something_can_print_json(command: tuple[str, ...]) -> None:
-    assert "--json" in {option for each in COMMANDS[command].params for option in each.opts}
-
-
-def test_schema_is_json_with_and_without_the_option() -> None:
-    assert run("schema", "--json").stdout == run("schema").stdout
-
-
-def test_token_is_printed_as_json() -> None:
-    result = run("token", "new", "--json")
-
-    printed = json.loads(result.stdout)
-    assert (result.exit_code, [*printed]) == (0, ["token", "sha256"])
-    assert hash_of(printed["token"]) == printed["sha256"]
-
-
-def test_version_is_printed() -> None:
-    result = run("--version")
-
-    assert (result.exit_code, result.stdout) == (0, f"dbtools, version {__version__}\n")
-
-
-def test_reader_that_has_seen_enough_is_no_error(folder: Path) -> None:
-    """As in `dbtools tools --json | head -c 1`."""
-    script = f"{sys.executable} -m dbtools tools shop.db --json | head -c 1; exit ${{PIPESTATUS[0]}}"
-    ended = subprocess.run(
-        ("bash", "-c", script),
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[", "")
 
 
 def test_postgresql_is_a_target(postgresql_database: PostgresqlDatabase) -> None:
@@ -466,7 +208,7 @@ def test_postgresql_is_a_target(postgresql_database: PostgresqlDatabase) -> None
     assert missing.stderr.count("\n") == 1
 
 
-def test_unknown_table_in_the_configuration_is_told_with_its_line(folder: Path) -> None:
+def test_unknown_table_in_the_configuration_is_reported_with_its_line(folder: Path) -> None:
     checked = run("check", "table.toml")
     called = run("call", "table.toml", "list_person", "limit=1")
 

@@ -331,7 +331,7 @@ def test_help_and_the_readme_name_every_client(home: Home) -> None:
     assert [[each for each in CLIENTS if each not in text] for text in texts] == [[], []]
 
 
-def test_what_a_client_would_not_show_is_told_at_once(home: Home) -> None:
+def test_what_a_client_would_not_show_is_printed_at_once(home: Home) -> None:
     with closing(sqlite3.connect(home.folder / "users.db")) as connection:
         connection.execute("create table users (id integer primary key, password_hash text)")
 

@@ -42,15 +42,12 @@ class App:
 
 
 @asynccontextmanager
-async def _serving(app: App, *, idle: int = http.IDLE) -> AsyncIterator[int]:
+async def _serving(
+    app: App, *, idle: int = http.IDLE, protocol: type[BoundedProtocol] = BoundedProtocol
+) -> AsyncIterator[int]:
     """Serve *app* within this process, and give the port."""
     config = uvicorn.Config(
-        app,
-        http=BoundedProtocol,
-        lifespan="off",
-        log_config=None,
-        log_level="critical",
-        timeout_keep_alive=idle,
+        app, http=protocol, lifespan="off", log_config=None, log_level="critical", timeout_keep_alive=idle
     )
     server = uvicorn.Server(config)
     with http.bound(http.Address(host="127.0.0.1", port=0)) as listener:
@@ -105,6 +102,12 @@ async def _peer(port: int) -> AsyncIterator[Peer]:
         peer.close()
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait briefly for the head of a request."""
+    monkeypatch.setattr(connections, "HEAD_IN", 0.2)
+
+
 @pytest.mark.parametrize(
     "begun",
     [
@@ -120,8 +123,7 @@ async def _peer(port: int) -> AsyncIterator[Peer]:
         ),
     ],
 )
-async def test_wait_for_a_client_ends(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_IN", 0.2)
+async def test_wait_for_a_client_ends(begun: bytes, impatient: None) -> None:
     async with _serving(App(), idle=1) as port, _peer(port) as peer:
         peer.write(begun)
         answered = await peer.rest()
@@ -129,11 +131,10 @@ async def test_wait_for_a_client_ends(begun: bytes, monkeypatch: pytest.MonkeyPa
     assert answered.count(b"200 OK") == (b"\r\n\r\n" in begun)
 
 
-async def test_request_that_is_answered_slowly_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_IN", 0.1)
+async def test_request_that_is_answered_slowly_has_its_time(impatient: None) -> None:
     async with _serving(App()) as port, _peer(port) as peer:
         peer.write(b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
-        await anyio.sleep(0.3)  # longer than the wait for a head
+        await anyio.sleep(0.4)  # longer than the wait for a head
         peer.write(b"x")
         first = await peer.answer()
         peer.write(GET)
@@ -233,9 +234,14 @@ async def test_client_that_takes_a_large_answer_gets_all() -> None:
     assert answer.endswith(b"0\r\n\r\n")
 
 
-async def test_who_waits_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BoundedProtocol, "most", 2)
-    async with _serving(App()) as port, _peer(port) as first, _peer(port) as second:
+class OfTwo(BoundedProtocol):
+    """Takes two connections."""
+
+    most = 2
+
+
+async def test_connection_that_has_waited_longest_makes_room() -> None:
+    async with _serving(App(), protocol=OfTwo) as port, _peer(port) as first, _peer(port) as second:
         second.write(GET)
         await second.answer()
         async with _peer(port) as third:
@@ -247,9 +253,14 @@ async def test_who_waits_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(each.startswith(b"HTTP/1.1 200") for each in answers)
 
 
-async def test_nobody_makes_room_who_is_being_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BoundedProtocol, "most", 1)
-    async with _serving(App()) as port, _peer(port) as first:
+class OfOne(BoundedProtocol):
+    """Takes one connection."""
+
+    most = 1
+
+
+async def test_connection_that_is_being_answered_makes_no_room() -> None:
+    async with _serving(App(), protocol=OfOne) as port, _peer(port) as first:
         first.write(POST.replace(b" / ", b" /body ") + b"Content-Length: 1\r\nExpect: 100-continue\r\n\r\n")
         async with _peer(port) as second:
             assert await second.rest() == b""

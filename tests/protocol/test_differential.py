@@ -164,8 +164,7 @@ INTENDED: tuple[Intended, ...] = (
         applies=lambda it: (_code(it.sdk), _code(it.ours)) == (INVALID_PARAMS, UNSUPPORTED_VERSION),
     ),
     Intended(
-        reason="A refusal says why.",
-        applies=lambda it: _over_http(it, 405, 405) or _over_http(it, 406, 406),
+        reason="A refusal says why.", applies=lambda it: _over_http(it, 405, 405) or _over_http(it, 406, 406)
     ),
     Intended(
         reason="Another type of content is 415 (RFC 9110, 15.5.16).",

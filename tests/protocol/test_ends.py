@@ -133,7 +133,7 @@ async def test_client_that_leaves_is_not_counted_as_refused(
 
 
 @pytest.mark.parametrize("size", [200_000, SIZE], ids=["in buffers", "larger"])
-async def test_answers_that_nobody_reads_leave_no_errors_when_the_server_ends(
+async def test_unread_answers_leave_no_errors_when_the_server_ends(
     size: int, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def answer(exchange: Exchange) -> Json:
@@ -186,7 +186,7 @@ async def test_stream_with_an_odd_id_ends_with_its_result(path: Path, id: object
     assert (answer["id"], answer["result"]["_meta"][SUBSCRIPTION_KEY]) == (id, id)
 
 
-async def test_client_that_is_ready_twice_is_told_of_a_change_once(path: Path) -> None:
+async def test_client_that_initializes_twice_is_notified_once(path: Path) -> None:
     toolbox, database = open_toolbox(settings_for(path))
     notifications, caller = Notifications(), Caller()
     serving = build_server(toolbox, caller, "", notifications=notifications)

@@ -156,7 +156,7 @@ async def test_server_ends_although_the_collector_does_not_answer(
     assert (status, "Traceback" in client.log.read_text()) == (0, False)
 
 
-async def test_server_answers_although_nobody_collects(path: Path, tmp_path: Path) -> None:
+async def test_server_answers_without_a_collector(path: Path, tmp_path: Path) -> None:
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "1"}
     async with spawn(path, tmp_path, environment=environment) as client:
         await _called(client)

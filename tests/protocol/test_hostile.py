@@ -129,7 +129,7 @@ async def test_bodies_that_never_come_leave_room_for_others(server: HttpServer) 
     assert {head.split()[1] for head in heads} == {b"503"}
 
 
-async def test_answers_that_nobody_reads_leave_room_for_others(server: HttpServer) -> None:
+async def test_unread_answers_leave_room_for_others(server: HttpServer) -> None:
     content: bytes = CELL["content"]
     head = "".join(f"{name}: {value}\r\n" for name, value in CELL["headers"].items())
     asked = head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content
@@ -186,7 +186,7 @@ async def _hung_up(server: HttpServer, session: dict[str, str], id: int) -> None
         assert answer.status_code == 200
 
 
-async def test_thousands_of_sessions_hold_up_nobody(
+async def test_thousands_of_sessions_hold_up_no_request(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = _configured(
@@ -209,7 +209,7 @@ async def test_thousands_of_sessions_hold_up_nobody(
     assert [each["isError"] for each in (*answers, again)] == [False] * 21
 
 
-async def test_call_that_takes_too_long_at_the_end_is_told_to_come_again(url: str, tmp_path: Path) -> None:
+async def test_call_that_outlasts_the_shutdown_is_asked_to_retry(url: str, tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     sections = f'[limits]\ntimeout = "60s"\n[log]\nfile = "{log}"\n[server]\nmax_requests = 1\n'
     path = _configured(url, tmp_path, sections)
@@ -233,7 +233,11 @@ async def test_call_that_takes_too_long_at_the_end_is_told_to_come_again(url: st
     assert "Traceback" not in server.log.read_text()
 
 
-@pytest.mark.parametrize("way", ["progress", "session", "stateless"])
+@pytest.mark.parametrize(
+    ("url_of", "way"),
+    [*(("sqlite", way) for way in ("progress", "session", "stateless")), ("postgresql", "session")],
+    indirect=["url_of"],
+)
 async def test_stream_that_takes_too_long_at_the_end_gets_an_error(
     way: str, url: str, tmp_path: Path
 ) -> None:
@@ -295,7 +299,7 @@ async def test_workers_end_when_their_parent_is_gone(
     assert (len(gone), left) == (2, [])
 
 
-async def test_worker_that_has_ended_is_replaced_and_told_of(
+async def test_ended_worker_is_replaced_and_reported(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
     async with http_server(sqlite_database(DDL["sqlite"]), tmp_path, "--workers", "2") as server:
@@ -339,10 +343,7 @@ async def test_pages_of_the_own_machine_can_call(
 ) -> None:
     page = {"Origin": "http://localhost:6274", "Access-Control-Request-Method": "POST"}
     foreign = {**page, "Origin": "http://localhost.evil.example"}
-    async with (
-        http_server(sqlite_database(DDL["sqlite"]), tmp_path) as server,
-        server.client() as client,
-    ):
+    async with http_server(sqlite_database(DDL["sqlite"]), tmp_path) as server, server.client() as client:
         allowed = await client.options("/mcp", headers=page)
         refused = await client.options("/mcp", headers=foreign)
         probed = await client.get("/readyz", headers={"Host": "10.0.0.7:8000"})

@@ -1,13 +1,8 @@
-"""Streamable HTTP in both eras: what it answers, what it refuses, and how it ends."""
+"""Requests over HTTP: hosts, origins, bodies and statuses."""
 
 import asyncio
 import json
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,74 +10,21 @@ import anyio
 import pytest
 from mcp import Client
 
-from dbtools.policy import Caller
-from dbtools.server.http import Address, HttpApp, Plan
-from dbtools.server.requests import BODY_IN, RequestMiddleware, is_too_much
-from dbtools.settings import DatabaseSection, Settings
+from dbtools.server import requests
+from dbtools.server.requests import HttpError, RequestMiddleware, is_too_much, read_message
 from dbtools.settings.sections import ServerSection
-from tests.postgresql_server import PostgresqlServer
-from tests.protocol.changing import CHANGED, Changing, open_changing
-from tests.protocol.client import MODERN, PATIENCE, ROOT
-from tests.protocol.http_server import (
-    HANDSHAKE,
-    SESSION,
-    HttpServer,
-    call,
-    events,
-    http_server,
-    initialize,
-    modern,
-    open_session,
-    posted,
+from tests.protocol.changing import Changing
+from tests.protocol.client import MODERN, PATIENCE
+from tests.protocol.http_server import HANDSHAKE, HttpServer, call, http_server, modern, posted
+from tests.protocol.http_servers import (
+    DDL,
+    changing as changing,
+    configured,
+    server as server,
+    shared as shared,
 )
 
-DDL = """
-create table person (id integer primary key, name text not null);
-insert into person values (1, 'Ada'), (2, 'Bo');
-create view slow as
-with recursive n (i) as (select 1 union all select i + 1 from n) select count(*) as total from n;
-"""
 PARSE_ERROR = -32700
-LIMITS = """
-[limits]
-timeout = "60s"
-[server]
-max_body = 10000
-max_sessions = 5
-max_streams = 3
-max_requests = 4
-"""
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def changing(request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database of each dialect."""
-    with open_changing(request.param, DDL, request) as changing:
-        yield changing
-
-
-def _configured(url: str, folder: Path, rest: str = LIMITS) -> Path:
-    path = folder / "dbtools.toml"
-    path.write_text(f'[database]\nurl = "{url}"\n{rest}')
-    return path
-
-
-@pytest.fixture
-async def server(changing: Changing, tmp_path: Path) -> AsyncIterator[HttpServer]:
-    """Give a server of each dialect with low limits."""
-    async with http_server(_configured(changing.url, tmp_path), tmp_path) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-async def shared(
-    sqlite_database: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[HttpServer]:
-    """Give a server that no test ends or fills."""
-    folder = tmp_path_factory.mktemp("shared")
-    path = _configured(f"sqlite:///{sqlite_database(DDL)}", folder)
-    async with http_server(path, folder) as server:
-        yield server
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", MODERN])
@@ -166,7 +108,7 @@ async def test_configured_hosts_and_origins_are_answered(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
     rest = '[server]\nallowed_hosts = ["db.example.com"]\nallowed_origins = ["https://app.example.com"]\n'
-    path = _configured(f"sqlite:///{sqlite_database(DDL)}", tmp_path, rest)
+    path = configured(f"sqlite:///{sqlite_database(DDL)}", tmp_path, rest)
     page = {"Host": "db.example.com", "Origin": "https://app.example.com"}
     asks = {**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "mcp-method"}
     async with http_server(path, tmp_path) as server, server.client() as client:
@@ -180,7 +122,7 @@ async def test_configured_hosts_and_origins_are_answered(
     assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
 
 
-async def test_health_is_told_to_anybody(shared: HttpServer) -> None:
+async def test_health_needs_no_token(shared: HttpServer) -> None:
     async with shared.client() as client:
         alive = await client.get("/healthz")
         ready = await client.get("/readyz")
@@ -279,324 +221,28 @@ async def test_errors_of_2026_have_their_statuses(
     assert got.status_code == 405
 
 
-async def test_session_that_is_not_there_is_not_found(shared: HttpServer) -> None:
-    headers = {SESSION: "0" * 32, "MCP-Protocol-Version": HANDSHAKE}
-    async with shared.client() as client:
-        answer = await client.post(**posted({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers))
-
-    assert answer.status_code == 404
-
-
-async def test_sessions_are_as_many_as_allowed_and_end_when_clients_say_so(server: HttpServer) -> None:
-    async with server.client() as client:
-        sessions = [await open_session(client) for _ in range(5)]
-        full = await client.post(**initialize())
-        ended = await client.delete("/mcp", headers=sessions[0])
-        again = await client.post(**initialize())
-        stateless = await call(client, "get_person", {"id": 1})
-
-    assert (full.status_code, full.headers["retry-after"]) == (503, "1")
-    assert (ended.status_code, again.status_code) == (200, 200)
-    assert stateless["structuredContent"]["row"]["name"] == "Ada"
-
-
-@pytest.mark.parametrize("id", [7, "7", "a"])
-async def test_id_of_a_request_that_runs_is_taken_in_its_session(id: object, server: HttpServer) -> None:
-    def slow(session: dict[str, str], id: object) -> dict[str, Any]:
-        params = {"name": "list_slow", "arguments": {}}
-        return posted({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}, session)
-
-    async with server.client() as client:
-        one, other = await open_session(client), await open_session(client)
-        ping = {"jsonrpc": "2.0", "id": id, "method": "ping"}
-        async with client.stream("POST", **slow(one, id)) as running:
-            same = await client.post(**posted(ping, one))
-            another = await client.post(**posted({**ping, "id": "b"}, one))
-            elsewhere = await client.post(**posted(ping, other))
-
-    assert running.status_code == 200
-    assert (same.status_code, same.json()["error"]["code"]) == (400, -32600)
-    assert (another.status_code, elsewhere.status_code) == (200, 200)
-
-
-async def test_id_is_taken_as_the_sdk_reads_it(server: HttpServer) -> None:
-    written = b'{"jsonrpc": "2.0", "id": 7, "x": NaN, "method": "%s", "params": {"name": "list_slow"}}'
-    async with server.client() as client:
-        session = posted({}, await open_session(client))
-        async with client.stream("POST", **{**session, "content": written % b"tools/call"}):
-            same = await client.post(**{**session, "content": written % b"ping"})
-
-    assert same.status_code == 400
-
-
-async def test_id_of_a_request_whose_client_has_left_is_taken_until_it_ends(
-    changing: Changing, server: HttpServer
-) -> None:
-    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "list_slow"}}
-    async with server.client() as client:
-        session = await open_session(client)
-        async with client.stream("POST", **posted(call, session)) as stream:
-            assert stream.status_code == 200
-        taken = await client.post(**posted({**call, "method": "ping"}, session))
-        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
-        await client.post(**posted(told, session))
-        with anyio.fail_after(PATIENCE):
-            while (
-                free := await client.post(**posted({**call, "method": "ping"}, session))
-            ).status_code == 400:
-                pass
-
-    assert (taken.status_code, free.status_code) == (400, 200)
-
-
-async def test_each_answer_names_its_request(shared: HttpServer) -> None:
-    async with shared.client() as client:
-        given = await client.post(**posted({}, {"X-Request-Id": "proxy-1"}))
-        odd = await client.post(**posted({}, {"X-Request-Id": "a b"}))
-        other = await client.post(**posted({}, {}))
-
-    assert given.headers["x-request-id"] == "proxy-1"
-    assert re.fullmatch("[0-9a-f]{16}", odd.headers["x-request-id"])
-    assert odd.headers["x-request-id"] != other.headers["x-request-id"]
-
-
-async def test_streams_are_as_many_as_allowed(server: HttpServer) -> None:
-    asked = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-    async with server.client() as client:
-        async with AsyncExitStack() as stack:
-            opened = [await stack.enter_async_context(client.stream("POST", **asked)) for _ in range(3)]
-            full = await client.post(**asked)
-        # Those that have ended count no more.
-        with anyio.fail_after(PATIENCE):
-            while True:
-                async with client.stream("POST", **asked) as again:
-                    if again.status_code == 200:
-                        break
-
-    assert [each.status_code for each in opened] == [200] * 3
-    assert (full.status_code, full.headers["retry-after"]) == (503, "1")
-
-
-async def test_calls_beyond_those_that_are_answered_are_told_to_come_again(server: HttpServer) -> None:
-    async with server.client() as client, anyio.create_task_group() as group:
-        running = [0]
-
-        async def run() -> None:
-            running[0] += 1
-            await client.post(**modern("tools/call", {"name": "list_slow", "arguments": {}}))
-
-        for _ in range(4):
-            group.start_soon(run)
-        with anyio.fail_after(PATIENCE):
-            while (refused := await client.post(**modern("tools/list"))).status_code == 200:
-                pass
-        alive = await client.get("/healthz")
-        group.cancel_scope.cancel()
-
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-    assert alive.status_code == 200
-
-
-async def test_client_that_hangs_up_stops_its_statement(
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-    postgresql_server: PostgresqlServer,
-    tmp_path: Path,
-) -> None:
-    running = "select count(*) from pg_stat_activity where query like '%slow%' and state = 'active'"
-    with postgresql_database(DDL) as url:
-        async with http_server(_configured(url, tmp_path), tmp_path) as server:
-            for version in (HANDSHAKE, MODERN):
-                async with server.client() as client:
-                    asked = modern("tools/call", {"name": "list_slow", "arguments": {}})
-                    if version == HANDSHAKE:
-                        session = await open_session(client)
-                        message = {"name": "list_slow", "arguments": {}}
-                        asked = posted(
-                            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": message}, session
-                        )
-                    async with anyio.create_task_group() as group:
-                        group.start_soon(lambda asked=asked, client=client: client.post(**asked))  # type: ignore[misc]
-                        await _until(url, running, 1)
-                        if version == HANDSHAKE:
-                            cancelled = {"requestId": 1}
-                            note = {
-                                "jsonrpc": "2.0",
-                                "method": "notifications/cancelled",
-                                "params": cancelled,
-                            }
-                            await client.post(**posted(note, session))
-                        group.cancel_scope.cancel()
-                await _until(url, running, 0)
-
-
-async def _until(url: str, sql: str, number: int) -> None:
-    import asyncpg
-
-    connection = await asyncpg.connect(url)
-    try:
-        with anyio.fail_after(PATIENCE):
-            while await connection.fetchval(f"{sql} and pid <> pg_backend_pid()") != number:
-                pass
-    finally:
-        await connection.close()
-
-
-@pytest.mark.parametrize("stateless", [False, True])
-async def test_changes_are_told_to_those_who_listen(
-    stateless: bool, changing: Changing, tmp_path: Path
-) -> None:
-    options = ("--stateless",) if stateless else ()
-    listening = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="w")
-    async with http_server(changing.url, tmp_path, *options) as server, server.client() as client:
-        opened = events((await client.post(**initialize())).text)[0]["result"]["capabilities"]
-        async with client.stream("POST", **listening) as stream:
-            lines = aiter(stream.aiter_lines())
-            await _event(lines)
-            if not stateless:
-                session = await open_session(client)
-                accept = {"Accept": "text/event-stream"}
-                async with client.stream("GET", "/mcp", headers={**session, **accept}) as other:
-                    await changing.change("alter table person add column nick text")
-                    told = await _event(aiter(other.aiter_lines()))
-                assert told["method"] in (CHANGED, "notifications/resources/list_changed")
-            else:
-                await changing.change("alter table person add column nick text")
-            heard = await _event(lines)
-
-    assert opened["tools"].get("listChanged", False) is not stateless
-    assert heard["method"] == CHANGED
-    assert heard["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "w"}
-
-
-async def _event(lines: AsyncIterator[str]) -> Any:
-    with anyio.fail_after(PATIENCE):
-        async for line in lines:
-            if line.startswith("data: {"):
-                return json.loads(line[6:])
-    raise AssertionError("the stream has ended")
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
-)
-async def test_server_ends_with_streams_open_and_answers_what_it_has_begun(
-    number: int, status: int, server: HttpServer
-) -> None:
-    listening = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="w")
-    async with server.client() as client:
-        _, idle = await asyncio.open_connection("127.0.0.1", server.port)
-        session = await open_session(client)
-        accept = {"Accept": "text/event-stream"}
-        async with (
-            client.stream("POST", **listening) as stream,
-            client.stream("GET", "/mcp", headers={**session, **accept}) as other,
-        ):
-            lines = aiter(stream.aiter_lines())
-            await _event(lines)
-            ended = await server.end(number)
-            last = await _event(lines)
-            # Raises where it is not whole.
-            rest = await other.aread()
-        idle.close()
-
-    assert ended == status
-    assert last["id"] == "w"
-    assert last["result"]["resultType"] == "complete"
-    assert events(rest.decode()) == []
-
-
-@pytest.mark.parametrize(
-    "options", [("--http", "nowhere"), ("--http", "127.0.0.1:99999"), ("--workers", "2")]
-)
-async def test_wrong_options_are_told(options: tuple[str, ...], shared: HttpServer, tmp_path: Path) -> None:
-    from tests.protocol.test_command_line import run
-
-    answer = run("serve", "sample.db", *options)
-
-    assert (answer.exit_code, answer.stdout) == (2, "")
-    assert "--" in answer.stderr
-
-
-async def test_address_that_is_taken_is_told(shared: HttpServer) -> None:
-    command = [sys.executable, "-m", "dbtools", "serve", "sample.db", "--http", f"127.0.0.1:{shared.port}"]
-
-    ended = await anyio.run_process(command, check=False, cwd=ROOT)
-
-    assert ended.returncode == 2
-    assert b"Cannot listen at 127.0.0.1" in ended.stderr
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:8000"])
-async def test_listener_that_others_reach_wants_to_know_them(address: str) -> None:
-    from tests.protocol.test_command_line import run
-
-    answer = run("serve", "sample.db", "--http", address)
-
-    assert answer.exit_code == 2
-    assert "must require authentication" in answer.stderr
-
-
-async def test_slow_heads_and_bodies_hold_up_nobody(
-    shared: HttpServer,
-) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", shared.port)
+async def test_slow_heads_and_bodies_hold_up_no_other_request(shared: HttpServer) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", shared.port)
     writer.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-    other_reader, other_writer = await asyncio.open_connection("127.0.0.1", shared.port)
+    _, other_writer = await asyncio.open_connection("127.0.0.1", shared.port)
     other_writer.write(b"GET /healthz HT")
     async with shared.client() as client:
         answered = await call(client, "get_person", {"id": 2})
-    with anyio.fail_after(BODY_IN + PATIENCE):
-        slow = await reader.read(12)
-        unfinished = await other_reader.read()
     for each in (writer, other_writer):
         each.close()
         await each.wait_closed()
 
     assert answered["structuredContent"]["row"]["name"] == "Bo"
-    assert slow == b"HTTP/1.1 408"
-    assert unfinished == b""
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_server_that_cannot_count_calls_does_not_start(workers: str, path: Path, tmp_path: Path) -> None:
-    configuration = tmp_path / "dbtools.toml"
-    limits = '[limits]\nstorage = "redis://127.0.0.1:1"\ncalls_per_minute = 5\n'
-    configuration.write_text(f'[database]\nurl = "{path}"\n{limits}')
-    command = (sys.executable, "-m", "dbtools", "serve", str(configuration), "--http", "127.0.0.1:0")
-
-    ended = subprocess.run(
-        (*command, "--workers", workers), cwd=ROOT, capture_output=True, timeout=PATIENCE, check=False
-    )
-
-    assert ended.returncode == 2
-    assert b"[limits] storage: calls cannot be counted there" in ended.stderr
-
-
-async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    told: list[str] = []
-    sent: list[str] = []
-
-    class Operator:
-        def warn(self, message: str) -> None:
-            told.append(message)
-
-        changed = announce = listening = resolved = warn
+async def test_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_IN", 0.05)
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:
-        return {"type": "lifespan.startup"}
+        return parts.pop() if parts else await asyncio.Event().wait()
 
-    async def send(message: Any) -> None:
-        sent.append(message["type"])
+    with anyio.fail_after(PATIENCE), pytest.raises(HttpError) as refused:
+        await read_message({"type": "http", "headers": []}, receive, 100)
 
-    plan = Plan(
-        settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
-        anonymous=Caller(),
-        operator=Operator(),  # type: ignore[arg-type]
-        address=Address(host="127.0.0.1", port=0),
-        stateless=False,
-        workers=2,
-    )
-    await HttpApp(plan)({"type": "lifespan"}, receive, send)
-
-    assert sent == ["lifespan.startup.failed"]
-    assert told == [f"{tmp_path / 'gone.db'}: The database file does not exist."]
+    assert refused.value.response.status_code == 408

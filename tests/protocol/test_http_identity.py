@@ -15,6 +15,7 @@ from dbtools.server.identity import Identity, Refusal, hash_of, new_token
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.protocol.client import MODERN, PATIENCE
+from tests.protocol.command_line import run
 from tests.protocol.http_server import (
     HANDSHAKE,
     SESSION,
@@ -26,7 +27,6 @@ from tests.protocol.http_server import (
     posted,
 )
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, key_set, signed
-from tests.protocol.test_command_line import run
 
 DDL = """
 create table orders (id integer primary key, region text not null, margin integer);
@@ -152,9 +152,7 @@ REASONS = {
 }
 
 
-async def test_log_tells_why_requests_are_refused(
-    server: HttpServer,
-) -> None:
+async def test_log_tells_why_requests_are_refused(server: HttpServer) -> None:
     settings = load(server.log.parent / "dbtools.toml")
     served, found = open_served(settings), {}
 
@@ -219,7 +217,7 @@ async def test_metadata_says_where_tokens_come_from(server: HttpServer) -> None:
     assert alive.status_code == 200
 
 
-async def test_server_whose_tokens_nobody_signs_tells_of_no_issuer(
+async def test_metadata_without_signed_tokens_names_no_issuer(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "dbtools.toml"
@@ -330,7 +328,7 @@ def test_check_finds_tokens_of_roles_that_are_not_there(
         ((), {"DBTOOLS_CLAIMS": "{}"}),
     ],
 )
-def test_nobody_says_who_calls_where_tokens_do(
+def test_role_options_are_refused_where_tokens_decide(
     options: tuple[str, ...],
     environment: dict[str, str],
     sqlite_database: Callable[[str], Path],

@@ -172,10 +172,7 @@ async def test_who_names_an_unknown_key_waits_no_longer_than_for_a_while(
 
 
 async def test_keys_that_cannot_be_read_again_remain(
-    issuer: Issuer,
-    checked: Checked,
-    later: Callable[[float], None],
-    caplog: pytest.LogCaptureFixture,
+    issuer: Issuer, checked: Checked, later: Callable[[float], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dbtools")
     assert await checked.claims_of(signed())
@@ -238,7 +235,7 @@ async def test_issuer_that_answers_rubbish_has_no_keys(
     assert caplog.messages == [f"[auth] jwt: {reason}; no signed token can be verified"]
 
 
-async def test_issuer_is_told_which_program_asks(issuer: Issuer) -> None:
+async def test_request_to_the_issuer_names_the_program(issuer: Issuer) -> None:
     await check_keys(_section(issuer.url))
 
     assert f"\r\nUser-Agent: dbtools/{__version__}\r\n".encode() in issuer.head
@@ -271,7 +268,7 @@ print("ended")
 """
 
 
-def test_process_ends_although_nobody_knows_where_the_issuer_is() -> None:
+def test_process_ends_although_the_issuer_cannot_be_resolved() -> None:
     proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
     ended = subprocess.run(
         (sys.executable, "-c", STUCK),
@@ -317,9 +314,7 @@ async def test_keys_of_several_kinds_may_have_one_name(issuer: Issuer, checked: 
     assert await checked.claims_of(signed(OTHER)) is None
 
 
-async def test_key_that_names_no_algorithm_is_used_with_those_of_the_configuration(
-    issuer: Issuer,
-) -> None:
+async def test_key_that_names_no_algorithm_is_used_with_those_of_the_configuration(issuer: Issuer) -> None:
     section = JwtSection(issuer=ISSUER, audience=(AUDIENCE,), jwks=issuer.url, algorithms=("PS256",))
     keys = Keys(issuer.url, section.algorithms)
 

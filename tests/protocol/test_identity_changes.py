@@ -251,9 +251,7 @@ async def test_signed_token_of_a_key_that_is_withdrawn_counts_no_more(
     assert withdrawn.status == 401
 
 
-async def test_worker_that_begins_anew_knows_nobody_who_was_taken_away(
-    configured: Configured, tmp_path: Path
-) -> None:
+async def test_restarted_worker_rejects_revoked_tokens(configured: Configured, tmp_path: Path) -> None:
     configured.write(_roles(ann="clerk", bob="clerk"))
     async with http_server(configured.path, tmp_path, "--workers", "2") as server:
         first = await _asked(server, ANN)

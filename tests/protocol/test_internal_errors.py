@@ -94,7 +94,7 @@ async def _ask(client: Client, method: str, params: Mapping[str, object]) -> str
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_nothing_of_an_exception_in_execution_is_told(
+async def test_answer_shows_nothing_of_an_exception_in_execution(
     version: str, method: str, params: Message, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = build_server(_toolbox(Raises(error)), Caller(), "")
@@ -115,7 +115,7 @@ async def test_nothing_of_an_exception_in_execution_is_told(
         pytest.param("resources/read", READ, id="read"),
     ],
 )
-async def test_nothing_of_an_exception_in_introspection_is_told(
+async def test_answer_shows_nothing_of_an_exception_in_introspection(
     version: str, method: str, params: Message
 ) -> None:
     server = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), Caller(), "")
@@ -164,7 +164,7 @@ async def test_mark_of_an_internal_error_is_found_in_the_log(caplog: pytest.LogC
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("error", [Busy(), TimedOut(), DatabaseUnavailable()], ids=lambda error: error.code)
-async def test_what_the_model_can_mend_is_told(version: str, error: Exception) -> None:
+async def test_what_the_model_can_fix_is_explained(version: str, error: Exception) -> None:
     server = build_server(_toolbox(Raises(error)), Caller(), "")
     async with connect(server, version=version) as client:
         await client.open()
@@ -176,7 +176,7 @@ async def test_what_the_model_can_mend_is_told(version: str, error: Exception) -
     assert read["message"] == str(error)
 
 
-async def test_why_the_database_is_away_is_told_to_nobody() -> None:
+async def test_reason_of_a_lost_database_reaches_no_client() -> None:
     reason = DatabaseUnavailable("The database refused the login: user or password is wrong.")
     server = build_server(_toolbox(Raises(reason)), Caller(), "")
     async with connect(server) as client:

@@ -144,7 +144,7 @@ async def test_cancelled_call_stops_in_postgresql(sleepy_url: str, version: str)
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_mistake_is_told_to_a_client_that_asked_for_progress(server: Serving, version: str) -> None:
+async def test_client_that_asked_for_progress_gets_the_error(server: Serving, version: str) -> None:
     """Many clients ask for progress with every call."""
     async with connect(server, version=version) as client:
         await client.open()

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -21,7 +20,7 @@ from dbtools.server.calls import Calls, Limiter
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.protocol.client import HANDSHAKES, MODERN, build_server, connect, spawn
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 
 ANN, BOB = Caller(identity="ann"), Caller(identity="bob")
 SECONDS = re.compile(r"Retry in (\d+) seconds")
@@ -83,23 +82,31 @@ async def test_roles_and_identities_are_counted_apart(storage: str) -> None:
                 await _admit(quotas, caller, one)
 
 
-async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    quotas, two, now = Limiter(), Limits(calls_per_minute=2), time.monotonic()
-    for seconds in (0, 30):
-        monkeypatch.setattr(counting, "monotonic", partial(float, now + seconds))
-        await _admit(quotas, ANN, two)
-    monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Give the time of the limiter, in a list that a test may change."""
+    now = [time.monotonic()]
+    monkeypatch.setattr(counting, "monotonic", lambda: now[0])
+    return now
+
+
+async def test_place_is_free_again_when_the_minute_is_over(clock: list[float]) -> None:
+    quotas, two = Limiter(), Limits(calls_per_minute=2)
+    await _admit(quotas, ANN, two)
+    clock[0] += 30
+    await _admit(quotas, ANN, two)
+    clock[0] += 31
 
     await _admit(quotas, ANN, two)
     with pytest.raises(errors.TooManyCalls, match="Retry in 29 seconds"):
         await _admit(quotas, ANN, two)
 
 
-async def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, now = counting.MovingWindows(), time.monotonic()
+async def test_caller_that_stays_away_is_forgotten(clock: list[float]) -> None:
+    counted = counting.MovingWindows()
     for each in range(100):
         assert await counted.hit(("", str(each)), 1) is None
-    monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
+    clock[0] += 61
 
     assert await counted.hit(("", "new"), 1) is None
     assert list(counted._moments) == [("", "new")]
@@ -243,7 +250,7 @@ async def test_names_with_slashes_are_counted_apart(storage: str) -> None:
         await _admit(quotas, Caller(role="x", identity="y/z"), one)
 
 
-async def test_operator_is_told_once_that_calls_cannot_be_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_broken_rate_limit_storage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         async with _quotas(f"redis://:sekret@127.0.0.1:{nobody.getsockname()[1]}") as quotas:

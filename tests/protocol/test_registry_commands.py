@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.test_command_line import assert_one_complaint, run
+from tests.protocol.command_line import assert_one_complaint, run
 
 DDL = """
 create table thing (id integer primary key, name text);

@@ -18,7 +18,7 @@ from dbtools.backends.records import Purpose
 from dbtools.records.registry import RegistrySink
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import PATIENCE, spawn
-from tests.protocol.test_command_line import run
+from tests.protocol.command_line import run
 from tests.protocol.test_log import ALL, NEW, NEWEST, OLD, OLDEST, following_in, read_lines
 
 DDL = "create table note (id integer primary key, body text); insert into note values (1, 'one'), (2, 'two');"

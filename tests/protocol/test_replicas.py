@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.postgresql_server import free_port
 from tests.protocol.client import PATIENCE, ROOT
+from tests.protocol.command_line import run
 from tests.protocol.http_server import HttpServer, call, http_server, modern
-from tests.protocol.test_command_line import run
 
 DDL = """
 create table number (id integer primary key, square integer not null);

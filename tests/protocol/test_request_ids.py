@@ -23,6 +23,7 @@ from dbtools.settings import Settings
 from dbtools.settings.files import load
 from dbtools.telemetry import REQUEST
 from tests.database.poolers import proxy
+from tests.database.shop import pool_of
 from tests.protocol.conftest import settings_for
 from tests.protocol.http_server import http_server, modern
 
@@ -80,7 +81,7 @@ async def test_request_of_a_trace_has_the_id_of_that(
     assert told["request"] == TRACE
 
 
-async def test_nothing_is_told_unless_it_is_wanted(
+async def test_request_id_reaches_the_database_only_if_configured(
     postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
 ) -> None:
     with postgresql_database(DDL) as url:
@@ -109,8 +110,7 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
         connection.driver.set_trace_callback(seen.append)
 
     try:
-        runner: Any = await served.backend.runner()
-        async with runner._pool.connection() as connection:
+        async with (await pool_of(served.backend)).connection() as connection:
             await cast(Connection, connection).run(trace)
         calls = Calls(served.toolbox, Limiter(), AuditLog([], arguments=False))
         REQUEST.set("abc")

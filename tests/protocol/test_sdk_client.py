@@ -108,7 +108,7 @@ async def test_client_reads_a_resource(server: Serving, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_client_is_told_of_an_unknown_tool(server: Serving, mode: str) -> None:
+async def test_client_gets_an_error_for_an_unknown_tool(server: Serving, mode: str) -> None:
     async with Client(in_process(server), mode=mode) as client:
         with pytest.raises(MCPError, match="list_person") as caught:
             await client.call_tool("list_persn")

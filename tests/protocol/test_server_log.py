@@ -64,7 +64,7 @@ def test_line_tells_of_the_request_and_of_what_went_wrong() -> None:
     assert told["exception"].endswith("ValueError: one\ntwo")
 
 
-def test_nobody_who_reads_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_stderr_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     with open(writes, "w") as gone:

@@ -48,7 +48,7 @@ def url(url_of: Callable[[str], str]) -> str:
     return url_of(DDL)
 
 
-async def test_statements_are_told_within_their_calls_and_no_value(
+async def test_spans_of_statements_are_within_their_calls_without_values(
     url: str, exporter: InMemorySpanExporter, reader: InMemoryMetricReader
 ) -> None:
     exporter.clear()
@@ -90,7 +90,7 @@ def _parent(span: ReadableSpan, spans: tuple[ReadableSpan, ...]) -> ReadableSpan
         pytest.param("trace.set_tracer_provider(TracerProvider())", "True True", id="spans"),
     ],
 )
-def test_whoever_listens_is_noticed(set_up: str, told: str) -> None:
+def test_exporter_of_the_host_is_noticed(set_up: str, told: str) -> None:
     script = f"""
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider

@@ -121,11 +121,7 @@ def tools(*tables: Table, limits: Limits | None = None, style: Style | None = No
 
 
 def answer(
-    toolset: Toolset,
-    name: str,
-    arguments: Mapping[str, object],
-    *rows: Sequence[object],
-    more: bool = False,
+    toolset: Toolset, name: str, arguments: Mapping[str, object], *rows: Sequence[object], more: bool = False
 ) -> Answer:
     """Return the answer of the tool *name* where the database answers with *rows*."""
     call = toolset[name].bind(arguments)
@@ -152,9 +148,7 @@ def resolved(catalog: Catalog, roles: Sequence[Role] = (Role(),), manner: Manner
 
 
 def resolving(
-    introspect: Callable[[], Awaitable[Catalog]],
-    roles: Sequence[Role] = (Role(),),
-    manner: Manner = MANNER,
+    introspect: Callable[[], Awaitable[Catalog]], roles: Sequence[Role] = (Role(),), manner: Manner = MANNER
 ) -> Resolve:
     """Return what a toolbox asks for all that it serves: what *roles* see of what *introspect* returns."""
 

@@ -1,41 +1,20 @@
-"""`aggregate_rows`: what a call asks of the database, and the groups that it makes of the rows."""
+"""Calls of `aggregate_rows`: what they ask of the database, and how they are refused."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
-from jsonschema import Draft202012Validator
 
-from dbtools.catalog import Column, ForeignKey
-from dbtools.cells import Cut
+from dbtools.catalog import Column
 from dbtools.errors import CallError
 from dbtools.paths import Distant
 from dbtools.policy import Limits
-from dbtools.results import Answer, Rows, Style, Text
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.terms import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
-from dbtools.tools.definition import ROWS_SCHEMA, Toolset
 from dbtools.types import ColumnType, Family, Operator
-from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools
+from tests.unit.aggregated import COUNT, COUNTRY, SALE, SUM, TOOLS
+from tests.unit.shop import TYPES, column, names, select_of, tools
 
-COUNTRY = table(ID, column("name"), column("founded", Family.DATE), name="country")
-SALE = table(
-    ID,
-    column("country_id", Family.INTEGER),
-    column("day", Family.DATE),
-    column("at", Family.TIMESTAMPTZ),
-    column("shop"),
-    column("total", Family.DECIMAL),
-    column("note", Family.JSON),
-    column("a:b", Family.DATE),
-    name="sale",
-    foreign_keys=(
-        ForeignKey(columns=("country_id",), target_schema="", target="country", target_columns=("id",)),
-    ),
-)
-TOOLS = tools(SALE, COUNTRY)
-COUNT: Mapping[str, object] = {"function": "count"}
-SUM: Mapping[str, object] = {"function": "sum", "column": "total"}
 ROWS_COUNTED = Measure(function=Function.COUNT)
 
 
@@ -43,13 +22,6 @@ def _statement(**arguments: object) -> Statement:
     call = TOOLS["aggregate_rows"].bind({"table": "sale", "measures": [COUNT], **arguments})
     assert call.statement is not None
     return call.statement
-
-
-def _answer(
-    arguments: Mapping[str, object], *rows: Sequence[object], of: Toolset = TOOLS, more: bool = False
-) -> Answer:
-    asked = {"table": "sale", "measures": [COUNT], **arguments}
-    return answer(of, "aggregate_rows", asked, *rows, more=more)
 
 
 def _own(name: str) -> Column:
@@ -88,11 +60,7 @@ def test_call_asks_for_what_its_arguments_say() -> None:
             match=Match.ANY,
             groups=(country, month),
             having=(Condition(term=ROWS_COUNTED, operator=Operator.GT, parameters=("h0_0",)),),
-            order=(
-                Order(term=revenue, direction=Direction.DESC),
-                Order(term=country),
-                Order(term=month),
-            ),
+            order=(Order(term=revenue, direction=Direction.DESC), Order(term=country), Order(term=month)),
         ),
         values={"c0_0": "Peru", "h0_0": 5},
         limit=7,
@@ -113,41 +81,6 @@ def test_shape_does_not_depend_on_values() -> None:
 
     assert first == second
     assert hash(first) == hash(second)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "columns"),
-    [
-        pytest.param({"measures": [COUNT]}, ["count"], id="count"),
-        pytest.param({"measures": [SUM]}, ["sum_total"], id="function and column"),
-        pytest.param(
-            {"measures": [{"function": "count_distinct", "column": "shop"}]},
-            ["count_distinct_shop"],
-            id="function of two words",
-        ),
-        pytest.param(
-            {"measures": [{"function": "max", "column": "country.name"}]}, ["max_country.name"], id="path"
-        ),
-        pytest.param({"measures": [{**SUM, "name": " revenue "}]}, ["revenue"], id="name given"),
-        pytest.param({"measures": [{**SUM, "name": ""}]}, ["sum_total"], id="empty name given"),
-        pytest.param(
-            {"group_by": ["SHOP", " country.name"]}, ["SHOP", "country.name", "count"], id="groups as given"
-        ),
-        pytest.param(
-            {"group_by": ["country_id.name"]}, ["country_id.name", "count"], id="path by its column"
-        ),
-        pytest.param({"group_by": ["DAY:Month"]}, ["DAY:Month", "count"], id="bucket as given"),
-        pytest.param(
-            {"group_by": ["country.founded:year"]}, ["country.founded:year", "count"], id="bucket of a path"
-        ),
-        pytest.param({"group_by": ['"a:b":year']}, ['"a:b":year', "count"], id="bucket of a quoted column"),
-        pytest.param({"group_by": ["a:b"]}, ["a:b", "count"], id="column with a colon"),
-    ],
-)
-def test_columns_of_the_answer_carry_the_names_of_groups_and_measures(
-    arguments: dict[str, object], columns: list[str]
-) -> None:
-    assert _answer(arguments).structured["columns"] == columns
 
 
 @pytest.mark.parametrize(
@@ -436,103 +369,3 @@ def test_large_cells_are_read_no_further_than_they_are_shown() -> None:
     outputs = _statement(group_by=["shop", "day"], measures=[{"function": "min", "column": "shop"}]).shape
 
     assert [output.cut for output in outputs.outputs] == [2_000, None, 2_000]
-
-
-def test_answer_shows_the_groups_and_whether_there_are_more() -> None:
-    arguments = {"group_by": ["day:month"], "measures": [SUM]}
-    rows = [("2024-03", "1.10"), (None, None)]
-
-    complete = _answer(arguments, *rows)
-    more = _answer(arguments, *rows, more=True)
-
-    assert complete == Answer(
-        json='{"row_count":2,"truncated":false,"columns":["day:month","sum_total"],'
-        '"rows":[["2024-03","1.10"],[null,null]]}',
-        rows=2,
-    )
-    assert more.truncated
-    assert more.structured == {
-        **complete.structured,
-        "truncated": True,
-        "note": more.structured["note"],
-    }
-
-
-@pytest.mark.parametrize(
-    ("limit", "says"),
-    [({}, "raise limit"), ({"limit": 2}, "Limit reached as asked."), ({"limit": 200}, "Limit reached")],
-)
-def test_note_names_the_cheapest_next_step(limit: dict[str, object], says: str) -> None:
-    more = _answer({"group_by": ["shop"], **limit}, ("a", 1), more=True)
-
-    assert says in str(more.structured["note"])
-
-
-@pytest.mark.parametrize("style", [Style(rows=rows, text=text) for rows in Rows for text in Text], ids=str)
-def test_groups_beyond_the_cap_are_left_out(style: Style) -> None:
-    limits = Limits(max_tokens=1_000)
-    small = tools(SALE, COUNTRY, limits=limits, style=style)
-
-    found = _answer({"group_by": ["shop"]}, *[(f"{n} {'x' * 300}", n) for n in range(20)], of=small)
-    Draft202012Validator(ROWS_SCHEMA).validate(found.structured)
-
-    assert 1 < found.rows < 20
-    assert found.structured["row_count"] == found.rows
-    assert found.structured["truncated"] is found.truncated is True
-    assert "max_tokens" in str(found.structured["note"])
-    assert len(found.text.encode()) <= limits.max_bytes
-
-
-def test_single_huge_group_is_narrowed_with_its_cells_cut() -> None:
-    small = tools(SALE, COUNTRY, limits=Limits(max_tokens=500))
-
-    found = _answer({"group_by": ["shop"]}, ("x" * 2_000, 7), ("y", 8), of=small)
-
-    rows = found.structured["rows"]
-    assert isinstance(rows, list)
-    [[shop, count]] = rows
-    assert shop.endswith("x… [2,000 characters]")
-    assert count == 7
-    assert found.truncated
-    assert len(found.text) <= 1_500
-
-
-def test_cell_that_was_read_in_part_says_how_long_it_is() -> None:
-    found = _answer({"group_by": ["shop"]}, (Cut(start="ab", length=5_000), 1))
-
-    assert found.structured["rows"] == [["ab… [5,000 characters]", 1]]
-    assert not found.truncated
-
-
-def test_csv_answer_says_whether_it_is_complete() -> None:
-    csv = tools(SALE, COUNTRY, style=Style(text=Text.CSV))
-
-    found = _answer({"group_by": ["shop"]}, ("a,b", 1), (None, 2), of=csv)
-
-    assert found.text == '# 2 rows, 2 columns, complete\nshop,count\n"a,b",1\n,2'
-    assert found.structured["rows"] == [["a,b", 1], [None, 2]]
-
-
-def test_groups_may_be_objects() -> None:
-    objects = tools(SALE, COUNTRY, style=Style(rows=Rows.OBJECTS))
-
-    found = _answer({"group_by": ["country.name"]}, ("Peru", 1), of=objects)
-
-    assert found.structured["rows"] == [{"country.name": "Peru", "count": 1}]
-    assert json.loads(found.text) == found.structured
-
-
-def test_sum_of_integers_beyond_a_double_is_exact() -> None:
-    found = _answer({"measures": [{"function": "sum", "column": "country_id"}]}, (str(2**60),))
-
-    assert found.structured["rows"] == [[str(2**60)]]
-
-
-def test_group_may_begin_and_end_with_blanks() -> None:
-    odd = table(column(" day ", Family.DATE), name="odd", key=())
-    arguments: dict[str, object] = {"table": "odd", "measures": [COUNT], "group_by": [" day "]}
-
-    statement = tools(odd)["aggregate_rows"].bind(arguments).statement
-
-    assert statement is not None
-    assert select_of(statement).groups == odd.columns

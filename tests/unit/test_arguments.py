@@ -1,4 +1,4 @@
-"""Arguments of calls: whatever a client sends becomes a call or a clear error."""
+"""Arguments are read or refused by name, within bounds."""
 
 import math
 from collections.abc import Mapping
@@ -8,20 +8,10 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools.catalog import Column
-from dbtools.errors import BadArgument, CallError
+from dbtools.errors import CallError
 from dbtools.results import Answer
 from dbtools.statement import Match
-from dbtools.tools.aggregate_rows import AggregateArguments
-from dbtools.tools.arguments import (
-    DEEPEST,
-    MOST_CHARACTERS,
-    MOST_PARTS,
-    Arguments,
-    as_text,
-    check,
-    read,
-    unknown_argument,
-)
+from dbtools.tools.arguments import DEEPEST, MOST_CHARACTERS, MOST_PARTS, Arguments, check, read
 from dbtools.tools.clauses import MOST_CONDITIONS, MOST_VALUES, ListArguments, Where
 from dbtools.tools.definition import Call
 from dbtools.tools.describe_tables import DescribeArguments
@@ -84,23 +74,6 @@ def test_long_names_do_not_make_refusals_long_or_slow() -> None:
         check({"x" * 900_000: [0] * (MOST_PARTS - 4) + ["\0"]})
 
     assert len(str(raised.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (1, "1"),
-        (-5, "-5"),
-        (1.5, "1.5"),
-        (True, "true"),
-        (False, "false"),
-        ("x", "x"),
-        (None, None),
-        ([1], [1]),
-    ],
-)
-def test_numbers_and_booleans_are_taken_as_their_text(value: object, text: object) -> None:
-    assert as_text(value) == text
 
 
 def test_arguments_have_their_defaults() -> None:
@@ -259,43 +232,6 @@ def test_arguments_of_a_description_are_read_the_same_way(arguments: dict[str, A
     assert _refusal(arguments, DescribeArguments).code == code
 
 
-def test_unknown_argument_is_answered_with_the_known() -> None:
-    refusal = unknown_argument("colum", ["column", "op"], "where[1]")
-
-    assert str(refusal) == (
-        "where[1]: there is no argument 'colum'. Did you mean column? Arguments: column, op."
-    )
-    assert str(unknown_argument("x", [])) == "There is no argument 'x'. Arguments: none."
-
-
-HINT = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). Arguments:'
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"where": {"or": [{"column": "id", "value": "1"}]}}, id="object"),
-        pytest.param({"where": [{"$or": []}]}, id="with a dollar"),
-        pytest.param({"where": [{"column": "id", "value": "1"}, {"AND": []}]}, id="in capitals"),
-        pytest.param({"where.or": []}, id="path"),
-        pytest.param({"any": []}, id="beside where"),
-    ],
-)
-@pytest.mark.parametrize("model", [ListArguments, AggregateArguments])
-def test_or_between_conditions_is_answered_with_match(
-    arguments: dict[str, Any], model: type[Arguments]
-) -> None:
-    refusal = _refusal(arguments, model)
-
-    assert refusal.code == "unknown_argument"
-    assert refusal.hint.startswith(HINT)
-
-
-def test_or_is_no_hint_at_match_where_there_is_none() -> None:
-    assert "match" not in _refusal({"or": []}, DescribeArguments).hint
-    assert "match" not in unknown_argument("or", ["origin"]).hint
-
-
 NASTY = st.one_of(
     st.text(st.characters(exclude_categories=()), max_size=12),
     st.sampled_from(
@@ -446,50 +382,3 @@ def test_every_kind_of_column_can_be_asked_for_null(family: Family) -> None:
     assert call.statement is not None
 
     assert select_of(call.statement).comparisons[0].wanted is True
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [("equals", "eq"), ("LIKE", "contains"), ("is_not_null", "is_null")],
-)
-def test_operator_of_sql_is_answered_with_the_one_that_is_meant(written: str, meant: str) -> None:
-    with pytest.raises(BadArgument) as raised:
-        read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
-
-    assert f"Use {meant}" in raised.value.hint
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [("=", "eq"), ("<>", "ne"), (">=", "gte"), ("IN", "in"), ("NOT IN", "not_in"), (" lt ", "lt")],
-)
-def test_sign_of_an_operator_is_taken_for_it(written: str, meant: str) -> None:
-    asked = read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
-
-    assert asked.where[0].op == meant
-
-
-def test_one_item_is_an_array_of_itself() -> None:
-    one = read(
-        ListArguments,
-        {"where": {"column": "id", "op": "in", "values": "1"}, "columns": "id", "order_by": "id desc"},
-    )
-
-    assert one == read(
-        ListArguments,
-        {
-            "where": [{"column": "id", "op": "in", "values": ["1"]}],
-            "columns": ["id"],
-            "order_by": ["id desc"],
-        },
-    )
-
-
-def test_array_may_come_as_its_json() -> None:
-    asked = read(
-        ListArguments,
-        {"where": '[{"column": "id", "op": "in", "values": "[1, 2]"}]', "columns": '["id"]'},
-    )
-
-    assert asked.where[0].values == ("1", "2")
-    assert asked.columns == ("id",)

@@ -9,17 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.cells import (
-    INVISIBLE,
-    class_of,
-    encode_column,
-    encoder,
-    json_of,
-    plain,
-    size,
-    valid,
-    visible,
-)
+from dbtools.cells import INVISIBLE, class_of, encode_column, encoder, json_of, plain, size, valid, visible
 from dbtools.types import SAFE_INTEGER, ColumnType, Family
 from tests.unit.shop import TYPES
 

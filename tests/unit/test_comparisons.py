@@ -107,7 +107,7 @@ def test_claim_elsewhere_in_a_query_wants_a_type(sql: str) -> None:
     assert _uncertain(sql) == ["x"]
 
 
-def test_each_claim_is_told_once() -> None:
+def test_each_claim_is_reported_once() -> None:
     sql = "a < :claims.x and b < :claims.x and c = :claims.y and d > :claims.z and e = :z"
 
     assert _uncertain(sql) == ["x", "z"]

@@ -295,7 +295,7 @@ TWO_TABLES = "create table product (id integer); create table sale (id integer);
     ("pin", "says"),
     [("products", ["[tools] pin", "'products'", "Did you mean product?"]), ("", ["[tools] pin", "''"])],
 )
-async def test_pinned_table_that_is_not_there_is_told_of(
+async def test_unknown_pinned_table_is_reported(
     sqlite_database: Callable[[str], Path], pin: str, says: list[str]
 ) -> None:
     settings = settings_of(str(sqlite_database(TWO_TABLES)))
@@ -344,7 +344,7 @@ def test_comment_stays_where_nothing_replaces_it() -> None:
         ({"twin": TableSection()}, ["'twin'", "x.twin", "y.twin"]),
     ],
 )
-def test_description_of_what_is_not_there_is_told_of(
+def test_description_of_an_unknown_name_is_reported(
     sections: dict[str, TableSection], says: list[str]
 ) -> None:
     twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]

@@ -49,7 +49,7 @@ def current(path: Path) -> Current:
     return current
 
 
-def test_file_that_somebody_writes_to_is_left_until_it_is_whole(current: Current, path: Path) -> None:
+def test_file_being_written_is_read_when_it_is_whole(current: Current, path: Path) -> None:
     before, stamp = current.settings, current.stamp()
     _write(path, WHOLE.partition("{")[0] + "true", age=0)
     current.read()
@@ -71,7 +71,7 @@ def _claims(current: Current) -> list[tuple[str | None, ...]]:
     return [tuple(each.claim for each in body.parameters) for body in bodies]
 
 
-def test_query_that_somebody_writes_is_left_until_it_is_whole(current: Current, path: Path) -> None:
+def test_query_file_being_written_is_read_when_it_is_whole(current: Current, path: Path) -> None:
     file = path.parent / "queries" / "mine.sql"
     _write(file, "select id from people", age=0)
     current.read()
@@ -179,7 +179,7 @@ def test_what_was_written_since_the_settings_were_read_is_in_force(path: Path) -
     assert current.settings.limits.max_rows == 7
 
 
-def test_server_of_one_role_asks_nobody(current: Current, path: Path) -> None:
+def test_server_of_one_role_needs_no_tokens(current: Current, path: Path) -> None:
     for text in (WHOLE + TOKEN, WHOLE):
         _write(path, text)
         current.read()
@@ -202,7 +202,7 @@ def test_server_of_one_role_asks_nobody(current: Current, path: Path) -> None:
         pytest.param("[queries]", "[server]\nstrict = true\n[queries]", "[server]", id="server"),
     ],
 )
-def test_what_a_server_reads_once_is_told_and_the_rest_is_in_force(
+def test_settings_read_at_start_are_reported_and_the_rest_is_in_force(
     old: str, new: str, place: str, current: Current, path: Path
 ) -> None:
     generic = {"tools": ToolsSection(style=Surface.GENERIC)}
@@ -228,7 +228,7 @@ def pipe(path: Path) -> Iterator[Path]:
         os.close(end)
 
 
-async def test_pipe_among_the_queries_holds_up_nobody(current: Current, pipe: Path) -> None:
+async def test_pipe_among_the_queries_is_not_waited_for(current: Current, pipe: Path) -> None:
     _write(pipe.with_name("mine.sql"), "select id from people")
     pipe.with_name("link.sql").symlink_to(pipe)
 

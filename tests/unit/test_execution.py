@@ -90,7 +90,7 @@ async def _told(statement: Statement, failing: Failing) -> str:
         pytest.param(Busy("Later."), PLAIN, {"a": 1}, "busy: Later.", id="busy"),
     ],
 )
-async def test_failure_of_a_query_is_told_in_words_that_fit_it(
+async def test_failure_of_a_query_has_a_fitting_message(
     error: CallError,
     pieces: tuple[str | Parameter, ...],
     values: Mapping[str, object],
@@ -99,7 +99,7 @@ async def test_failure_of_a_query_is_told_in_words_that_fit_it(
     assert await _told(_of_query(pieces, values), Failing(error)) == told
 
 
-async def test_change_that_a_fetch_finds_is_told_in_words_that_fit() -> None:
+async def test_change_found_by_a_fetch_has_a_fitting_message() -> None:
     of_table = Statement(shape=Select(table=PRODUCT, outputs=(Output(term=PRODUCT.columns[0]),)), limit=1)
     changed = Failing(SchemaChanged())
 
@@ -110,7 +110,7 @@ async def test_change_that_a_fetch_finds_is_told_in_words_that_fit() -> None:
     )
 
 
-async def test_failure_of_a_table_is_told_in_words_that_fit_it() -> None:
+async def test_failure_of_a_table_has_a_fitting_message() -> None:
     of_table = Statement(shape=Select(table=PRODUCT, outputs=(Output(term=PRODUCT.columns[0]),)), limit=1)
 
     assert await _told(of_table, Failing(BadValue("A view."))) == (

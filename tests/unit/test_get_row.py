@@ -87,8 +87,7 @@ def test_empty_text_is_a_key_like_any_other() -> None:
 
 def test_row_is_shown_under_its_columns() -> None:
     assert answer(TOOLS, "get_order_line", {"order_id": 3, "product_id": 7}, (3, 7, None)) == Answer(
-        json='{"row":{"order_id":3,"product_id":7,"quantity":null}}',
-        rows=1,
+        json='{"row":{"order_id":3,"product_id":7,"quantity":null}}', rows=1
     )
 
 

@@ -51,7 +51,7 @@ def _found(search: str, *tables: Table) -> list[object]:
     return _names(_listed(_tools(*tables), {"search": search}))
 
 
-def test_schema_of_a_table_is_told_where_there_are_several() -> None:
+def test_schema_of_a_table_is_listed_if_there_are_several() -> None:
     several = _listed(_tools(*_tables("hr.person", "sales.order")), {})
     one = _listed(_tools(*_tables("sales.customer", "sales.order")), {})
 
@@ -138,7 +138,7 @@ def test_search_finds_the_best_first(search: str, tables: tuple[Table, ...], fou
         pytest.param("xordr", "x.Order", id="name with its schema"),
     ],
 )
-def test_nearest_names_are_told_where_nothing_is_found(search: str, says: str) -> None:
+def test_nearest_names_are_offered_if_nothing_is_found(search: str, says: str) -> None:
     toolset = _tools(*_tables("Customer", "x.Order", "y.Order"))
 
     listed = _listed(toolset, {"search": search})

@@ -93,9 +93,7 @@ FLAG = column("flag", Family.BOOLEAN)
         ),
         pytest.param(
             table(
-                NULLABLE_ID,
-                UNIQUE_CODE,
-                keys=(Key(columns=("id",), primary=True), Key(columns=("code",))),
+                NULLABLE_ID, UNIQUE_CODE, keys=(Key(columns=("id",), primary=True), Key(columns=("code",)))
             ),
             [],
             ["code asc"],
@@ -179,10 +177,7 @@ def test_cursor_takes_what_its_column_holds(family: Family, value: object) -> No
     assert read_cursor(write_cursor(position, MARK), MARK, _total(family)) == position
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["0044-03-15 BC", "infinity", "-infinity", "12024-01-31"],
-)
+@pytest.mark.parametrize("value", ["0044-03-15 BC", "infinity", "-infinity", "12024-01-31"])
 def test_cursor_takes_dates_that_only_some_databases_have(value: str) -> None:
     total = Total(
         order=(Order(term=column("k", type=replace(TYPES[Family.DATE], infinite=True))),), keyset=True

@@ -288,7 +288,7 @@ def test_fragment_is_text_and_parameters_in_turn() -> None:
     ("name", "claim"),
     [("since", None), ("claims.region", "region"), ("claims", None), ("claimsx", None)],
 )
-def test_claim_is_told_from_an_argument(name: str, claim: str | None) -> None:
+def test_claim_differs_from_an_argument(name: str, claim: str | None) -> None:
     assert Parameter(name).claim == claim
 
 
@@ -357,7 +357,7 @@ def test_fragment_stays_in_parentheses_that_are_closed_on_a_new_line(lexis: Lexi
 
 
 @either
-def test_comments_can_be_told_apart(lexis: Lexis) -> None:
+def test_comments_can_be_distinguished(lexis: Lexis) -> None:
     tokens = tokenize("a /*? :b ?*/ '/*' -- c", lexis)
 
     assert [(each.text, each.offset) for each in tokens if each.kind is Kind.COMMENT] == [

@@ -106,7 +106,7 @@ async def test_no_more_are_opened_than_there_may_be(pool: Pool, opening: Opening
     assert len(opening.opened) == 2
 
 
-async def test_call_that_finds_none_in_time_is_told_so(
+async def test_call_that_gets_no_connection_in_time_is_refused(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, opening: Opening
 ) -> None:
     monkeypatch.setattr(pools, "PATIENCE", 0.01)
@@ -119,7 +119,7 @@ async def test_call_that_finds_none_in_time_is_told_so(
     assert seen[0] in opening.opened
 
 
-async def test_wait_that_is_cancelled_takes_nobody_s_turn(pool: Pool, start: Callable[..., Any]) -> None:
+async def test_cancelled_wait_takes_no_turn(pool: Pool, start: Callable[..., Any]) -> None:
     seen: list[object] = []
     async with pool.connection(), pool.connection():
         gone = await start(_use(pool, seen, "gone"))
@@ -195,9 +195,7 @@ async def test_pool_that_is_disposed_of_closes_what_is_lent_when_it_comes_back(
     assert opening.opened == [lent, idle, other]
 
 
-async def test_connection_that_nobody_needs_for_long_is_closed(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_idle_connection_is_closed(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "IDLE", 0.01)
     async with pool.connection() as connection:
         pass

@@ -1,7 +1,6 @@
-"""The tools of permitted queries: what they advertise, what they read, and which of them are listed."""
+"""Tools of queries: how arguments are advertised, read and refused."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime, time
@@ -12,89 +11,28 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools import errors
-from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.backends.sqlite.types import column_type
-from dbtools.catalog import Catalog, Column
-from dbtools.policy import Limits
-from dbtools.queries import Permitted, read_queries
-from dbtools.results import Answer, Listing, ResultSet, Style, Surface
-from dbtools.statement import QueryShape, Statement, argument
-from dbtools.tools import choose, define, listed
-from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
-from dbtools.tools.permitted_queries import QueryTool
+from dbtools.queries import Permitted
+from dbtools.statement import argument
 from dbtools.types import UNSENDABLE, ColumnType, Family
-from tests.unit.shop import TYPES, column, setting
+from tests.unit.permitted_queries import EXACT, FAMILIES, permitted_query, statement_of, tool_of
+from tests.unit.shop import TYPES
 
-#: What a database without surprises takes a parameter for.
-FAMILIES: Mapping[str, Family] = {
-    "integer": Family.INTEGER,
-    "number": Family.NUMBER,
-    "decimal": Family.DECIMAL,
-    "text": Family.TEXT,
-    "boolean": Family.BOOLEAN,
-    "date": Family.DATE,
-    "time": Family.TIME,
-    "timestamp": Family.TIMESTAMPTZ,
-    "uuid": Family.UUID,
-    "json": Family.JSON,
-}
 LENIENT = {name: column_type("real" if name == "number" else name, strict=False) for name in FAMILIES}
-EXACT = {name: TYPES[family] for name, family in FAMILIES.items()}
 either = pytest.mark.parametrize(
     "types", [pytest.param(EXACT, id="exact"), pytest.param(LENIENT, id="lenient")]
 )
 
 
-def _permitted(
-    *parameters: str,
-    name: str = "q",
-    header: str = "",
-    types: Mapping[str, ColumnType] = EXACT,
-    columns: tuple[Column, ...] = (column("id", Family.INTEGER),),
-) -> Permitted:
-    """Return a query with *parameters*, each `NAME: TYPE …`, of which the database has these *types*."""
-    text = f"-- name: {name}\n{header}" + "".join(f"-- param {each}\n" for each in parameters)
-    places = (
-        f"/*? :{name} ?*/" if type.startswith("[]?") else f":{name}"
-        for name, type in (re.findall(r"^(\w+): \w+(\S*)", each)[0] for each in parameters)
-    )
-    (query,), findings = read_queries(f"{text}select 1 {' '.join(places)}", "q.sql", sqlite.lexis)
-    assert findings == ()
-    return Permitted(
-        query=query,
-        columns=columns,
-        types={
-            each.name: ColumnType(
-                family=Family.ARRAY, name=f"{each.type.name}[]", element=types[each.type.name]
-            )
-            if each.array
-            else types[each.type.name]
-            for each in query.parameters
-        },
-    )
-
-
-def _tool(permitted: Permitted, **more: object) -> QueryTool:
-    return QueryTool(setting=Setting(catalog=setting().catalog, **more), permitted=permitted)  # type: ignore[arg-type]
-
-
-def _statement(of: Permitted | QueryTool, arguments: Mapping[str, object]) -> Statement:
-    """Return what the tool *of* a query asks of the database for *arguments*."""
-    tool = of if isinstance(of, QueryTool) else _tool(of)
-    statement = tool.bind(arguments).statement
-    assert statement is not None
-    return statement
-
-
 def _bound(permitted: Permitted, **arguments: object) -> Mapping[str, object]:
     """Return the values that are bound for *arguments*, by the names of their parameters."""
-    values = _statement(permitted, arguments).values
+    values = statement_of(permitted, arguments).values
     return {name.removeprefix("argument_"): value for name, value in values.items()}
 
 
 def _refusal(permitted: Permitted, **arguments: object) -> str:
     with pytest.raises(errors.CallError) as caught:
-        _tool(permitted).bind(arguments)
+        tool_of(permitted).bind(arguments)
     return f"{caught.value.code}: {caught.value}"
 
 
@@ -142,9 +80,9 @@ def _meant(type: str, value: object) -> object:
 def test_what_the_schema_admits_is_read_as_what_it_means(
     types: Mapping[str, ColumnType], type: str, data: st.DataObject
 ) -> None:
-    permitted = _permitted(f"value: {type}", f"items: {type}[]", types=types)
+    permitted = permitted_query(f"value: {type}", f"items: {type}[]", types=types)
     value, items = data.draw(VALID[type]), data.draw(st.lists(VALID[type], max_size=3))
-    schema = _tool(permitted).definition.input_schema
+    schema = tool_of(permitted).definition.input_schema
     jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(
         {"value": value, "items": items}
     )
@@ -176,8 +114,8 @@ WHOLLY_ADVERTISED = ("integer", "number", "text", "boolean")
 def test_anything_is_read_or_refused_by_the_name_of_the_argument(
     types: Mapping[str, ColumnType], type: str, value: object, array: bool
 ) -> None:
-    permitted = _permitted(f"value: {type}{'[]' if array else ''}", types=types)
-    schema = _tool(permitted).definition.input_schema
+    permitted = permitted_query(f"value: {type}{'[]' if array else ''}", types=types)
+    schema = tool_of(permitted).definition.input_schema
     refused: errors.CallError | None = None
     try:
         _bound(permitted, value=value)
@@ -215,11 +153,7 @@ def test_anything_is_read_or_refused_by_the_name_of_the_argument(
         ("a: text[]", [None], "bad_argument: a[0]: must be one text, not null."),
         ("a: integer[]", [1, [2]], "bad_argument: a[1]: must be one integer, not an array."),
         ("a: integer[]", "1,2", "bad_value: a[0]: '1,2' is not an integer such as 42."),
-        (
-            "a: text",
-            "\0",
-            "bad_argument: a: must be valid Unicode text without NUL.",
-        ),
+        ("a: text", "\0", "bad_argument: a: must be valid Unicode text without NUL."),
         (
             "a: integer min 1 max 3  How many.",
             4,
@@ -242,11 +176,11 @@ def test_anything_is_read_or_refused_by_the_name_of_the_argument(
 def test_refusal_names_the_argument_the_value_and_what_is_wanted(
     parameter: str, value: object, refusal: str
 ) -> None:
-    assert _refusal(_permitted(parameter), a=value) == refusal
+    assert _refusal(permitted_query(parameter), a=value) == refusal
 
 
 def test_nothing_is_absent_only_where_it_may_be() -> None:
-    permitted = _permitted("a: text", "b: text?", "c: text = x", "d: text[]?", "e: integer = 5")
+    permitted = permitted_query("a: text", "b: text?", "c: text = x", "d: text[]?", "e: integer = 5")
 
     assert _bound(permitted, a="", b="", c="", d="", e="") == {
         "a": "",
@@ -274,13 +208,13 @@ def test_nothing_is_absent_only_where_it_may_be() -> None:
     ],
 )
 def test_unknown_argument_is_refused_with_the_nearest(name: str, hint: str) -> None:
-    permitted = _permitted("country: text?", "since: date?")
+    permitted = permitted_query("country: text?", "since: date?")
 
     assert _refusal(permitted, **{name: "PT"}) == f"unknown_argument: There is no argument '{name}'. {hint}"
 
 
 def test_long_name_of_an_argument_is_not_echoed_whole() -> None:
-    refusal = _refusal(_permitted("a: text?"), **{"x\u202e" * 10_000: 1})
+    refusal = _refusal(permitted_query("a: text?"), **{"x\u202e" * 10_000: 1})
 
     assert len(refusal) < 300
     assert "\u202e" not in refusal
@@ -304,8 +238,8 @@ def test_long_name_of_an_argument_is_not_echoed_whole() -> None:
     ],
 )
 def test_default_is_advertised_and_bound(declared: str, default: object, bound: object) -> None:
-    permitted = _permitted(f"a: {declared}")
-    schema = _tool(permitted).definition.input_schema
+    permitted = permitted_query(f"a: {declared}")
+    schema = tool_of(permitted).definition.input_schema
 
     assert schema["properties"]["a"]["default"] == default  # type: ignore[index]
     assert _bound(permitted) == {"a": bound}
@@ -313,7 +247,7 @@ def test_default_is_advertised_and_bound(declared: str, default: object, bound: 
 
 
 def test_schema_is_plain_and_says_everything() -> None:
-    permitted = _permitted(
+    permitted = permitted_query(
         "level: integer min 1 max 3  How many.",
         "share: number? min 0.5",
         "size: text in (small, 'very large') = small",
@@ -330,7 +264,7 @@ def test_schema_is_plain_and_says_everything() -> None:
     )
     sized = replace(permitted, types={**permitted.types, "size_of": TYPES[Family.ENUM]})
 
-    assert _tool(sized).definition.input_schema == {
+    assert tool_of(sized).definition.input_schema == {
         "type": "object",
         "properties": {
             "level": {"type": "integer", "minimum": 1, "maximum": 3, "description": "How many."},
@@ -352,177 +286,14 @@ def test_schema_is_plain_and_says_everything() -> None:
 
 
 def test_large_decimal_in_a_text_of_a_list_keeps_its_digits() -> None:
-    bound = _bound(_permitted("a: decimal[]"), a="[0.12345678901234567890123]")
+    bound = _bound(permitted_query("a: decimal[]"), a="[0.12345678901234567890123]")
 
     assert bound == {"a": ["0.12345678901234567890123"]}
 
 
-def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
-    (query,), _ = read_queries(
-        "-- param a: integer?\n-- param b: integer?\n"
-        "select 1 where true /*? and :a = 1 ?*/ /*? and :b = :a ?*/",
-        "q.sql",
-        sqlite.lexis,
-    )
-    permitted = Permitted(query=query, columns=(), types=dict.fromkeys(("a", "b"), EXACT["integer"]))
-    tool = _tool(permitted)
-    shapes = [_statement(tool, each).shape for each in ({"a": 1}, {"a": 2}, {"b": 1}, {}, {"a": 1, "b": 2})]
-
-    assert shapes[0] is shapes[1]
-    assert shapes[2] is shapes[3]
-    assert len(set(map(id, shapes))) == 3
-    assert len({each.pieces for each in shapes if isinstance(each, QueryShape)}) == 3
-
-
 def test_no_name_of_an_argument_is_one_of_ours() -> None:
-    permitted = _permitted("limit: integer", "skip: integer", "claim0: text")
+    permitted = permitted_query("limit: integer", "skip: integer", "claim0: text")
 
     assert {argument(each) for each in ("limit", "skip", "claim0")} == set(
-        _statement(permitted, {"limit": 1, "skip": 2, "claim0": "x"}).values
+        statement_of(permitted, {"limit": 1, "skip": 2, "claim0": "x"}).values
     )
-
-
-def _setting(*permitted: Permitted, limits: Limits | None = None) -> Setting:
-    return Setting(catalog=setting().catalog, limits=limits or Limits(), style=Style(), queries=permitted)
-
-
-def _listed(chosen_from: Setting, listing: Listing) -> list[str]:
-    tools = define(chosen_from)
-    return [each.name for each in listed(choose(listing, tools), tools, frozenset())]
-
-
-MANY = tuple(_permitted("a: text?  Some text.", name=f"query_{at:03}") for at in range(100))
-
-
-def test_queries_are_tools_of_their_own_while_the_budget_allows() -> None:
-    some = _setting(*MANY[:3])
-    cost = sum(tokens_of(tool_content(define(some)[each.name].definition)) for each in MANY[:3])
-    typed, generic = (
-        Listing(surface=Surface.GENERIC, budget=cost),
-        Listing(surface=Surface.GENERIC, budget=cost - 1),
-    )
-
-    assert _listed(some, typed)[:3] == ["query_000", "query_001", "query_002"]
-    assert not {"find_queries", "run_query"} & set(_listed(some, typed))
-    assert _listed(some, generic)[:2] == ["find_queries", "run_query"]
-    assert not [each for each in _listed(some, generic) if each.startswith("query_")]
-
-
-def test_queries_and_tables_share_the_budget() -> None:
-    def cost(group: ToolGroup) -> int:
-        typed = (
-            each for each in shown.values() if each.group is group and each.surface is not Surface.GENERIC
-        )
-        return sum(tokens_of(tool_content(each.definition)) for each in typed)
-
-    shown = define(_setting(*MANY[:3]))
-    both = cost(ToolGroup.QUERIES) + cost(ToolGroup.TABLES)
-
-    assert choose(Listing(budget=both), shown) == set(ToolGroup)
-    assert choose(Listing(budget=both - 1), shown) == {ToolGroup.QUERIES}
-    assert choose(Listing(budget=cost(ToolGroup.QUERIES) - 1), shown) == frozenset()
-
-
-def test_tables_keep_their_surface_if_the_queries_are_not_listed() -> None:
-    listing = Listing(budget=6_000)
-    alone = _listed(_setting(), listing)
-    beside = _listed(_setting(*MANY), listing)
-
-    assert "list_product" in alone
-    assert [each for each in beside if each not in ("find_queries", "run_query")] == alone
-    assert ToolGroup.QUERIES not in choose(listing, define(_setting(*MANY)))
-
-
-def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
-    typed = choose(Listing(budget=500), define(_setting(*MANY[:2])))
-
-    assert typed == {ToolGroup.QUERIES}
-
-
-def test_role_of_queries_alone_has_no_tools_for_tables() -> None:
-    nothing = Setting(catalog=Catalog(tables=()), queries=MANY[:1])
-
-    assert list(define(nothing)) == ["find_queries", "run_query", "query_000"]
-    assert _listed(nothing, Listing()) == ["query_000"]
-    assert "describe_tables" in define(Setting(catalog=Catalog(tables=())))
-
-
-def test_schema_of_many_rows_has_what_answers_have() -> None:
-    of = _setting(_permitted(header="-- max_rows: 1\n"))
-    schema = define(of)["q"].definition.output_schema
-    call = define(of)["q"].bind({})
-    assert call.statement is not None
-    cut = call.render(ResultSet(outputs=call.statement.shape.outputs, rows=((1,),), more=True))
-
-    assert list(schema["properties"]) == ["row_count", "truncated", "columns", "rows", "note"]  # type: ignore[call-overload]
-    assert list(cut.structured) == list(schema["properties"])  # type: ignore[call-overload]
-
-
-def test_all_tools_can_be_called_whether_listed_or_not() -> None:
-    tools = define(_setting(*MANY))
-    own = tools["query_007"].bind({"a": "x"})
-    by_name = tools["run_query"].bind({"query": "query_007", "arguments": {"a": "x"}})
-
-    assert own.statement == by_name.statement
-
-
-def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: Setting) -> Answer:
-    call = define(of)[tool].bind(arguments)
-    outputs = call.statement.shape.outputs if call.statement else ()
-    return call.render(ResultSet(outputs=outputs, rows=rows))
-
-
-def test_queries_that_do_not_fit_are_told_of() -> None:
-    answer = _answer("find_queries", {}, of=_setting(*MANY, limits=Limits(max_tokens=500)))
-    shown = answer.structured["queries"]
-
-    assert isinstance(shown, list)
-    assert (answer.structured["query_count"], answer.truncated) == (100, True)
-    assert 3 < len(shown) < 20
-    assert len(answer.text.encode()) <= 1_500
-    assert answer.structured["note"] == "More queries: search for words."
-
-
-def test_queries_are_found_by_words_the_best_first() -> None:
-    described = [
-        _permitted(name=name, header=f"-- description: {text}\n")
-        for name, text in (
-            ("orders_of_day", "What was bought."),
-            ("late", "Orders that are late."),
-            ("revenue", "By country."),
-            ("late_orders", "Which are late."),
-        )
-    ]
-    names = [
-        each["query"]
-        for each in json.loads(
-            _answer("find_queries", {"search": "late orders"}, of=_setting(*described)).text
-        )["queries"]
-    ]
-
-    assert names == ["late_orders", "late", "orders_of_day"]
-
-
-def test_result_conforms_to_the_schema_also_where_it_is_cut() -> None:
-    columns = (
-        column("id", Family.INTEGER, nullable=False),
-        column("tags", Family.ARRAY),
-        column("home", Family.OBJECT),
-        column("share", Family.NUMBER),
-    )
-    permitted = _permitted(columns=columns)
-    of = _setting(permitted, limits=Limits(max_tokens=500))
-    long = json.dumps(["x" * 9] * 500)
-    answers = [
-        _answer("q", {}, (2**60, "[1, 2]", '{"street": "x"}', 0.5), (1, None, None, None), of=of),
-        _answer("q", {}, (1, long, json.dumps({"street": "y" * 5_000}), float("nan")), of=of),
-    ]
-    schema = define(of)["q"].definition.output_schema
-
-    for answer in answers:
-        jsonschema.Draft202012Validator(schema).validate(answer.structured)
-    assert "characters]" in answers[1].text
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**answers[0].structured, "rows": [[1, 5, None, None]]}, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**answers[0].structured, "rows": [[None, None, None, None]]}, schema)

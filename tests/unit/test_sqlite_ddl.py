@@ -96,7 +96,7 @@ def test_comment_is_a_columns(body: str, comments: dict[str, str]) -> None:
     assert (definition.comment, definition.comments) == ("", comments)
 
 
-def test_comment_within_a_view_is_nobodys() -> None:
+def test_comment_within_a_view_belongs_to_no_column() -> None:
     ddl = "create view v as with x as (select 1) -- not this\nselect * from x /* nor this */ where true"
 
     assert read_definition(ddl) == Definition()

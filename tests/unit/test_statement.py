@@ -1,4 +1,4 @@
-"""Conditions and orders as callers write them: what they become, and what is refused."""
+"""Conditions: which values they bind, and what is refused."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,12 +8,12 @@ import pytest
 from dbtools import errors
 from dbtools.catalog import Table, TextIndex
 from dbtools.errors import CallError
-from dbtools.statement import Condition, Direction, Match, Order, Output, Select
+from dbtools.statement import Condition, Match, Output, Select
 from dbtools.terms import Function, Measure, alternatives_of
-from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES, bind_order, bind_where
+from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES, bind_where
 from dbtools.tools.clauses import MOST_CONDITIONS, MOST_VALUES, Where
-from dbtools.types import TEXTUAL, Family, Operator
-from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, TYPES, column, names, table, terms
+from dbtools.types import TEXTUAL, Operator
+from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, column, names, terms
 
 TOTAL = Measure(function=Function.COUNT)
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
@@ -24,10 +24,7 @@ def _bound(of: Table, name: str, operator: Operator, *values: str) -> tuple[Oper
     """Return operator, wanted and the values, in the order of the parameters, of one bound condition."""
     many = operator in MANY
     comparison = Where(
-        column=name,
-        op=operator,
-        value=None if many else values[0],
-        values=values if many else None,
+        column=name, op=operator, value=None if many else values[0], values=values if many else None
     )
     (condition,), bound = bind_where(terms(of), [comparison])
     assert isinstance(condition, Condition)
@@ -287,79 +284,6 @@ def test_conditions_that_search_texts_are_few(operator: Operator) -> None:
         bind_where(terms(PRODUCT), [one] * (MOST_SEARCHES + 1))
 
 
-ODD = table(
-    column("total"),
-    column("total desc"),
-    column("first name"),
-    column("padded "),
-    column("desc"),
-    column("Asc"),
-    column("größe, cm"),
-    name="odd",
-    key=(),
-)
-
-
-@pytest.mark.parametrize(
-    ("step", "name", "direction"),
-    [
-        pytest.param("total", "total", Direction.ASC, id="bare"),
-        pytest.param("total asc", "total", Direction.ASC, id="asc"),
-        pytest.param("first name desc", "first name", Direction.DESC, id="space in the name"),
-        pytest.param("first name", "first name", Direction.ASC, id="space in the name, bare"),
-        pytest.param("total  DESC ", "total", Direction.DESC, id="spaces and case"),
-        pytest.param(" total", "total", Direction.ASC, id="space in front"),
-        pytest.param("total desc", "total desc", Direction.ASC, id="name that ends in desc"),
-        pytest.param("total desc desc", "total desc", Direction.DESC, id="name that ends in desc, desc"),
-        pytest.param("desc", "desc", Direction.ASC, id="named desc"),
-        pytest.param("desc desc", "desc", Direction.DESC, id="named desc, desc"),
-        pytest.param("Asc asc", "Asc", Direction.ASC, id="named Asc"),
-        pytest.param("padded ", "padded ", Direction.ASC, id="space at the end"),
-        pytest.param("padded  desc", "padded ", Direction.DESC, id="space at the end, desc"),
-        pytest.param("größe, cm desc", "größe, cm", Direction.DESC, id="comma"),
-    ],
-)
-def test_step_of_an_order_is_a_column_and_a_direction(step: str, name: str, direction: Direction) -> None:
-    assert bind_order(names(ODD), [step]) == (Order(term=ODD.column_by_name[name], direction=direction),)
-
-
-@pytest.mark.parametrize(
-    "step", ["", " ", "nothing", "total down", "total,desc", "total nulls last", " desc", "-total"]
-)
-def test_step_that_names_no_column_is_refused(step: str) -> None:
-    of = replace(ODD, columns=ODD.columns[:1])
-
-    with pytest.raises(errors.UnknownColumn) as raised:
-        bind_order(names(of), ["total", step])
-    assert "order_by[1]" in raised.value.message
-
-
-def test_column_that_is_named_twice_counts_once() -> None:
-    assert bind_order(names(ODD), ["total", "first name", "first name desc"]) == (
-        Order(term=ODD.column_by_name["total"]),
-        Order(term=ODD.column_by_name["first name"]),
-    )
-
-
-@pytest.mark.parametrize("family", Family)
-def test_column_without_an_order_cannot_order(family: Family) -> None:
-    unordered = {Family.JSON, Family.OBJECT, Family.ARRAY, Family.BYTES}
-    step = Order(term=ANYTHING.column_by_name[family])
-
-    if family in unordered:
-        with pytest.raises(errors.BadArgument):
-            bind_order(names(ANYTHING), [str(family)])
-    else:
-        assert bind_order(names(ANYTHING), [str(family)]) == (step,)
-
-
-def test_type_that_is_not_ordered_cannot_order() -> None:
-    point = column("at", Family.OTHER, type=replace(TYPES[Family.OTHER], ordered=False))
-
-    with pytest.raises(errors.BadArgument):
-        bind_order(names(table(point, key=())), ["at"])
-
-
 def test_unknown_column_names_argument_and_columns() -> None:
     with pytest.raises(errors.UnknownColumn) as raised:
         names(PRODUCT).find("prize", "columns[2]")
@@ -405,11 +329,6 @@ def test_condition_that_could_never_mean_anything_is_refused(
         bind_where(terms(PRODUCT), [Where(column=column, op=operator, value=value)])
 
     assert says in raised.value.message
-
-
-def test_order_by_a_constant_is_refused() -> None:
-    with pytest.raises(errors.BadArgument):
-        bind_order(terms(PRODUCT), ["2 desc"])
 
 
 @pytest.mark.parametrize(

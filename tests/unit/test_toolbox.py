@@ -1,6 +1,5 @@
-"""The toolbox: one snapshot at a time, and calls that go through it."""
+"""Toolbox: one snapshot for all, calls bound, executed and rendered."""
 
-import math
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,17 +11,16 @@ import pytest
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
-from dbtools.policy import Caller, Limits, Role
+from dbtools.policy import Caller
 from dbtools.results import Listing, Manner, Media, ResultSet, Surface
 from dbtools.service.snapshot import View, take_snapshot
-from dbtools.service.toolbox import COMPLETION, PATIENCE, Toolbox
+from dbtools.service.toolbox import COMPLETION, Toolbox
 from dbtools.statement import Statement
 from dbtools.tools.resources import Completed
-from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, resolved, resolving
+from tests.unit.shop import SALE, resolved, resolving
+from tests.unit.stub_database import LARGE, ROLES, Database
 
 SMALL = Catalog(tables=(SALE,))
-LARGE = Catalog(tables=(SALE, ORDER_LINE, PRODUCT))
-ROLES = (Role(limits=Limits(max_rows=5)), Role(name="other"))
 
 
 @dataclass
@@ -48,46 +46,9 @@ class Executed:
         return True
 
 
-@dataclass
-class Database:
-    """Stands in for introspection: gives one catalog after the other, or the error in its place."""
-
-    catalogs: list[Catalog | errors.DbtoolsError]
-    read: int = 0
-
-    async def introspect(self) -> Catalog:
-        """Return the next catalog, and at last the same again."""
-        await anyio.lowlevel.checkpoint()
-        found = self.catalogs[min(self.read, len(self.catalogs) - 1)]
-        self.read += 1
-        if isinstance(found, errors.DbtoolsError):
-            raise found
-        return found
-
-
 def _toolbox(*catalogs: Catalog | errors.DbtoolsError, execution: Executed | None = None) -> Toolbox:
     database = Database([*catalogs])
     return Toolbox(resolving(database.introspect, ROLES), execution or Executed())
-
-
-@dataclass
-class Scripted:
-    """Stands in for the execution: gives one result or error after the other, and remembers the timeouts."""
-
-    results: list[Sequence[tuple[object, ...]] | errors.CallError]
-    timeouts: list[float] = field(default_factory=list)
-
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
-        """Answer with the next result."""
-        result = self.results[len(self.timeouts)]
-        self.timeouts.append(timeout)
-        if isinstance(result, errors.CallError):
-            raise result
-        return ResultSet(outputs=statement.shape.outputs, rows=tuple(result))
-
-    async def is_current(self, stamp: str) -> bool:
-        """Take each schema for the current one."""
-        return True
 
 
 async def test_first_snapshot_is_taken_once_for_all_who_wait() -> None:
@@ -238,66 +199,6 @@ def test_definitions_differ_only_where_the_schema_does() -> None:
 
     assert first.views["default"].definitions == second.views["default"].definitions
     assert first.views["default"].definitions != third.views["default"].definitions
-
-
-ROW = [(1,)]  #: the table has one
-BLUE_HAMMER: dict[str, object] = {
-    "where": [{"column": "name", "value": "hammr"}, {"column": "size", "value": "small"}]
-}
-
-
-async def _note(execution: Scripted, arguments: dict[str, object]) -> object:
-    """Return the note of the answer of `list_product`."""
-    database = Database([LARGE])
-    toolbox = Toolbox(resolving(database.introspect, ROLES), execution)
-    answer = await toolbox.call(Caller(), "list_product", arguments)
-    return answer.structured.get("note")
-
-
-async def test_empty_answer_is_explained_by_what_is_stored() -> None:
-    execution = Scripted([[], ROW, [("hammer",)], [("small",), ("large",)]])
-
-    assert await _note(execution, BLUE_HAMMER) == "name has only these values: 'hammer'."
-    assert len(execution.timeouts) == 4
-
-
-async def test_answer_with_rows_is_not_looked_into() -> None:
-    execution = Scripted([[(1, "hammr", None, None, "small", None, None, None, None, None)]])
-
-    assert await _note(execution, BLUE_HAMMER) is None
-    assert len(execution.timeouts) == 1
-
-
-@pytest.mark.parametrize("error", [errors.TimedOut(), errors.Busy(), errors.Unreadable()], ids=str)
-async def test_explanation_that_fails_leaves_the_answer_as_it_is(error: errors.CallError) -> None:
-    at_once, later = Scripted([[], error]), Scripted([[], ROW, [("hammer",)], error])
-
-    assert await _note(at_once, BLUE_HAMMER) is None
-    assert await _note(later, BLUE_HAMMER) == "name has only these values: 'hammer'."
-    assert (len(at_once.timeouts), len(later.timeouts)) == (2, 4)
-
-
-async def test_inquiries_share_a_moment() -> None:
-    execution = Scripted([[], ROW, [("hammer",)], [("small",)]])
-
-    await _note(execution, BLUE_HAMMER)
-
-    call, row, first, second = execution.timeouts
-    assert call == math.inf
-    assert second <= first <= row <= PATIENCE == 0.2
-
-
-async def test_bug_in_an_explanation_is_not_swallowed() -> None:
-    class Broken(Scripted):
-        async def execute(
-            self, statement: Statement, view: View, caller: Caller, timeout: float
-        ) -> ResultSet:
-            if self.timeouts:
-                raise ZeroDivisionError
-            return await super().execute(statement, view, caller, timeout)
-
-    with pytest.raises(ZeroDivisionError):
-        await _note(Broken([[]]), BLUE_HAMMER)
 
 
 async def test_completion_reads_keys_in_a_moment() -> None:

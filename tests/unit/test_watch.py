@@ -166,7 +166,7 @@ async def test_storm_of_what_is_heard_leads_to_looks_alone(world: World) -> None
         assert world.read == 1
 
 
-async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) -> None:
+async def test_failing_refresh_keeps_the_snapshot_and_is_reported_once(world: World) -> None:
     async with _watched(world, interval=60) as toolbox:
         await world.until(lambda: world.opened == 1)
         world.now = errors.DatabaseUnavailable("The server is away.")
@@ -188,7 +188,7 @@ async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) 
     assert world.resolved == ["Changes are in force again."]
 
 
-async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> None:
+async def test_failing_look_is_reported_once_and_opened_again(world: World) -> None:
     gone = errors.DatabaseUnavailable("The server is away.")
     world.looks = [gone, gone]
     async with _watched(world):
@@ -200,7 +200,7 @@ async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> No
     assert world.resolved == ["database: watching for changes again."]
 
 
-async def test_warning_that_is_new_is_told(world: World) -> None:
+async def test_new_warning_is_reported(world: World) -> None:
     async with _watched(world):
         world.now = replace(SECOND, warnings=("table x is left out.",))
         await world.until(lambda: bool(world.told))
@@ -209,7 +209,7 @@ async def test_warning_that_is_new_is_told(world: World) -> None:
     assert world.resolved == []
 
 
-async def test_warning_that_is_gone_is_told_unless_another_is_there(world: World) -> None:
+async def test_resolved_warning_is_reported_unless_another_remains(world: World) -> None:
     one, other, third = "table x is left out.", "table y is left out.", "table z is left out."
     world.now = replace(FIRST, warnings=(one, other))
     async with _watched(world):

@@ -1,0 +1,169 @@
+"""Connections that are lost, busy or out of date: calls go on with others, or say so."""
+
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any
+
+import anyio
+import asyncpg
+import pytest
+
+from dbtools.backends.postgresql import runner as postgresql_runner
+from dbtools.backends.postgresql.connections import prepare
+from dbtools.backends.postgresql.types import lexis
+from dbtools.errors import DatabaseUnavailable
+from dbtools.policy import Caller
+from dbtools.sql import scan
+from tests.database.conftest import Serve
+from tests.database.shop import Shop, open_bare, pool_of
+from tests.database.slow_tables import CONNECTIONS, DDL, code_of, shops as shops
+
+END_ALL = """
+select pg_terminate_backend(pid) from pg_stat_activity
+where application_name = 'dbtools' and datname = current_database()
+"""
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_connections_that_the_server_ended_are_replaced_unseen(dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+        _use_every_connection(shop)
+        shop.bare.execute(END_ALL)
+
+        answers = [shop.rows("t") for _ in range(CONNECTIONS[dialect] + 1)]
+
+    assert [len(rows) for rows in answers] == [2] * len(answers)
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_conditions_are_understood_where_the_server_has_ended_the_connection(
+    dialect: str, serve: Serve
+) -> None:
+    async def casts() -> tuple[str, ...]:
+        table = next(each for each in (await shop.toolbox.snapshot()).catalog.tables if each.name == "t")
+        async with shop.database.describe() as describe:
+            return await describe.condition(table, scan("id = :claims.id", lexis))
+
+    with serve(dialect, DDL) as shop:
+        before = shop.portal.call(casts)
+        shop.bare.execute(END_ALL)
+        after = shop.portal.call(casts)
+
+    assert before == after
+    assert len(before) == 1
+
+
+def _use_every_connection(shop: Shop) -> None:
+    """Let every connection of the pool have served the same call."""
+
+    async def use() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(4 * CONNECTIONS[shop.dialect]):
+                group.start_soon(shop.toolbox.call, Caller(), "list_t", {})
+
+    shop.portal.call(use)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param("alter table t add column w int", "", id="column added"),
+        pytest.param("alter table t rename column v to w", "", id="column renamed"),
+        pytest.param("drop view divided; drop table t", "unknown_tool", id="table gone"),
+        pytest.param("create index i on t (v)", "", id="index added"),
+    ],
+)
+def test_schema_that_changed_since_is_met_cleanly(change: str, code: str, dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+        _use_every_connection(shop)
+        if dialect == "sqlite" and "rename" in change:
+            change = "drop view divided; " + change
+        shop.bare.execute(change)
+
+        codes = {code_of(lambda: shop.page("t")) for _ in range(CONNECTIONS[dialect] + 1)}
+
+    assert codes == {code}
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_type_that_changed_since_is_unseen_on_every_connection(dialect: str, serve: Serve) -> None:
+    with serve(dialect, "create table t (id int primary key, v int); insert into t values (1, 2)") as shop:
+        _use_every_connection(shop)
+        shop.bare.execute("alter table t alter column v type text")
+
+        answers = [shop.rows("t") for _ in range(CONNECTIONS[dialect] + 1)]
+
+    assert answers == [[[1, "2"]]] * len(answers)
+
+
+def test_locked_database_is_busy(dialect: str, serve: Serve) -> None:
+    lock = {"sqlite": "begin exclusive", "postgresql": "begin; lock table t in access exclusive mode"}
+    with serve(dialect, DDL) as shop, ExitStack() as stack:
+        shop.rows("t")
+        writer = open_bare(dialect, shop.url, shop.portal)
+        stack.callback(writer.close)
+        writer.execute(lock[dialect])
+
+        code = code_of(lambda: shop.page("t"))
+        writer.execute("rollback")
+
+        assert code == "busy"
+        assert len(shop.rows("t")) == 2
+
+
+def test_calls_without_a_free_connection_are_refused(dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+
+        async def call_while_all_are_lent() -> None:
+            pool = await pool_of(shop.database)
+            async with AsyncExitStack() as stack:
+                for _ in range(CONNECTIONS[dialect]):
+                    await stack.enter_async_context(pool.connection())
+                await shop.toolbox.call(Caller(), "list_t", {})
+
+        shop.refresh()
+        code = code_of(lambda: shop.portal.call(call_while_all_are_lent))
+
+        assert code == "busy"
+        assert len(shop.rows("t")) == 2
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+
+        async def lend_while_reopening() -> object:
+            pool = await pool_of(shop.database)
+            async with pool.connection() as connection:
+                await pool.dispose()
+            async with pool.connection() as other:
+                assert other is not connection
+            return connection
+
+        shop.rows("t")
+        connection = shop.portal.call(lend_while_reopening)
+
+        assert isinstance(connection, asyncpg.Connection)
+        assert connection.is_closed()
+        assert len(shop.rows("t")) == 2
+
+
+@pytest.mark.parametrize("losses", [pytest.param(1, id="once"), pytest.param(100, id="always")])
+def test_connection_that_is_lost_while_it_is_prepared_is_opened_again(
+    losses: int, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy would put an error of its own in the place of the driver's."""
+    left = [None] * losses
+
+    async def lose(connection: Any) -> None:
+        if left:
+            left.pop()
+            connection.terminate()
+        await prepare(connection)
+
+    monkeypatch.setattr(postgresql_runner, "prepare", lose)
+    with serve("postgresql", DDL) as shop:
+        if losses == 1:
+            assert shop.call("get_t", {"id": 1}).structured == {"row": {"id": 1, "v": "one"}}
+            return
+        with pytest.raises(DatabaseUnavailable):
+            shop.call("get_t", {"id": 1})

@@ -1,0 +1,101 @@
+"""Each rule of `test_architecture.py` notices a breach and lets good code pass."""
+
+import pytest
+
+from tests.test_architecture import (
+    MAX_LINES_OF_FUNCTION,
+    MAX_LINES_OF_MODULE,
+    RULES,
+    Module,
+    Rule,
+    breaches_of,
+    catches_what_it_knows,
+    cycle_in,
+    has_a_floor,
+    has_short_functions,
+    imports_at_the_top,
+    imports_lower_floors,
+    imports_what_it_may,
+    is_named_by_a_noun,
+    is_pure,
+    is_short,
+    lists_names_in_init_only,
+    says_no_foreign_word,
+    says_what_it_is,
+)
+
+DOCUMENTED = '"""A module."""\n'
+LONG_FUNCTION = "def _f():\n" + "    pass\n" * MAX_LINES_OF_FUNCTION
+LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (has_a_floor, "attic.py", ""),
+        (imports_lower_floors, "catalog.py", "from dbtools.policy import Role"),
+        (imports_lower_floors, "queries.py", "import dbtools.statement.select"),
+        (imports_lower_floors, "errors.py", "def f(): from dbtools import cli"),
+        (imports_lower_floors, "tools/rows.py", "from dbtools.backends import BACKENDS"),
+        (imports_lower_floors, "backends/one.py", "from ..tools import KINDS"),
+        (imports_lower_floors, "__init__.py", "from dbtools import errors"),
+        (imports_lower_floors, "cli.py", "from dbtools.__main__ import main"),
+        (imports_what_it_may, "settings.py", "from mcp.server import Server"),
+        (imports_what_it_may, "service.py", "import mcp_types"),
+        (imports_what_it_may, "service/execution.py", "import asyncio"),
+        (imports_what_it_may, "service/calls.py", "from asyncio import Event"),
+        (imports_what_it_may, "tools/rows.py", "import anyio.abc"),
+        (imports_what_it_may, "statement.py", "from sqlalchemy.ext import asyncio"),
+        (imports_what_it_may, "database.py", "import asyncpg"),
+        (imports_at_the_top, "service.py", "def f():\n    import json"),
+        (imports_at_the_top, "server/stdio.py", "class C:\n    def f(self):\n        import json"),
+        (is_pure, "results.py", "async def render(): ..."),
+        (is_pure, "tools/rows.py", "class C:\n    async def f(self): ..."),
+        (says_no_foreign_word, "errors.py", "#: as in SQLite"),
+        (says_no_foreign_word, "settings.py", "PostgreSQLSettings = 1"),
+        (says_no_foreign_word, "tools/sqlite_rows.py", ""),
+        (catches_what_it_knows, "service/execution.py", "try: f()\nexcept: pass"),
+        (catches_what_it_knows, "watch.py", "try: f()\nexcept (OSError, Exception): raise"),
+        (catches_what_it_knows, "backends/one.py", "try: f()\nexcept BaseException: g()"),
+        (is_short, "errors.py", "pass\n" * (MAX_LINES_OF_MODULE + 1)),
+        (has_short_functions, "errors.py", LONG_FUNCTION),
+        (is_named_by_a_noun, "tools/helpers.py", ""),
+        (is_named_by_a_noun, "backends/common/one.py", ""),
+        (lists_names_in_init_only, "errors.py", "__all__ = ['f']"),
+        (says_what_it_is, "errors.py", "x = 1"),
+        (says_what_it_is, "errors.py", DOCUMENTED + "def f(): ..."),
+        (says_what_it_is, "errors.py", DOCUMENTED + "class C:\n    '''A.'''\n    def f(self): ..."),
+        (says_what_it_is, "errors.py", DOCUMENTED + LONG_SENTENCE),
+    ],
+)
+def test_rule_notices_a_breach(rule: Rule, path: str, text: str) -> None:
+    assert len(breaches_of(Module(path=path, text=text), (rule,))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("__init__.py", '__version__ = "1"\n__all__ = ["__version__"]'),
+        ("policy.py", "from dbtools import __version__, errors\nfrom dbtools.queries import load"),
+        ("tools/rows.py", "from dbtools.tools.page import Page\nfrom . import page"),
+        ("backends/sqlite.py", "import asyncio\nimport sqlite3\nfrom dbtools.statement import X"),
+        ("server/stdio.py", "import asyncio\ntry: f()\nexcept Exception: pass"),
+        ("server/running.py", "def _f():\n    from dbtools.server import http"),
+        ("cli.py", "def _f():\n    import rich\n    from dbtools.server import serve"),
+        ("__main__.py", "from dbtools.cli import main"),
+        ("service/execution.py", "import anyio\ntry: f()\nexcept BaseException:\n    g()\n    raise"),
+        ("errors.py", 'class C:\n    """A\n    B.\n    """\n    def _f(self): ...'),
+    ],
+)
+def test_rules_let_good_code_pass(path: str, text: str) -> None:
+    assert breaches_of(Module(path=path, text=DOCUMENTED + text), RULES) == []
+
+
+def test_ring_of_imports_is_noticed() -> None:
+    modules = (
+        Module(path="tools/__init__.py", text="from dbtools.tools.rows import list_rows"),
+        Module(path="tools/rows.py", text="from dbtools.tools.page import Page"),
+        Module(path="tools/page.py", text="from dbtools.tools import KINDS"),
+    )
+
+    assert set(cycle_in(modules)) == {"dbtools.tools", "dbtools.tools.rows", "dbtools.tools.page"}

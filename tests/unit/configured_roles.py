@@ -1,0 +1,30 @@
+"""Roles of a `dbtools.toml`: text in, roles and findings out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dbtools.backends.sqlite.syntax import lexis
+from dbtools.policy import Role, Source
+from dbtools.settings import load
+from dbtools.settings.roles import roles_of
+
+HEAD = '[database]\nurl = "shop.db"\n'  #: two lines
+Roles = Callable[[str], dict[str, Role]]
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> Roles:
+    """Give what reads the roles of a file, by name; its text begins on the third line."""
+
+    def read(text: str) -> dict[str, Role]:
+        path = tmp_path / "dbtools.toml"
+        path.write_text(HEAD + text, encoding="utf-8")
+        return {role.name: role for role in roles_of(load(path), lexis)}
+
+    return read
+
+
+def at(line: int) -> Source:
+    return Source(file="dbtools.toml", line=line)

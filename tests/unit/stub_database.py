@@ -1,0 +1,30 @@
+"""A database that answers from a script."""
+
+from dataclasses import dataclass
+
+import anyio
+
+from dbtools import errors
+from dbtools.catalog import Catalog
+from dbtools.policy import Limits, Role
+from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
+
+LARGE = Catalog(tables=(SALE, ORDER_LINE, PRODUCT))
+ROLES = (Role(limits=Limits(max_rows=5)), Role(name="other"))
+
+
+@dataclass
+class Database:
+    """Stands in for introspection: gives one catalog after the other, or the error in its place."""
+
+    catalogs: list[Catalog | errors.DbtoolsError]
+    read: int = 0
+
+    async def introspect(self) -> Catalog:
+        """Return the next catalog, and at last the same again."""
+        await anyio.lowlevel.checkpoint()
+        found = self.catalogs[min(self.read, len(self.catalogs) - 1)]
+        self.read += 1
+        if isinstance(found, errors.DbtoolsError):
+            raise found
+        return found

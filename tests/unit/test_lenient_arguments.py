@@ -1,0 +1,116 @@
+"""Arguments as models write them: numbers as texts, JSON as text, operators of SQL, one item for a list."""
+
+from typing import Any
+
+import pytest
+
+from dbtools.errors import BadArgument, CallError
+from dbtools.tools.aggregate_rows import AggregateArguments
+from dbtools.tools.arguments import Arguments, as_text, read, unknown_argument
+from dbtools.tools.clauses import ListArguments
+from dbtools.tools.describe_tables import DescribeArguments
+
+
+def _refusal(arguments: dict[str, Any], model: type[Arguments] = ListArguments) -> CallError:
+    with pytest.raises(CallError) as raised:
+        read(model, arguments, max_rows=200)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"),
+        (-5, "-5"),
+        (1.5, "1.5"),
+        (True, "true"),
+        (False, "false"),
+        ("x", "x"),
+        (None, None),
+        ([1], [1]),
+    ],
+)
+def test_numbers_and_booleans_are_taken_as_their_text(value: object, text: object) -> None:
+    assert as_text(value) == text
+
+
+def test_unknown_argument_is_answered_with_the_known() -> None:
+    refusal = unknown_argument("colum", ["column", "op"], "where[1]")
+
+    assert str(refusal) == (
+        "where[1]: there is no argument 'colum'. Did you mean column? Arguments: column, op."
+    )
+    assert str(unknown_argument("x", [])) == "There is no argument 'x'. Arguments: none."
+
+
+HINT = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). Arguments:'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"where": {"or": [{"column": "id", "value": "1"}]}}, id="object"),
+        pytest.param({"where": [{"$or": []}]}, id="with a dollar"),
+        pytest.param({"where": [{"column": "id", "value": "1"}, {"AND": []}]}, id="in capitals"),
+        pytest.param({"where.or": []}, id="path"),
+        pytest.param({"any": []}, id="beside where"),
+    ],
+)
+@pytest.mark.parametrize("model", [ListArguments, AggregateArguments])
+def test_or_between_conditions_is_answered_with_match(
+    arguments: dict[str, Any], model: type[Arguments]
+) -> None:
+    refusal = _refusal(arguments, model)
+
+    assert refusal.code == "unknown_argument"
+    assert refusal.hint.startswith(HINT)
+
+
+def test_or_is_no_hint_at_match_where_there_is_none() -> None:
+    assert "match" not in _refusal({"or": []}, DescribeArguments).hint
+    assert "match" not in unknown_argument("or", ["origin"]).hint
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("equals", "eq"), ("LIKE", "contains"), ("is_not_null", "is_null")]
+)
+def test_operator_of_sql_is_answered_with_the_one_that_is_meant(written: str, meant: str) -> None:
+    with pytest.raises(BadArgument) as raised:
+        read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
+
+    assert f"Use {meant}" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("=", "eq"), ("<>", "ne"), (">=", "gte"), ("IN", "in"), ("NOT IN", "not_in"), (" lt ", "lt")],
+)
+def test_sign_of_an_operator_is_taken_for_it(written: str, meant: str) -> None:
+    asked = read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
+
+    assert asked.where[0].op == meant
+
+
+def test_one_item_is_an_array_of_itself() -> None:
+    one = read(
+        ListArguments,
+        {"where": {"column": "id", "op": "in", "values": "1"}, "columns": "id", "order_by": "id desc"},
+    )
+
+    assert one == read(
+        ListArguments,
+        {
+            "where": [{"column": "id", "op": "in", "values": ["1"]}],
+            "columns": ["id"],
+            "order_by": ["id desc"],
+        },
+    )
+
+
+def test_array_may_come_as_its_json() -> None:
+    asked = read(
+        ListArguments, {"where": '[{"column": "id", "op": "in", "values": "[1, 2]"}]', "columns": '["id"]'}
+    )
+
+    assert asked.where[0].values == ("1", "2")
+    assert asked.columns == ("id",)

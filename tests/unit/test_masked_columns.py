@@ -1,0 +1,148 @@
+"""A masked column is shown and nothing else; rows that may not be aggregated are only listed."""
+
+import pytest
+
+from dbtools import errors
+from dbtools.catalog import Catalog, Column
+from dbtools.policy import Grant
+from dbtools.tools import define
+from dbtools.tools.definition import Setting
+from dbtools.types import Family, Mask
+from tests.unit.granted import granted_to, the
+from tests.unit.shop import ID, PRODUCT, SHOP, column, select_of, table
+
+MASKED = Grant(masks={"price": Mask.PARTIAL, "color": Mask.NULL, "size": Mask.HASH, "added_on": Mask.REDACT})
+LENS = granted_to(SHOP, **{"product": MASKED, "order line": Grant(), "sale": Grant(aggregate=False)})
+
+
+@pytest.mark.parametrize("name", ["price", "color", "size", "added_on"])
+def test_masked_column_is_a_nullable_text_without_any_other_fact(name: str) -> None:
+    sold = table(
+        ID,
+        column(
+            name,
+            Family.INTEGER,
+            nullable=False,
+            default="7",
+            generated=True,
+            choices=("7", "8"),
+            minimum="7",
+            maximum="8",
+            comment="seven",
+        ),
+    )
+    seen = the("product", Grant(masks={name: MASKED.masks[name]}), Catalog(tables=(sold,)))
+
+    (masked,) = (each for each in seen.columns if each.name == name)
+    assert masked == Column(name=name, type=masked.type, nullable=True, comment="seven")
+    assert (masked.type.family, masked.type.operators) == (Family.TEXT, ())
+    assert masked.type.mask is MASKED.masks[name]
+
+
+PRICE = "product.price"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        pytest.param("list_product", {"where": [{"column": "price", "value": "1"}]}, id="condition"),
+        pytest.param(
+            "list_product", {"where": [{"column": "price", "op": "is_null", "value": "true"}]}, id="is null"
+        ),
+        pytest.param(
+            "list_product", {"where": [{"column": "color", "op": "contains", "value": "r"}]}, id="search"
+        ),
+        pytest.param("list_product", {"order_by": ["price"]}, id="order"),
+        pytest.param("list_product", {"order_by": ["size desc"]}, id="order from the other end"),
+        pytest.param("list_order_line", {"order_by": [PRICE]}, id="order by a path"),
+        pytest.param(
+            "list_order_line", {"where": [{"column": PRICE, "value": "1"}]}, id="condition on a path"
+        ),
+        pytest.param("aggregate product", {"group_by": ["color"]}, id="group"),
+        pytest.param("aggregate product", {"group_by": ["added_on:month"]}, id="bucket"),
+        pytest.param("aggregate order line", {"group_by": ["product.color"]}, id="group by a path"),
+        *(
+            pytest.param(
+                f"aggregate {name}", {"measures": [{"function": each, "column": at}]}, id=f"{each} {at}"
+            )
+            for each in ("count", "count_distinct", "sum", "avg", "min", "max")
+            for name, at in (("product", "price"), ("order line", PRICE))
+        ),
+        pytest.param(
+            "aggregate product",
+            {"where": [{"column": "price", "value": "1"}]},
+            id="condition of an aggregate",
+        ),
+    ],
+)
+def test_masked_column_is_shown_and_nothing_else(tool: str, arguments: dict[str, object]) -> None:
+    tools = define(Setting(catalog=LENS))
+    if tool.startswith("aggregate "):
+        measures = {"measures": [{"function": "count"}]}
+        arguments = {"table": tool.removeprefix("aggregate "), **measures, **arguments}
+        tool = "aggregate_rows"
+    with pytest.raises(errors.CallError) as refused:
+        tools[tool].bind(arguments)
+
+    assert refused.value.code in ("bad_operator", "bad_argument")
+
+
+def test_masked_column_is_read_by_its_name_and_along_paths() -> None:
+    tools = define(Setting(catalog=LENS))
+    own = tools["list_product"].bind({"columns": ["price"]}).statement
+    distant = tools["list_order_line"].bind({"columns": [PRICE]}).statement
+
+    assert own is not None
+    assert distant is not None
+    assert own.shape.outputs[0].term.type.mask is Mask.PARTIAL
+    assert distant.shape.outputs[0].term.type.mask is Mask.PARTIAL
+
+
+@pytest.mark.parametrize(
+    "masks", [{"id": Mask.HASH}, {each.name: Mask.NULL for each in PRODUCT.columns}], ids=["key", "all"]
+)
+def test_masked_column_is_in_no_order_and_so_in_no_cursor(masks: dict[str, Mask]) -> None:
+    tools = define(Setting(catalog=granted_to(SHOP, product=Grant(masks=masks))))
+    statement = tools["list_product"].bind({}).statement
+
+    assert "get_product" not in tools
+    assert statement is not None
+    assert [step.term.name for step in select_of(statement).order if step.term.type.mask is not None] == []
+
+
+def test_table_that_may_not_be_aggregated_is_listed_only() -> None:
+    tools = define(Setting(catalog=LENS))
+    count = {"measures": [{"function": "count"}]}
+
+    with pytest.raises(errors.Denied):
+        tools["aggregate_rows"].bind({"table": "sale", **count})
+    assert tools["list_sale"].bind({}).statement is not None
+    assert tools["aggregate_rows"].bind({"table": "product", **count}).statement is not None
+
+
+@pytest.mark.parametrize("function", ["count", "count_distinct", "sum", "avg", "min", "max"])
+def test_table_that_may_not_be_aggregated_is_not_along_a_path_either(function: str) -> None:
+    catalog = granted_to(SHOP, **{"order line": Grant(), "product": Grant(aggregate=False)})
+    tool = define(Setting(catalog=catalog))["aggregate_rows"]
+    measures = [{"function": function, "column": PRICE}]
+
+    with pytest.raises(errors.Denied):
+        tool.bind({"table": "order line", "measures": measures})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"group_by": [PRICE]}, id="group"),
+        pytest.param({"group_by": [f"{PRICE}:month"]}, id="bucket"),
+        pytest.param({"where": [{"column": PRICE, "value": "1"}]}, id="condition"),
+        pytest.param({"where": [{"column": PRICE, "op": "is_null", "value": "false"}]}, id="null"),
+    ],
+)
+def test_rows_that_may_not_be_aggregated_are_not_counted_along_a_path(arguments: dict[str, object]) -> None:
+    """Where each order line has one product, and each product one line, they would be counted."""
+    catalog = granted_to(SHOP, **{"order line": Grant(), "product": Grant(aggregate=False)})
+    tool = define(Setting(catalog=catalog))["aggregate_rows"]
+
+    with pytest.raises(errors.Denied):
+        tool.bind({"table": "order line", "measures": [{"function": "count"}], **arguments})
