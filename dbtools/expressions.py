@@ -10,7 +10,7 @@ takes, and the type of its result. The databases compute it, with equal results.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -137,11 +137,22 @@ class Expressions:
         if relation is None:
             raise errors.UnknownColumn(
                 f"{argument}: no rows {quoted(name)} refer to {table.name}.",
-                hint=f"{nearest(name, known)}Relations: {listing(known) or 'none'}. {habits.MEASURES}",
+                hint=f"{self._instead(name, known)}Relations: {listing(known) or 'none'}.",
             )
         names = Names(table=relation.target, paths=paths)
         aggregating = aggregating or self.aggregating
         return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
+
+    def _instead(self, name: str, known: Iterable[str]) -> str:
+        """Return what to do instead of naming *name* as a relation, of which the *known* ones exist."""
+        if self.names.get(name) is not None:
+            return f"{habits.MEASURES} "
+        step = self.names.paths.step(self.names.table, name)
+        return (
+            f"{name} leads to {step.target.name}: ask for {step.target.name}. "
+            if step
+            else nearest(name, known)
+        )
 
 
 def refuse_masked(term: Term, argument: str) -> None:
@@ -271,7 +282,9 @@ class _Parser:
             self._next += 1
         if self._relation is not None:
             inside = parts[0].lower() == self._relation and len(parts) > 1
-            self._check(inside, first, f"names here begin with {self._relation}, as in {self._relation}.id")
+            column = self._terms.names.get(parts[0]) or self._terms.names.table.columns[0]
+            names = f"names here begin with {self._relation}, as in {self._relation}.{spelled(column.name)}"
+            self._check(inside, first, names)
             parts = parts[1:]
         return self._terms.operand(".".join(map(spelled, parts)), self._argument)
 

@@ -20,7 +20,7 @@ FORMS: Mapping[str, str] = {
     rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKETS)})\s*\(": "Write a bucket after "
     f"the date, such as ordered_on:month. Buckets: {', '.join(BUCKETS)}.",
     r"\b(datediff|timestampdiff|julianday|age)\s*\(": "A date minus a date is a number of days.",
-    r"\b(now|today|getdate|date)\s*\(|\bcurrent_(date|timestamp)\b|\binterval\b": "Write a day as "
+    r"\b(now|today|getdate|date)\s*\(|\bcurrent_(date|timestamp)\b|\b(today|interval)\b": "Write a day as "
     "'2024-03-05'; a date plus 7 is a week later.",
     r"\bcase\b.*\bwhen\b|\b(iif|if|nullif)\s*\(": "There is no case: group by the column, or make a call "
     "for each condition.",
@@ -31,6 +31,8 @@ FORMS: Mapping[str, str] = {
     "or ends_with in where.",
     r"\bi?like\b": "Use contains, starts_with or ends_with in where, without %.",
     r"\bis\s+(not\s+)?null\b": 'Use op is_null with value "true" or "false" in where.',
+    r"[%^]": "Numbers take + - * /.",
+    r"\bas\b": "A name after as has letters, digits and _ only.",
     r"[<>=]": 'Conditions belong in where: {"column": "total", "op": "gt", "value": "100"}.',
 }
 

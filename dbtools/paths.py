@@ -210,14 +210,21 @@ class Names:
             message, hint = f"{quoted(text)} goes more than {MOST_STEPS} steps.", ""
         elif further:
             message = f"{table.name} has no path {quoted(part)}{within}."
-            hint = self._way_back(table, part) or f"{nearest(part, relations)}{known}"
+            leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
+            meant = (
+                f"Did you mean {' or '.join(map(spelled, leading))}? "
+                if leading
+                else nearest(part, relations)
+            )
+            hint = self._way_back(table, part) or f"{meant}{known}"
         elif part in relations and not path:
             target = relations[part].target
             message = f"{quoted(part)} is a path to {target.name}, not a column."
             hint = f"Name one of its columns, such as {spelled(part)}.{spelled(target.columns[0].name)}."
         else:
             message = f"{table.name} has no column {quoted(part)}{within}."
-            hint = f"{nearest(part, columns if path else [*columns, *self._ends()])}{known}"
+            near = nearest(part, columns if path else [*columns, *self._ends()])
+            hint = self._way_back(table, part) or f"{near}{known}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
     def _way_back(self, table: Table, name: str) -> str:

@@ -20,7 +20,7 @@ from dbtools.tools.binding import bind_having, bind_order, bind_where
 from dbtools.tools.clauses import OBJECTS, Comparisons, Conditions
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
-from dbtools.types import quoted
+from dbtools.types import Family, quoted
 
 ROWS = Measure(function=Function.COUNT)
 MOST_GROUPS = 16
@@ -187,7 +187,9 @@ def _measure(names: Expressions, function: Function, column: str, argument: str)
     offered = list(functions_of(place.type))
     if function not in offered:
         message = f"{argument}: {described(place)} does not support {function}."
-        raise BadArgument(message, hint=f"Functions: {listing(offered)}.")
+        counted = place.type.family is Family.BOOLEAN
+        advice = "Group by it and count the rows. " if counted else ""
+        raise BadArgument(message, hint=f"{advice}Functions: {listing(offered)}.")
     return Measure(function=function, place=place)
 
 
@@ -224,7 +226,7 @@ class AggregateCall:
         page = budget.page(found, self.columns)
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
-        note = " ".join(filter(None, [said, self.reasons.days]))
+        note = " ".join(filter(None, [said, self.reasons.values]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
     @property
@@ -266,7 +268,11 @@ class AggregateCall:
             return f"having leaves out all groups ({rows:,})."
         counts = zip(self._nulls(found), first.rows[0][1:], strict=True)
         where = f"all {rows:,} rows" if rows > 1 else "the only row"
-        return " ".join(f"{name} is null in {where}." for name, count in counts if count == 0)
+        # A sum of cells that are no numbers is null, too.
+        notes = (
+            f"No row has a number in {name}." if n else f"{name} is null in {where}." for name, n in counts
+        )
+        return " ".join(notes)
 
     def _note(self, page: Page, groups: int | None) -> str:
         if page.capped:

@@ -142,6 +142,8 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
     joins = joins and (place.startswith(("where", "having")) or "match" in known)
     advice = (ALL_OF_HAVING if place.startswith("having") else MATCH) if joins else nearest(name, known)
+    if name in ("some", "none") and place.startswith("where"):
+        advice = NESTED
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
@@ -151,10 +153,12 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
+NESTED = "some and none stand in where itself: list the keys of the inner rows first, then use in. "
 ALL_OF_HAVING = 'The conditions in having are joined with "and". '
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
     "greater_than_equal": "at least {ge}, not {given}",
+    "less_than_equal": "at most {le:,}, not {given}",
     "string_too_long": "at most {max_length} characters",
     "too_long": "at most {max_length:,} items, not {actual_length}",
     "string_type": "must be a string, not {got}",

@@ -162,7 +162,8 @@ def _bind(
     if comparison.value is not None:
         places = [f"{argument}.value"]
     try:
-        bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
+        name = comparison.column if isinstance(term, Measure) else ""
+        bound = [decode(term, operator, text, where, name) for text, where in zip(texts, places, strict=True)]
     except errors.BadValue as exc:
         exc.hint = column_advice(names, operator, texts[0]) or exc.hint
         raise
@@ -180,7 +181,11 @@ def _bind(
 
 def _operators(term: Term) -> Sequence[Operator]:
     """Return the operators of *term*: of its type, and of its full-text index."""
-    return (*term.type.operators, Operator.MATCHES) if text_index_of(term) else term.type.operators
+    if not text_index_of(term):
+        return term.type.operators
+    # A tsvector holds stems: as a text it has no word that a caller looks for.
+    stems = term.type.family is Family.OTHER
+    return (*((Operator.IS_NULL,) if stems else term.type.operators), Operator.MATCHES)
 
 
 def _searchable(names: Finds, operator: Operator) -> str:
@@ -250,8 +255,11 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
     return comparison.texts
 
 
-def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
-    """Return the value that *text* is to *operator*, or raise BadValue for *argument*."""
+def decode(term: Term, operator: Operator, text: str, argument: str, name: str = "") -> object:
+    """Return the value that *text* is to *operator*, or raise BadValue for *argument*.
+
+    *name* is that of the term, if callers have given it one.
+    """
     if isinstance(term, Bucketed) and operator not in TEXTUAL:
         return _bucket(term, text, argument)
     if operator in SEARCHING:
@@ -268,7 +276,7 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
             f"{argument}: {term.name} is never {quoted(text)}.",
             hint=f"{nearest(text, choices)}It is one of {listing(choices)}.",
         )
-    named = "" if argument == term.name else f"{term.name}: "
+    named = "" if argument == term.name else f"{name or term.name}: "
     return term.type.decode(text, f"{argument}: {named}")
 
 

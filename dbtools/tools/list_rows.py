@@ -174,7 +174,7 @@ class ListCall:
         return budget.rows_answer(
             page,
             next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
-            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.days])),
+            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.values])),
             links=tuple(filter(None, links)),
         )
 

@@ -1,5 +1,6 @@
 """Why an answer is empty or null: the conditions of a call in, what to ask about them and a note out."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from dbtools.paths import Distant
 from dbtools.results import ResultSet
 from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
 from dbtools.terms import Bucketed, Calculation, Function, Measure, Operand, Rank, functions_of
-from dbtools.tools.binding import FOR_NULL, column_advice
+from dbtools.tools.binding import FOR_NULL, SEARCH_FORM, column_advice
 from dbtools.tools.clauses import Comparison, Where, Within
 from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
@@ -44,6 +45,8 @@ ORDERED = (*NUMERIC, *TEMPORAL, Family.INTERVAL)
 CHECKED = {*WORDS, *NUMERIC, *TEMPORAL}
 #: What of a day a comparison leaves out, or takes in, that its writer may not have meant.
 MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)
+NULLS = ("", "null", "none")  #: texts that may mean null
+SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
 STORED = ""  #: the finding on values that are all stored
 PAST_END = "Past the last row."
 TOGETHER = "Each of these values is stored, but no row has all of them."
@@ -80,8 +83,11 @@ class Check:
     def _between(self, ends: Sequence[str]) -> str | None:
         """Return from where to where values go, unless some of them seem to be wanted."""
         least, most, *wanted = self._values([*ends, *self.wanted])
-        if not self.alone and len({type(each) for each in (least, most, *wanted)}) == 1:
-            ordered = sorted((each,) for each in wanted)
+        one_kind = len({type(each) for each in (least, most, *wanted)}) == 1
+        ordered = sorted((each,) for each in wanted) if one_kind else []
+        if ordered and self.operator is Operator.BETWEEN and ordered[0] != (wanted[0],):
+            return "between takes the lower value first."
+        if ordered and not self.alone:
             above = self.operator not in (Operator.LT, Operator.LTE) and ordered[0] >= (most,)
             below = self.operator not in (Operator.GT, Operator.GTE) and ordered[-1] <= (least,)
             if not (above or below):
@@ -153,12 +159,14 @@ class Reasons:
         plain = all(isinstance(each, Condition) for each in self.conditions) and self.match is Match.ALL
         if plain and len(findings) == len(self.conditions) > 1 and set(findings) == {STORED}:
             return TOGETHER
-        return " ".join(dict.fromkeys(filter(None, findings)))
+        items = (_note_of_items(condition) for _, _, _, condition in self._compared)
+        return " ".join(dict.fromkeys(filter(None, [*findings, *items])))
 
     @property
-    def days(self) -> str:
-        """What callers should know of a day that moments are compared with."""
-        notes = (_note_of_day(comparison, condition) for _, _, comparison, condition in self._compared)
+    def values(self) -> str:
+        """What callers may not have meant by a value: a day, or a search."""
+        pairs = [(comparison, condition) for _, _, comparison, condition in self._compared]
+        notes = (_note_of_day(*pair) or _note_of_search(pair[0]) for pair in pairs)
         return next(filter(None, notes), "")
 
     @cached_property
@@ -194,7 +202,8 @@ class Reasons:
     def _advice(self, comparison: Comparison) -> str:
         """Return what else may be meant by the values of *comparison*, if they are not stored."""
         advice = (column_advice(self.terms.names, comparison.op, text) for text in comparison.texts)
-        return next(filter(None, advice), FOR_NULL if "" in comparison.texts else "")
+        null = any(text.strip().lower() in NULLS for text in comparison.texts)
+        return next(filter(None, advice), FOR_NULL if null else "")
 
 
 _Compared = tuple[Table, str, Comparison, Condition]
@@ -239,6 +248,19 @@ def _note_of_day(comparison: Comparison, condition: Condition) -> str:
     name, last = condition.term.name, comparison.texts[-1].strip() if comparison.texts else ""
     note = f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
     return note if DAY.fullmatch(last) else ""
+
+
+def _note_of_search(comparison: Comparison) -> str:
+    """Return how searches are written, where one has signs of another language."""
+    foreign = comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or "")
+    return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}" if foreign else ""
+
+
+def _note_of_items(condition: Condition) -> str:
+    """Return what contains looks for in an array."""
+    term = condition.term
+    items = condition.operator is Operator.CONTAINS and term.type.family is Family.ARRAY
+    return f"contains looks for a whole item of {term.name}, case included." if items else ""
 
 
 def _value(text: str, family: Family) -> str | Decimal:

@@ -104,6 +104,14 @@ def test_words_are_found(caller: Caller, search: str, keys: list[int]) -> None:
     assert found(caller, search) == keys
 
 
+@pytest.mark.parametrize("search", ["red AND shoes", "red NOT shoes", "re*", "red | hats", "red & shoes"])
+def test_signs_of_other_searches_are_explained(caller: Caller, search: str) -> None:
+    plain, signed = (caller.call("list_rows", **matching(each)) for each in ("red shoes", search))
+
+    assert "note" not in plain
+    assert str(signed["note"]).startswith("matches has no AND, NOT, NEAR, &, | or *. Write words,")
+
+
 @pytest.mark.parametrize("search", ["", "-red", "red or -shoes", "or"])
 def test_search_for_nothing_is_refused(caller: Caller, search: str) -> None:
     with pytest.raises(CallError) as caught:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from dbtools.errors import CallError
 from dbtools.settings.sections import GrantSection
 from dbtools.statement import Select
 from dbtools.types import Mask
@@ -193,6 +194,16 @@ def test_configuration_is_that_of_the_index(serve: Serve) -> None:
             where = [{"column": column, "op": "matches", "value": "runs"}]
             page = shop.call("list_rows", {"table": "posts", "where": where, "columns": ["id"]})
             assert page.structured["rows"] == [[1]]
+
+
+@pytest.mark.parametrize("op", ["contains", "starts_with", "ends_with", "eq", "ne", "in", "gt"])
+def test_stems_are_no_text(serve: Serve, op: str) -> None:
+    ddl = f"{POSTS} alter table posts add made tsvector;"
+    where = [{"column": "made", "op": op, "values" if op == "in" else "value": "running"}]
+    with serve("postgresql", ddl) as shop, pytest.raises(CallError) as raised:
+        shop.call("list_rows", {"table": "posts", "where": where})
+
+    assert raised.value.hint == "Operators: is_null, matches."
 
 
 def test_expression_needs_all_of_its_columns(serve: Serve) -> None:

@@ -311,9 +311,9 @@ def test_value_that_may_mean_something_else_is_explained() -> None:
         f"name has only these values: 'Lisbon'. {other}"
     )
     assert note_of(listing(where("name", "owner")), ["owner", "x"]) == ""
-    assert note_of(listing(where("name", "")), CITIES[:1]).endswith(
-        'For null use op is_null with value "true".'
-    )
+    for null in ("", "NULL", " none "):
+        note = note_of(listing(where("name", null)), CITIES[:1])
+        assert note.endswith('For null use op is_null with value "true".')
 
 
 def test_values_that_are_excluded_are_explained() -> None:

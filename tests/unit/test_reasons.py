@@ -77,7 +77,9 @@ def test_measure_of_nulls_is_explained_by_how_many_there_are() -> None:
     assert said_by(call, [(1234, 0, 0)], found=[(None, None, 1234)]) == (
         "rent is null in all 1,234 rows. area is null in all 1,234 rows."
     )
-    assert said_by(call, [(1234, 0, 1)], found=[(None, None, 1234)]) == "rent is null in all 1,234 rows."
+    assert said_by(call, [(1234, 0, 1)], found=[(None, None, 1234)]) == (
+        "rent is null in all 1,234 rows. No row has a number in area."
+    )
     assert said_by(call, found=[(None, None, 1234)]) == ""
 
 
@@ -143,6 +145,18 @@ def test_table_without_rows_is_said_to_have_none() -> None:
     assert said_by(listing(where("franchise", "true")), []) == "shop has no rows."
     assert said_by(listing()) == "shop has no rows."
     assert inquiries_of(listing()) == ()
+
+
+def test_bounds_in_the_wrong_order_are_explained() -> None:
+    rent = {"column": "rent", "op": "between", "values": ["90", "10"]}
+
+    assert said_by(listing(rent), [(1,)], [(5.5, 99)]) == "between takes the lower value first."
+
+
+def test_array_that_has_no_such_item_is_explained() -> None:
+    call = listing(where("tags", "1", "contains"))
+
+    assert said_by(call, [(1,)]) == "contains looks for a whole item of tags, case included."
 
 
 def test_page_past_the_end_is_said_to_be() -> None:
