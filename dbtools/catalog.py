@@ -43,6 +43,7 @@ class TextIndex:
     ranked: bool = True  #: whether rows may be ordered by how well they match
     #: the columns that rank depends on, over all rows; none if it depends on nothing but the document
     weighs: frozenset[str] = frozenset()
+    shared: bool = False  #: whether several rows may have the same number in the index
 
 
 @dataclass(frozen=True, kw_only=True)

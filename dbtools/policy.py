@@ -310,7 +310,8 @@ def _searched(column: Column, plain: Set[str], grant: Grant) -> Column:
     A rank that depends on other rows or columns would show how often a word is in those that are hidden.
     """
     index = column.text_index
-    if index is None or not index.reads <= plain:
+    # A number that rows share would find a visible row by the words of a hidden one.
+    if index is None or not index.reads <= plain or (index.shared and grant.filter is not None):
         return replace(column, text_index=None)
     ranked = not index.weighs or (grant.filter is None and index.weighs <= plain)
     return replace(column, text_index=replace(index, ranked=ranked))

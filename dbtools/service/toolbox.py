@@ -147,7 +147,9 @@ class Toolbox:
         if call.statement is not None:
             found = await self._execution.execute(call.statement, view, caller, timeout)
         inquiries = call.inquire(found)
-        further = await self._inquire(inquiries, view, caller) if inquiries else ()
+        further: Sequence[ResultSet] = ()
+        if inquiries:
+            further = await self._inquire(inquiries, view, caller, outdated=call.statement is None)
         if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
             # On a thread, so that other calls need not wait.
             return await anyio.to_thread.run_sync(call.render, found, further)
@@ -168,16 +170,21 @@ class Toolbox:
         return self.current is not None and self.current.views.get(view.role.name) is view
 
     async def _inquire(
-        self, inquiries: Sequence[Statement], view: View, caller: Caller
+        self, inquiries: Sequence[Statement], view: View, caller: Caller, *, outdated: bool
     ) -> Sequence[ResultSet]:
-        """Return the results of *inquiries* that arrive within PATIENCE; the call already has its answer."""
+        """Return the results of *inquiries* that arrive within PATIENCE; the call already has its answer.
+
+        If that may be *outdated*, because no statement has checked the schema, raise SchemaChanged.
+        """
         found: list[ResultSet] = []
         ends = time.monotonic() + PATIENCE
         for statement in inquiries:
             left = max(ends - time.monotonic(), 0.01)
             try:
                 found.append(await self._execution.execute(statement, view, caller, left))
-            except errors.CallError:
+            except errors.CallError as exc:
+                if outdated and isinstance(exc, errors.SchemaChanged):
+                    raise
                 break
         return found
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from dbtools.errors import CallError
+from dbtools.errors import BadOperator, CallError
 from dbtools.settings.sections import GrantSection
 from dbtools.statement import Select
 from dbtools.types import Mask
@@ -135,7 +135,7 @@ MANY = {
     with recursive n (i) as (select 1 union all select i + 1 from n where i < 2000)
     insert into posts select i, 'title', 'words ' || i, '', '', case i % 2 when 0 then 'north' end, i from n;
     create virtual table t using fts5(body, content = posts, content_rowid = number);
-    create index numbers on posts (number);
+    create unique index numbers on posts (number);
     insert into t (t) values ('rebuild');
     """,
     "postgresql": """
@@ -166,6 +166,21 @@ def test_search_uses_the_index(serve: Serve, dialect: str, grant: GrantSection, 
 
         assert caller.rows("list_rows", **asked) == [[700], [800]]
         assert all(each in plan for each in USED[dialect]), plan
+
+
+def test_number_that_rows_share_finds_no_words_of_hidden_rows(serve: Serve) -> None:
+    ddl = """
+    insert into posts values (1, '', 'plain', '', '', 'north', 7), (2, '', 'secret', '', '', 'south', 7);
+    create virtual table t using fts5(body, content = posts, content_rowid = number);
+    insert into t (t) values ('rebuild');
+    """
+    asked = {"table": "posts", "where": [{"column": "body", "op": "matches", "value": "secret"}]}
+    grants = {"posts": GrantSection(where="region = 'north'")}
+    with serve("sqlite", POSTS + ddl) as shop:
+        with calling_as(shop, {"posts": True}) as caller:
+            assert {row[0] for row in caller.rows("list_rows", columns=["id"], **asked)} == {1, 2}
+        with calling_as(shop, grants) as caller, pytest.raises(BadOperator):
+            caller.call("list_rows", **asked)
 
 
 def plan_of(shop: Shop, caller: Caller, asked: Mapping[str, object]) -> str:

@@ -102,3 +102,12 @@ def test_values_of_a_row_that_is_new_are_shown_at_once(serve: Serve, dialect: st
         columns = _columns(shop.call("describe_tables", {"tables": ["things"]}).structured)
 
     assert columns[1] == 'discontinued text: "0" | "1" | "maybe"'
+
+
+def test_migration_shows_in_the_next_description(serve: Serve, dialect: str) -> None:
+    with serve(dialect, FILLED) as shop:
+        shop.call("describe_tables", {})
+        shop.bare.execute("alter table things rename column state to status")
+        columns = _columns(shop.call("describe_tables", {"tables": ["things"]}).structured)
+
+    assert str(columns[2]).startswith("status text")

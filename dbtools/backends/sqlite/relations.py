@@ -7,7 +7,7 @@ explained separately, even if views are nested, and no row is read.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -316,14 +316,18 @@ def read_text_indexes(
     return found
 
 
-def _indexes_of(table: Structure, index: str, names: Container[str], key: str) -> dict[str, TextIndex]:
+def _indexes_of(table: Structure, index: str, names: Set[str], key: str) -> dict[str, TextIndex]:
     """Return the columns *names* of *table* with their index, a table whose rowid is *key* here."""
     columns = {fold(row.name): row.name for row in table.rows if row.hidden != HIDDEN}
     number = columns.get(fold(key), "rowid" if table.has_rowid and table.kind is not TableKind.VIEW else "")
-    weighs = frozenset(name for folded, name in columns.items() if folded in names)
+    shared = number != "rowid" and frozenset({number}) not in table.unique
+    weighs = frozenset(columns.get(folded, folded) for folded in names)
     return {
-        name: TextIndex(reads=frozenset({name}), document=identifier(number), source=index, weighs=weighs)
-        for name in (weighs if number else ())
+        name: TextIndex(
+            reads=frozenset({name}), document=identifier(number), source=index, weighs=weighs, shared=shared
+        )
+        for folded, name in columns.items()
+        if number and folded in names
     }
 
 
