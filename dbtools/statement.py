@@ -22,7 +22,6 @@ from dbtools.terms import (
     Rank,
     Related,
     Term,
-    is_moment,
     may_raise,
     parts_within,
 )
@@ -172,10 +171,8 @@ class Select:
     def raises(self) -> bool:
         """Whether a row may raise an error, so that no hidden one may be computed with."""
         others = ((each.term, each.other) for each in self.comparisons if each.other is not None)
-        # Numbers of two kinds are made one kind to be compared, and texts that are dates are read.
-        converts = any(
-            term.type.family is not other.type.family or is_moment(term.type) for term, other in others
-        )
+        # Numbers of two kinds are made one kind to be compared.
+        converts = any(term.type.family is not other.type.family for term, other in others)
         return converts or any(map(may_raise, self.parts))
 
     @property

@@ -126,10 +126,11 @@ def _round(cell: object, places: int) -> Number | None:
 
 
 def _microseconds(cell: object) -> int | None:
-    """Return when *cell* is, since the year 1 and in UTC, if it is a text that is a date."""
-    if type(cell) is not str:
-        return None
+    """Return when *cell* is, since the year 1 and in UTC, if it is a text or its bytes that are a date."""
     try:
+        cell = _written(cell)
+        if type(cell) is not str:
+            return None
         if len(cell) == 10 and cell[4] == cell[7] == "-":
             return (date.fromisoformat(cell).toordinal() - 1) * DAY
         return _moment(cell)
@@ -137,9 +138,14 @@ def _microseconds(cell: object) -> int | None:
         return None
 
 
+def _written(cell: object) -> object:
+    """Return *cell*, as a text if it is the bytes of one, or raise ValueError."""
+    return cell.decode("ascii") if isinstance(cell, bytes) else cell
+
+
 def _date(cell: object) -> object:
-    """Return *cell* if it is a date, with or without a time."""
-    return None if _microseconds(cell) is None else cell
+    """Return the text of *cell* if it is a date, with or without a time."""
+    return None if _microseconds(cell) is None else _written(cell)
 
 
 def _moment(text: str) -> int | None:
@@ -177,7 +183,7 @@ def _shift(cell: object, days: object) -> str | None:
     if not 0 <= at <= LAST:
         return None
     moved = EPOCH + timedelta(microseconds=at)
-    if isinstance(by, int) and len(str(cell)) == 10:
+    if isinstance(by, int) and len(str(_written(cell))) == 10:
         return moved.date().isoformat()
     written = moved.isoformat(" ")
     return written.rstrip("0") if moved.microsecond else written

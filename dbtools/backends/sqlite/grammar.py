@@ -170,20 +170,23 @@ class SqliteGrammar(Grammar):
     def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
         """Compute by functions that each connection has."""
         name = term.operation.name.lower()
+        if term.operation is Operation.COALESCE:
+            return sa.func.coalesce(*map(partial(_usable, term.type), term.operands, operands))
+        if term.operation in NATIVE:
+            return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
+        operands = [*map(_readable, term.operands, operands)]
         if term.operation is Operation.NEGATE:
             return _computed("-", sa.literal_column("0"), *operands)
         if term.operation in STEPS:
             return _computed(STEPS[term.operation][term.type.family is Family.DECIMAL], *operands)
-        if term.operation is Operation.COALESCE:
-            return sa.func.coalesce(*map(partial(_usable, term.type), term.operands, operands))
-        return getattr(sa.func, name if term.operation in NATIVE else f"dbtools_{name}")(*operands)  # type: ignore[no-any-return]
+        return getattr(sa.func, f"dbtools_{name}")(*operands)  # type: ignore[no-any-return]
 
     def compared(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
     ) -> tuple[Element, Element]:
         """Compare dates by when they are: a text may be a date, with or without a time."""
         if is_moment(left[1]) and is_moment(right[1]) and left[1].family is not Family.TEXT:
-            return sa.func.dbtools_moment(left[0]), sa.func.dbtools_moment(right[0])
+            return sa.func.dbtools_moment(_as_bytes(left[0])), sa.func.dbtools_moment(_as_bytes(right[0]))
         return left[0], right[0]
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
@@ -233,13 +236,27 @@ def _computed(step: str, *operands: Element) -> Element:
     return sa.func.dbtools_compute(_text(program + step), *cells)
 
 
+def _readable(term: Operand, cell: Element) -> Element:
+    """Return *cell*, the SQL of *term*, so that a function can read it: a text may be invalid UTF-8."""
+    if isinstance(term, Calculation | Literal):
+        return cell
+    if is_moment(term.type):
+        return _as_bytes(cell)
+    is_number = term.type.family in NUMERIC
+    return sa.case((sa.func.typeof(cell) != _text("text"), cell)) if is_number else cell
+
+
+def _as_bytes(cell: Element) -> Element:
+    return sa.case((sa.func.typeof(cell) == _text("text"), sa.cast(cell, sa.LargeBinary)))
+
+
 def _usable(type: ColumnType, term: Operand, cell: Element) -> Element:
     """Return *cell*, the SQL of *term*, null where it is not a number or a date as *type* says."""
     if isinstance(term, Calculation | Literal):
         return cell
     if type.family in NUMERIC:
-        return sa.func.dbtools_number(cell)
-    return sa.func.dbtools_date(cell) if is_moment(type) else cell
+        return sa.func.dbtools_number(_readable(term, cell))
+    return sa.func.dbtools_date(_as_bytes(cell)) if is_moment(type) else cell
 
 
 def _exact(total: Element, numbers: Element, scale: int) -> Element:
