@@ -363,31 +363,3 @@ def test_texts_of_two_collations_are_joined_and_ordered(serve: Serve) -> None:
         rows = listed(shop, "words", "coalesce(one, other)", order_by=["coalesce(one, other)"])
 
     assert rows == [["a"], ["b"]]
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("n + 1", None),
-        ("-n", None),
-        ("abs(n)", None),
-        ("round(n)", None),
-        ("coalesce(n, 0)", 0),
-        ("d - e", None),
-        ("d + 1", None),
-        ("coalesce(d, e)", "2024-03-04"),
-    ],
-)
-def test_text_that_is_not_utf_8_is_no_number_and_no_date(
-    serve: Serve, expression: str, expected: object
-) -> None:
-    ddl = """
-    create table t (id integer primary key, n integer, d date, e date);
-    insert into t values (1, cast(x'ff' as text), cast(x'ff' as text), '2024-03-04');
-    """
-    with serve("sqlite", ddl) as shop:
-        answer = shop.call("list_rows", {"table": "t", "columns": [expression]})
-        compared = [{"column": "d", "op": "lt", "value_column": "e"}]
-
-        assert answer.structured["rows"] == [[expected]]
-        assert shop.call("list_rows", {"table": "t", "where": compared}).structured["rows"] == []

@@ -60,6 +60,8 @@ STEPS: Mapping[Operation, str] = {
     Operation.MULTIPLY: "*t",
     Operation.DIVIDE: "/d",
 }
+#: How many of the operands, the first ones, are dates; the others are numbers.
+DATES: Mapping[Operation, int] = {Operation.DAYS: 2, Operation.SHIFT: 1}
 NATIVE = (Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 
@@ -174,7 +176,11 @@ class SqliteGrammar(Grammar):
             return sa.func.coalesce(*map(partial(_usable, term.type), term.operands, operands))
         if term.operation in NATIVE:
             return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
-        operands = [*map(_readable, term.operands, operands)]
+        dates = DATES.get(term.operation, 0)
+        operands = [
+            cell if isinstance(of, Calculation | Literal) else (_as_bytes if at < dates else _as_number)(cell)
+            for at, (of, cell) in enumerate(zip(term.operands, operands, strict=True))
+        ]
         if term.operation is Operation.NEGATE:
             return _computed("-", sa.literal_column("0"), *operands)
         if term.operation in STEPS:
@@ -236,17 +242,13 @@ def _computed(step: str, *operands: Element) -> Element:
     return sa.func.dbtools_compute(_text(program + step), *cells)
 
 
-def _readable(term: Operand, cell: Element) -> Element:
-    """Return *cell*, the SQL of *term*, so that a function can read it: a text may be invalid UTF-8."""
-    if isinstance(term, Calculation | Literal):
-        return cell
-    if is_moment(term.type):
-        return _as_bytes(cell)
-    is_number = term.type.family in NUMERIC
-    return sa.case((sa.func.typeof(cell) != _text("text"), cell)) if is_number else cell
+def _as_number(cell: Element) -> Element:
+    """Return *cell*, null if it is a text: our functions cannot read one that is not valid UTF-8."""
+    return sa.case((sa.func.typeof(cell) != _text("text"), cell))
 
 
 def _as_bytes(cell: Element) -> Element:
+    """Return the bytes of *cell*, null if it is not a text, which may be a date."""
     return sa.case((sa.func.typeof(cell) == _text("text"), sa.cast(cell, sa.LargeBinary)))
 
 
@@ -255,7 +257,7 @@ def _usable(type: ColumnType, term: Operand, cell: Element) -> Element:
     if isinstance(term, Calculation | Literal):
         return cell
     if type.family in NUMERIC:
-        return sa.func.dbtools_number(_readable(term, cell))
+        return sa.func.dbtools_number(_as_number(cell))
     return sa.func.dbtools_date(_as_bytes(cell)) if is_moment(type) else cell
 
 
