@@ -1,11 +1,9 @@
-"""Policies: roles, grants, limits and masks, and `restrict`, which narrows a catalog to a role.
+"""Policies: roles, grants and limits, and `restrict`, which narrows a catalog to a role.
 
 What a role may not see is absent from the catalog that `restrict` returns, so no layer above can name it.
 Row filters and masks are attached to the remaining tables and columns.
 """
 
-import hashlib
-import hmac
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -13,16 +11,9 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table
-from dbtools.cells import Cut, one_line, plain
+from dbtools.cells import one_line
+from dbtools.masks import BLANK
 from dbtools.types import ColumnType, Family, Mask
-
-REDACTED = "***"
-LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
-#: Only the domain is shown (RFC 1035, 2.3.1).
-ADDRESS = re.compile(rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)')
-DIGITS = 16  #: hexadecimal digits of a hashed cell
-#: Characters or bytes that are read of a masked cell. No ADDRESS has more than 320.
-READ_OF_MASKED: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +112,6 @@ class Rule:
 
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
 MOST_PRECISE = 1_000_000  #: the precision of a name
-#: Masks that show the same for all cells, so that no cell needs to be read.
-BLANK = (Mask.NULL, Mask.REDACT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,39 +349,3 @@ def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
 def _shows(table: Table | None, names: Sequence[str]) -> bool:
     known = table.column_by_name if table else {}
     return all(name in known and known[name].type.mask is None for name in names)
-
-
-def masked_rows(
-    types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
-) -> tuple[tuple[object, ...], ...]:
-    """Return *rows* with the masks of *types* applied.
-
-    Only this function lets masked cells through, whatever a statement has read.
-    """
-    masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
-    shown = list(map(list, rows))
-    for cells in shown:
-        for at, mask in masks:
-            cells[at] = masked(cells[at], mask, key)
-    return tuple(map(tuple, shown))
-
-
-def masked(cell: object, mask: Mask, key: bytes) -> str | None:
-    """Apply *mask* to *cell*, which may be a Cut; *key* is for hashes."""
-    if mask is Mask.REDACT:
-        return REDACTED
-    if mask is Mask.NULL or cell is None:
-        return None
-    if isinstance(cell, Cut):
-        # A beginning may have the hash of another cell, and is not an address.
-        return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
-    text = _text(cell)
-    if mask is Mask.PARTIAL:
-        address = ADDRESS.fullmatch(text)
-        return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
-    # The key of HMAC-SHA256 (RFC 2104) keeps callers from finding a value by trial.
-    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
-
-
-def _text(cell: object) -> str:
-    return cell if isinstance(cell, str) else str(plain(cell))

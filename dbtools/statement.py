@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from dbtools.catalog import Column, Table
+from dbtools.masks import READ_OF_MASKED
 from dbtools.paths import Distant, Relation
-from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
     SEARCH,

@@ -17,7 +17,8 @@ from itertools import dropwhile
 
 from dbtools.catalog import Catalog, Column, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import BLANK, Finding, Lens, Role, Rule, series
+from dbtools.masks import BLANK
+from dbtools.policy import Finding, Lens, Role, Rule, series
 from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
 

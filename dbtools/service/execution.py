@@ -11,7 +11,8 @@ from dbtools import errors
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import NO_SESSION, Backend, Run, Runner
 from dbtools.errors import listing
-from dbtools.policy import Caller, Role, masked_rows
+from dbtools.masks import masked_rows
+from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
 from dbtools.statement import QueryShape, Shape, Statement, argument
