@@ -14,6 +14,7 @@ from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFil
 from dbtools.cells import one_line
 from dbtools.masks import BLANK
 from dbtools.types import ColumnType, Family, Mask
+from dbtools.writes import WriteGrant, all_writes, writes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,7 @@ class Grant:
     masks: Mapping[str, Mask] = field(default_factory=dict)  #: by column
     aggregate: bool = True
     accept_reads: bool = False  #: whether a view may read what the role does not see
+    writes: WriteGrant | None = None  #: None: none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,7 @@ class Rule:
     @property
     def narrows(self) -> bool:
         """Whether it hides its tables or a part of them."""
-        return self.grant is None or replace(self.grant, accept_reads=False) != Grant()
+        return self.grant is None or replace(self.grant, accept_reads=False, writes=None) != Grant()
 
     @property
     def is_pattern(self) -> bool:
@@ -148,6 +150,7 @@ class Role:
     limits: Limits = field(default_factory=Limits)
     rules: tuple[Rule, ...] | None = None  #: its own before inherited ones; None: it sees everything
     queries: tuple[QueryGrant, ...] | None = None  #: None: all permitted queries
+    writable: bool = False  #: whether a role that sees everything may change everything
     session: tuple[SessionSetting, ...] = ()
     #: The places of its configured limits, by name.
     bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
@@ -172,6 +175,7 @@ class Lens:
     catalog: Catalog
     views: tuple[tuple[Table, Rule, Sequence[str]], ...] = ()  #: withheld views with their reasons
     columns: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld generated columns
+    writes: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld writes, each with the reason
 
 
 def restrict(catalog: Catalog, role: Role) -> Catalog:
@@ -185,10 +189,13 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     if role.rules is None:
         every = {table.location: table for table in catalog.tables}
         tables = tuple(_explained(catalog, table, every) for table in catalog.tables)
+        if role.writable:
+            tables = tuple(replace(table, writes=all_writes(table)) for table in tables)
         return Lens(catalog=replace(bare, tables=tables))
     seen: dict[Location, Table] = {}
     rules: dict[Location, Rule] = {}
     columns: list[tuple[Table, Rule, str]] = []
+    withheld: list[tuple[Table, Rule, str]] = []
     for table in catalog.whole.tables:
         rule = role.rule_of(catalog, table) if catalog.table(*table.location) else None
         if rule is None or rule.grant is None:
@@ -196,8 +203,12 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
         revealing = tuple(_revealing_columns(table, rule.grant))
         left = _narrowed(table, rule.grant, revealing)
         if left.columns:
-            seen[table.location], rules[table.location] = left, rule
             columns += [(table, rule, name) for name in revealing]
+            if rule.grant.writes is not None:
+                writes, problems = writes_of(table, left, rule.grant.writes)
+                left = replace(left, writes=writes)
+                withheld += [(table, rule, problem) for problem in problems]
+            seen[table.location], rules[table.location] = left, rule
     views = [
         (table, rules[place], reasons)
         for place, table in seen.items()
@@ -206,7 +217,12 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     for view, *_ in views:
         del seen[view.location]
     tables = tuple(_explained(catalog, _linked(table, seen), seen) for table in seen.values())
-    return Lens(catalog=replace(bare, tables=tables), views=tuple(views), columns=tuple(columns))
+    return Lens(
+        catalog=replace(bare, tables=tables),
+        views=tuple(views),
+        columns=tuple(columns),
+        writes=tuple(withheld),
+    )
 
 
 def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:

@@ -9,10 +9,10 @@ import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.results import Answer, Media, ResultSet
+from dbtools.results import Answer, Changed, Media, ResultSet
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
-from dbtools.statement import Statement
+from dbtools.statement import Statement, Transaction
 from dbtools.tools import unknown_tool
 from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
@@ -31,10 +31,13 @@ FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable
 class Executes(Protocol):
     """What runs statements: `execution.Execution`, or a stand-in for it."""
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement | Transaction, view: View, caller: Caller, timeout: float
+    ) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
+        Raise SchemaChanged if the view is out of date: then nothing was changed. *timeout*: seconds, if less
+        than the other limits.
         """
 
     async def is_current(self, stamp: str) -> bool:
@@ -122,16 +125,22 @@ class Toolbox:
     ) -> AnswerT:
         """Return the answer of the call that *bind* makes of *seen*, or of a later view.
 
-        Any error may be due to a change of the schema: a tool or a column may be new, or gone.
+        Any error may be due to a change of the schema: a tool or a column may be new, or gone. A transaction
+        runs again only if it found that the schema had changed.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
         while True:
+            statement: Statement | Transaction | None = None
             try:
-                return await self._run(bind(view), view, caller, timeout)
+                call = bind(view)
+                statement = call.statement
+                return await self._run(call, view, caller, timeout)
             except FINAL:
                 raise
-            except errors.DbtoolsError:
+            except errors.DbtoolsError as exc:
+                if isinstance(statement, Transaction) and not isinstance(exc, errors.SchemaChanged):
+                    raise
                 later: Snapshot | None = None
                 left = began + view.role.limits.timeout - time.monotonic()
                 with anyio.move_on_after(left):
@@ -146,6 +155,9 @@ class Toolbox:
         found = NOTHING
         if call.statement is not None:
             found = await self._execution.execute(call.statement, view, caller, timeout)
+        if isinstance(found, Changed):
+            # Nothing may be lost on the way to the audit log.
+            return call.render(found)
         inquiries = call.inquire(found)
         further: Sequence[ResultSet] = ()
         if inquiries:
