@@ -82,6 +82,10 @@ def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Find
             "column that the role does not see as it is. If that is intended, name it in columns."
         )
         yield _finding("reads_hidden", role, rule, message, level="warning")
+    for table, rule, problem in lens.writes:
+        level = "warning" if rule.is_pattern else "error"
+        message = f"{whole.label(table)} cannot be changed: {problem.removesuffix('.')}."
+        yield _finding("bad_writes", role, rule, message, level=level)
 
 
 def _finding(code: str, role: Role, rule: Rule, message: str, *, level: str = "error") -> Finding:

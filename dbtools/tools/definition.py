@@ -41,7 +41,7 @@ class ToolDefinition:
     description: str
     input_schema: Mapping[str, object]
     output_schema: Mapping[str, object]
-    annotations: Mapping[str, bool] = READS
+    annotations: Mapping[str, bool] = field(default_factory=lambda: READS)
 
     @cached_property
     def json(self) -> bytes:
