@@ -116,11 +116,11 @@ class ResultSet:
 class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
 
-    before: tuple[tuple[object, ...], ...] = ()  #: updated rows as they were
+    before: tuple[tuple[object, ...], ...]  #: updated rows as they were
     affected: int
     dry_run: bool
     #: In a dry run: the other tables in which rows change, by sets of their places, and how many.
-    elsewhere: Sequence[tuple[frozenset[tuple[str, str]], int]] = ()
+    elsewhere: Sequence[tuple[frozenset[tuple[str, str]], int]]
 
 
 @dataclass(frozen=True, kw_only=True)

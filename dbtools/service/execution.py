@@ -36,15 +36,11 @@ class Execution:
         self._compile: Callable[[Shape], Plan] | None = None
         self._compile_write: Callable[[Write], WritePlan] | None = None
 
-    async def execute(
-        self, statement: Statement | Transaction, view: View, caller: Caller, timeout: float
-    ) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
         No statement runs after this returns. *timeout*: seconds, if less than other limits.
         """
-        if isinstance(statement, Transaction):
-            return await self._write(statement, view, caller)
         runner = await self._backend.runner()
         if self._compile is None:
             self._compile = lru_cache(maxsize=PLANS)(runner.compile)
@@ -70,8 +66,8 @@ class Execution:
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
 
-    async def _write(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
-        """Run *transaction*, and return the rows that it changed, or raise a CallError."""
+    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
+        """Run *transaction* of the tools of *view*, or raise a CallError."""
         writer = await self._backend.writer()
         if self._compile_write is None:
             self._compile_write = lru_cache(maxsize=PLANS)(writer.compile)

@@ -12,6 +12,7 @@ from dbtools.service.execution import claim_of, preset_values, session_of, value
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import QueryShape, Select, Shape, Transaction, Write
+from dbtools.tools.changing import transaction_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,8 @@ async def explain(
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     decided = _source(view, tool.table)
     try:
-        statement = tool.bind(arguments).statement
+        call = tool.bind(arguments)
+        statement = transaction_of(call) or call.statement
         if statement is None:
             return Explanation(allowed=True, reason="It describes tables.", rule=decided)
         shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape

@@ -14,6 +14,7 @@ from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement, Transaction
 from dbtools.tools import unknown_tool
+from dbtools.tools.changing import transaction_of
 from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
@@ -31,13 +32,16 @@ FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable
 class Executes(Protocol):
     """What runs statements: `execution.Execution`, or a stand-in for it."""
 
-    async def execute(
-        self, statement: Statement | Transaction, view: View, caller: Caller, timeout: float
-    ) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        Raise SchemaChanged if the view is out of date: then nothing was changed. *timeout*: seconds, if less
-        than the other limits.
+        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
+        """
+
+    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
+        """Run *transaction* of the tools of *view*, or raise a CallError.
+
+        Raise SchemaChanged if the view is out of date: then nothing was changed.
         """
 
     async def is_current(self, stamp: str) -> bool:
@@ -131,15 +135,15 @@ class Toolbox:
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
         while True:
-            statement: Statement | Transaction | None = None
+            changes = False
             try:
                 call = bind(view)
-                statement = call.statement
+                changes = transaction_of(call) is not None
                 return await self._run(call, view, caller, timeout)
             except FINAL:
                 raise
             except errors.DbtoolsError as exc:
-                if isinstance(statement, Transaction) and not isinstance(exc, errors.SchemaChanged):
+                if changes and not isinstance(exc, errors.SchemaChanged):
                     raise
                 later: Snapshot | None = None
                 left = began + view.role.limits.timeout - time.monotonic()
@@ -152,12 +156,12 @@ class Toolbox:
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
     async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
+        if (transaction := transaction_of(call)) is not None:
+            # Nothing may be lost on the way to the audit log.
+            return call.render(await self._execution.change(transaction, view, caller))
         found = NOTHING
         if call.statement is not None:
             found = await self._execution.execute(call.statement, view, caller, timeout)
-        if isinstance(found, Changed):
-            # Nothing may be lost on the way to the audit log.
-            return call.render(found)
         inquiries = call.inquire(found)
         further: Sequence[ResultSet] = ()
         if inquiries:

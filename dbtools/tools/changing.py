@@ -201,11 +201,12 @@ def shown_outputs(setting: Setting, table: Table) -> tuple[Output, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeCall:
-    """A call that changes rows."""
+    """A call that changes rows, by a transaction instead of a statement."""
 
     setting: Setting
     table: Table
-    statement: Transaction
+    transaction: Transaction
+    statement: None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""
@@ -259,6 +260,11 @@ class ChangeCall:
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
 
 
+def transaction_of(call: object) -> Transaction | None:
+    """Return the transaction of *call*, if it changes rows."""
+    return call.transaction if isinstance(call, ChangeCall) else None
+
+
 def write_call(
     tool: ChangeTool,
     table: Table,
@@ -269,4 +275,4 @@ def write_call(
 ) -> ChangeCall:
     """Return the call of *tool* that runs *writes* on *table*."""
     transaction = Transaction(writes=writes, dry_run=dry_run, missing=missing)
-    return ChangeCall(setting=tool.setting, table=table, statement=transaction)
+    return ChangeCall(setting=tool.setting, table=table, transaction=transaction)

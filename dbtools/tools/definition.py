@@ -16,7 +16,7 @@ from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.queries import Permitted
 from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
-from dbtools.statement import Output, Statement, Transaction
+from dbtools.statement import Output, Statement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, read, schema_of
 from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
@@ -242,8 +242,8 @@ class Call(Protocol[AnswerT]):
     """A call with validated arguments."""
 
     @property
-    def statement(self) -> Statement | Transaction | None:
-        """What to run; None if the catalog has the answer."""
+    def statement(self) -> Statement | None:
+        """The statement to run; None if the catalog has the answer."""
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return more statements, whose results explain *found*."""
@@ -256,7 +256,7 @@ class SingleCall(NamedTuple, Generic[AnswerT]):
     """A call that needs no inquiries."""
 
     answer: Callable[[ResultSet], AnswerT]
-    statement: Statement | Transaction | None = None
+    statement: Statement | None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""

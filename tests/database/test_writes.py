@@ -176,7 +176,9 @@ def test_rows_are_inserted_all_or_none(opened: Opens, dialect: str) -> None:
             {"number": "A-1"}, "orders already has a row with this number. Nothing was changed.", id="unique"
         ),
         pytest.param(
-            {"number": "B-1"}, "orders already has a row with this number. Nothing was changed.", id="hidden row"
+            {"number": "B-1"},
+            "orders already has a row with this number. Nothing was changed.",
+            id="hidden row",
         ),
     ],
 )
