@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
+from typing import Any
 
 import orjson
 
 from dbtools import errors
+from dbtools.catalog import Location
 from dbtools.cells import (
     SIZED,
     Cut,
@@ -119,8 +121,8 @@ class Changed(ResultSet):
     before: tuple[tuple[object, ...], ...]  #: updated rows as they were
     affected: int
     dry_run: bool
-    #: In a dry run: the other tables in which rows change, by sets of their places, and how many.
-    elsewhere: Sequence[tuple[frozenset[tuple[str, str]], int]]
+    #: In a dry run: other tables whose rows change, by sets of their places, and how many rows.
+    elsewhere: Sequence[tuple[frozenset[Location], int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,15 +388,8 @@ class Budget:
     ) -> Answer:
         """Return the answer with *content*; invalid text is replaced in both channels."""
         json = json_of({**content, **_more(next_cursor, note)})
-        return Answer(
-            json=json,
-            media=media,
-            links=links,
-            rows=rows,
-            truncated=truncated,
-            affected=affected,
-            dry_run=dry_run,
-        )
+        shown: dict[str, Any] = {"media": media, "links": links, "rows": rows, "truncated": truncated}
+        return Answer(json=json, affected=affected, dry_run=dry_run, **shown)
 
 
 def _more(next_cursor: str, note: str) -> Mapping[str, object]:

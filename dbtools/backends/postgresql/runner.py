@@ -44,7 +44,8 @@ from dbtools.backends.postgresql.pipeline import (
     rolled_back,
     setting,
 )
-from dbtools.backends.selects import compile_query, compile_select
+from dbtools.backends.queries import compile_query
+from dbtools.backends.selects import compile_select
 from dbtools.cells import Cut, held
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape

@@ -20,7 +20,8 @@ from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
-from dbtools.backends.selects import compile_query, compile_select
+from dbtools.backends.queries import compile_query
+from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped
 from dbtools.backends.sqlite.files import (
