@@ -210,6 +210,8 @@ class Backend(ABC):
         self.url = url
         self.write_url = url  #: of the connections that change rows
         self.lock_timeout = 2.0  #: seconds that a change waits for a lock
+        #: whether to roll back what a program that stopped has half written; only if a role may write
+        self.recovers = False
         self._runner: Runner | None = None
         self._writer: Writer | None = None
         self._loading = anyio.Lock()

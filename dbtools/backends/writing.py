@@ -24,8 +24,8 @@ from dbtools.statement import Condition, Output, Select, Write, WriteKind, assig
 from dbtools.types import Family, Operator
 
 #: Why a role may not change a row as asked.
-UNSEEN = "After the change, the row would not be among those that you may change. Nothing was changed."
-UNFIT = "After the change, the row would not be one that your role may write. Nothing was changed."
+UNSEEN = "After the change, the row would not be among those that you may change."
+UNFIT = "After the change, the row would not be one that your role may write."
 
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
