@@ -41,8 +41,8 @@ CALLS: Mapping[str, tuple[str, Mapping[str, Any], tuple[object, ...]]] = {
     "update": ("update_things", {"id": 1, "set": {"v": "new"}}, ("=", 1, "new")),
     "delete": ("delete_things", {"id": 1}, ("-", 1, "one")),
 }
-BEFORE = [(1, "one"), (2, "two"), (3, "three")]
-AFTER = {
+BEFORE: list[tuple[object, ...]] = [(1, "one"), (2, "two"), (3, "three")]
+AFTER: Mapping[str, list[tuple[object, ...]]] = {
     "insert": [*BEFORE, (9, "new")],
     "update": [(1, "new"), (2, "two"), (3, "three")],
     "delete": [(2, "two"), (3, "three")],
@@ -58,13 +58,14 @@ def writing(
     timeout: float = 30,
     table: str = "things",
     role: Mapping[str, Any] | None = None,
+    more: Mapping[str, GrantSection] | None = None,
     **database: Any,
 ) -> Iterator[Caller]:
     """Give a caller who may change a table of *shop* by *grant*; *database* has other settings."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, **database),
         limits=LimitsSection(timeout=timeout),
-        roles={ROLE: RoleSection(tables={table: grant}, **(role or {}))},
+        roles={ROLE: RoleSection(tables={table: grant, **(more or {})}, **(role or {}))},
     )
     toolbox, backend = open_toolbox(settings)
     try:
