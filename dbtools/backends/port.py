@@ -125,6 +125,7 @@ class Written(NamedTuple):
     affected: int
     #: In a dry run: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
+    unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks
 
 
 class Writer(Protocol):

@@ -101,6 +101,7 @@ class Execution:
             affected=written.affected,
             dry_run=transaction.dry_run,
             elsewhere=written.elsewhere,
+            unchecked=written.unchecked,
         )
 
     async def is_current(self, stamp: str) -> bool:

@@ -138,9 +138,14 @@ class PostgresqlWriter:
                 await roll_back(connection, CLEAN)
                 if isinstance(exc, TimeoutError):
                     raise errors.TimedOut from exc
-                if isinstance(exc, DRIVER_ERRORS):
-                    raise await _refusal(connection, exc, run) from exc
-                raise
+                if not isinstance(exc, DRIVER_ERRORS):
+                    raise
+                refusal = await _refusal(connection, exc, run)
+                if isinstance(refusal, errors.SchemaChanged):
+                    # In an old session, functions of triggers keep plans for the old types.
+                    connection.terminate()
+                    await self._pool.dispose()
+                raise refusal from exc
             if run.dry_run:
                 await roll_back(connection)
             else:
@@ -296,10 +301,6 @@ async def _commit(connection: Connection) -> bool:
 async def _refusal(connection: Connection, error: Exception, run: WriteRun | None) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     if isinstance(error, STALE) or is_failure_of(error, CHANGED):
-        for plan, _ in run.steps if run is not None else ():
-            for each in (plan.before, plan.change, plan.after, plan.checked):
-                if each is not None and run is not None:
-                    connection.forget((run.comment + each.sql, run.stamp))
         return errors.SchemaChanged()
     if is_failure_of(error, ANOTHER):
         return errors.Refused("A trigger prepares a statement, which other callers could use.")

@@ -31,6 +31,8 @@ from dbtools.statement import Write
 GRAMMAR = SqliteGrammar()
 LOCKED = "Another program locks the database file."
 FAILED = "The database cannot make this change."
+#: Whether there may be foreign keys that only COMMIT checks.
+DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
 CHANGING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 ATTEMPTS = 2  #: at a transaction, if the file or the schema is not the one that the connection knows
 #: The kinds of constraints, by SQLite's extended result codes.
@@ -182,10 +184,12 @@ class Job:
                 step = script.send(() if step is None else self._rows(*step))
         except StopIteration as exc:
             written: Written = exc.value
-        others = self._driver.total_changes - before - written.affected
-        if not (self._run.dry_run and others):
+        if not self._run.dry_run:
             return written
-        return written._replace(elsewhere=((self._touched(), others),))
+        others = self._driver.total_changes - before - written.affected
+        (unchecked,) = self._driver.execute(DEFERS).fetchone()
+        elsewhere = ((self._touched(), others),) if others else ()
+        return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
     def _rows(self, plan: Plan, parameters: tuple[object, ...]) -> list[Row]:
         self._check()
@@ -233,15 +237,15 @@ class Job:
 
 
 def is_full(error: Exception) -> bool:
-    """Return whether *error* says that the disk is full, after which SQLite has rolled back."""
-    return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
+    """Return whether *error* says that nothing more can be written, before what would complete a COMMIT."""
+    return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
 def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     name = getattr(error, "sqlite_errorname", "") or ""
     if is_full(error):
-        return errors.Refused("The disk is full.")
+        return errors.Refused("The disk is full, or a limit of its space is reached.")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable("The database file cannot be written.")
     if not name.startswith("SQLITE_CONSTRAINT"):
