@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import urlsplit
@@ -69,8 +69,10 @@ async def cutting_proxy(url: str) -> AsyncIterator[Cutting]:
 
     async def serve(client: ByteStream) -> None:
         proxy.sessions += 1
-        async with client, await anyio.connect_tcp(str(place.hostname), place.port or 5432) as server:
-            with suppress(*LOST):
+        async with client, AsyncExitStack() as stack:
+            try:
+                server = await anyio.connect_tcp(str(place.hostname), place.port or 5432)
+                await stack.enter_async_context(server)
                 startup = await startup_of(client)
                 while struct.unpack_from("!I", startup, 4)[0] not in (PROTOCOL, CANCEL):
                     await client.send(b"N")  # no encryption
@@ -78,6 +80,8 @@ async def cutting_proxy(url: str) -> AsyncIterator[Cutting]:
                 if proxy.is_refusing:
                     return
                 await server.send(startup)
+            except LOST:
+                return
             async with anyio.create_task_group() as group:
                 with suppress(*LOST):
                     await _relay(proxy, client, server, group)
