@@ -34,7 +34,7 @@ AUDIT = {
     "time": "when the call arrived, in UTC (RFC 3339)",
     "identity": "the `name` of a token or the start of its hash; `sub` of a signed token; null over stdio",
     "role": "the role of the caller",
-    "tool": "the tool, or the method of a request that reads a resource or completes a name",
+    "tool": "the tool, or the MCP method of a request that reads a resource or completes a name",
     "arguments": "the arguments, with values replaced unless `[log] arguments = true`",
     "rows": "rows of the answer",
     "bytes": "bytes of the answer",
