@@ -1,4 +1,4 @@
-"""Rate and concurrency limits of calls and requests, and the audit log: every call passes here."""
+"""Limit and record calls. A call in; its answer out, within the limits and with a line in the audit log."""
 
 import logging
 import time
@@ -48,7 +48,7 @@ logger = logging.getLogger("dbtools")
 class Limiter:
     """Limits requests, streams and sessions as *section* says, and the calls of each role and identity.
 
-    Redis counts the rate limit for several servers, memory for one of *share* workers.
+    Calls are counted in Redis for several servers, or in memory for one of *share* workers.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Calls:
         try:
             view = await self._toolbox.view(caller.role)
             setting = view.setting
-            # Computed when the entry is written: with many tables it would hold up other calls.
+            # Computed when the entry is written: with many tables it would delay other calls.
             entry.vocabulary = lambda: setting.vocabulary
             self._limiter.begin(caller, view.role.limits)
             try:
@@ -232,7 +232,7 @@ def _decrement(counter: Counter[Any], key: object) -> None:
 class MovingWindows:
     """Counts calls of the last minute in memory, by key.
 
-    The memory storage of `limits` takes a thread hop for each call, and time that grows with their number.
+    The memory storage of the package `limits` uses a thread for each call, and slows down with their number.
     """
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class RedisWindows:
             missing = "Install the extra `redis` of dbtools-mcp."
             hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
             raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
-        # The pool has the address; `limits` requires a port in its own.
+        # The pool has the address; `limits` only requires that its URL has a port.
         options: dict[str, Any] = {"connection_pool": self.pool}
         self._limiter = MovingWindowRateLimiter(
             RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)

@@ -35,7 +35,7 @@ FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
 IDLE = 30  #: seconds until an idle connection is closed
-TAKEN_IN = 20_000  #: milliseconds until a connection is closed whose client does not read
+TAKEN_IN = 20_000  #: milliseconds until a connection whose client does not read is closed
 GRACE_OF_CONNECTIONS = 3  #: seconds to deliver all answers during a shutdown
 LOOK = 1.0  #: seconds between two checks for the parent process
 COLLECTIONS = (10_000, 20, 20)  #: thresholds of the garbage collector
@@ -218,7 +218,7 @@ class HttpApp:
         async with open_server(plan.settings, plan.operator, plan.workers, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
             await run.limiter.check()
-            # What exists now stays, so the garbage collector can skip it, and run less often.
+            # Existing objects will stay, so the garbage collector can skip them and run less often.
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTIONS)

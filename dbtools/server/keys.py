@@ -157,7 +157,7 @@ def _read(place: str, algorithms: Sequence[str]) -> Outcome:
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
-    """Yield the keys in *written*, each for every algorithm that it fits: naming one is optional."""
+    """Yield the keys in *written*, each for every algorithm that it fits, since keys need not name one."""
     for each in written:
         # A private key does not belong in a key set.
         if not isinstance(each, dict) or not isinstance(each.get("kid"), str | None) or "d" in each:

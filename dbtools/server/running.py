@@ -1,4 +1,4 @@
-"""What a running server needs on either transport: toolbox, logs, telemetry, and the watch for changes."""
+"""Open a server for either transport. Settings in; toolbox, logs, telemetry and watch for changes out."""
 
 import atexit
 import logging

@@ -35,7 +35,7 @@ from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
-TOO_LONG = malformed(f"The line has over {LONGEST_LINE:,} bytes.")
+TOO_LONG = malformed(f"The line has more than {LONGEST_LINE:,} bytes.")
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
 CLOSING = 10.0  #: seconds to read the catalog after the client has left
@@ -239,7 +239,7 @@ class LineConnection(asyncio.Protocol):
         self.ended.set()
 
     async def finish(self) -> None:
-        """Give running requests time to finish, and the client time to read the answers."""
+        """Give running requests time to finish, and the client time to read their answers."""
         self._server.notifications.close()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)
