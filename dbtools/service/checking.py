@@ -1,4 +1,4 @@
-"""What `dbtools check` finds: a configuration validated against the live database, or a migrated one."""
+"""Check a configuration. Settings and a live or migrated database in, findings out."""
 
 import platform
 import re
@@ -35,7 +35,7 @@ MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls any
 
 @dataclass(frozen=True, kw_only=True)
 class RoleChange:
-    """The names of a role's tools, in the order of their lists."""
+    """How the tools of a role change: their names, in the order of the list."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -53,12 +53,12 @@ class Review:
 
 
 async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
-    """Return the findings about *settings* and their database, and those of *beside*."""
+    """Return the findings about *settings* and their database, together with those in *beside*."""
     return _reviewed(await _resolved(settings), beside)
 
 
 async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
-    """Return the findings about *settings* and the migrated database at *url*, and the changes there."""
+    """Return the findings about *settings* and the migrated database at *url*, and how tools change there."""
     before = await snapshot_of(settings)
     resolved = await _resolved(await _migrated(settings, url))
     after = take_snapshot(resolved, before)
@@ -168,14 +168,14 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
 
 
 def _beneath(permitted: Permitted) -> Reads:
-    """Return what *permitted* reads; what its functions read counts as others."""
+    """Return what *permitted* reads; what its functions read is unknown, and listed under others."""
     if permitted.reads is None:
         return Reads(others=(UNREPORTED,))
     return Reads(columns=frozenset(permitted.reads), others=tuple(read_by_functions(permitted)))
 
 
 def _reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
-    """Return the columns, and the tables of which only rows count, that *permitted* reads."""
+    """Return the columns that *permitted* reads, and the tables of which it only reads rows."""
     if permitted.reads is None:
         return (UNREPORTED,)
     places = sorted(permitted.reads)
@@ -192,8 +192,8 @@ async def _migrated(settings: Settings, url: str) -> Settings:
             found = await read_registry(registry)
             registry = registry if found and not found.problem else ""
         except errors.DatabaseUnavailable:
-            registry = ""  # it is served without
-    # A login that migrates may do more than one that serves.
+            registry = ""  # a server would start without it, too
+    # The login of a migration may do more than that of a server.
     migrated = settings.having("database", "url", url).having("server", "strict", False)
     return migrated.having("registry", "url", registry)
 

@@ -23,7 +23,7 @@ Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the c
 class Current:
     """The settings of a configuration and its queries, read again when their files have changed.
 
-    A file that changed a moment ago is read later, because half of a file may allow more than the whole.
+    A file that changed a moment ago is read later, because half of a file may allow more than the whole file.
     Files that cannot be used are reported, and the previous settings stay in force.
     """
 

@@ -1,4 +1,4 @@
-"""What [tables] declares, in the catalog of a live database. Settings and a Catalog in, a Catalog out."""
+"""Add what [tables] declares to the catalog of a database. Settings and a Catalog in, a Catalog out."""
 
 import re
 from collections.abc import Callable, Iterator
