@@ -1,4 +1,4 @@
-"""`dbtools.toml` into settings: the file, the environment in it, and complaints with their line."""
+"""Read `dbtools.toml`, with the environment in it. A path in; settings, or errors with their line, out."""
 
 import os
 import re
@@ -58,7 +58,7 @@ def is_login(word: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether *path* is a regular file; an impossible name is none."""
+    """Return whether *path* is a regular file; False for an impossible name."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -68,7 +68,7 @@ def is_file(path: Path) -> bool:
 def load(path: Path, file: str = "") -> Settings:
     """Return the settings in the file at *path*, or raise ConfigurationError.
 
-    Complaints call it *file*, or else by its name.
+    Errors call it *file*, or use the name in *path*.
     """
     written = _read(path, file or path.name)
     content, folder = _filled(written.content(), written, ()), path.absolute().parent
@@ -134,7 +134,7 @@ def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
 
 
 def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationError:
-    """Return the error for the operator. An unknown key goes first: it may be a missing one, misspelt."""
+    """Return the error for the operator. An unknown key comes first: it may be a misspelt required one."""
     found = [(_place(each["loc"]), each) for each in exc.errors(include_url=False)]
     unknown = [each for each in found if each[1]["type"] == "extra_forbidden"]
     place, first = unknown[0] if unknown else max(found, key=lambda each: len(each[0]))

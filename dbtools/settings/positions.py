@@ -15,7 +15,7 @@ from dbtools.policy import Source
 LONGEST = 200  #: characters of the file that a message quotes
 TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 DEEPEST = 50  #: levels of keys
-#: What may contain the end of a line within a statement, and what ends a statement.
+#: The tokens that may contain a line end within a statement, and those that end a statement.
 TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{\]}\n]', re.DOTALL
 )
@@ -87,7 +87,7 @@ class TomlFile:
 
 
 def file_error(source: Source, problem: str, *, hint: str = "") -> errors.ConfigurationError:
-    """Return the error that what is written at *source* cannot be used."""
+    """Return the error about the text at *source*."""
     return errors.ConfigurationError(one_line(problem), hint=one_line(hint), place=source)
 
 
@@ -96,7 +96,7 @@ def _cut(text: str) -> str:
 
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the line and the path of each table and key; tables of an array have their number in it."""
+    """Yield the line and the path of each table and key; the path of a table in an array has its number."""
     table: tuple[str, ...] = ()
     numbers: dict[tuple[str, ...], int] = {}
     for line, statement in _statements(text):
