@@ -29,15 +29,15 @@ Lines = Generator[bytes | None, None, None]  #: of the log; None whenever there 
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-PAUSE = 0.2  #: seconds between two looks at the log
+PAUSE = 0.2  #: seconds between two polls of the log
 WIDTHS = (24, 16, 20, 18, 5, 10)  #: of the columns before the arguments
-#: Characters that a terminal obeys or reorders, and for which JSON has an escape.
+#: Characters that a terminal interprets or reorders, and for which JSON has an escape.
 UNSHOWN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """Return the time that *text* means: RFC 3339, or so long ago."""
+    """Return the time that *text* means: RFC 3339, or a duration before now."""
     from dbtools.backends.records import moment_of
 
     if text is None:

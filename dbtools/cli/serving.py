@@ -56,7 +56,7 @@ def serve(
     target: str | None, role: str, claims: Sequence[str], http: str | None, workers: int, stateless: bool
 ) -> None:
     """Serve TARGET to MCP clients, over stdio or HTTP."""
-    # From here on: the server's own handler takes over when its imports are done.
+    # Handle the signal already now: the server's own handler takes over after its imports.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless need --http.")
@@ -89,7 +89,7 @@ def serve(
 
 
 def _refuse_options_of_callers() -> None:
-    """Raise UsageError if an option names the caller, which each token does."""
+    """Raise UsageError if an option names the caller, since each token does."""
     context = click.get_current_context()
     given = [name for name in ("role", "claims") if context.get_parameter_source(name) in GIVEN]
     if given or os.environ.get(CLAIMS):
@@ -104,7 +104,7 @@ class _Operator:
 
     def __init__(self, target: str | None, options: Sequence[str], settings: "Settings") -> None:
         self._target = target
-        self._options = options  #: that name the caller
+        self._options = options  #: the options that name the caller
         self._settings = settings
         self._is_verbose = sys.stderr.isatty() or settings.log.format == "json"
 
