@@ -1,4 +1,4 @@
-"""Results: a ResultSet in, an Answer out that fits the limits and is equal in both channels."""
+"""Render results. A ResultSet in; an Answer that fits the limits and is equal in both channels out."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -241,7 +241,7 @@ class Budget:
         return self.limits.max_bytes - self.reserved
 
     def fitting(self, sizes: Iterable[int], beside: int = 0) -> int:
-        """Return how many of the values of *sizes* bytes fit, in their order, *beside* other bytes."""
+        """Return how many values of *sizes* bytes fit, in this order, in addition to *beside* other bytes."""
         return sum(1 for _ in takewhile((self.room - beside).__ge__, accumulate(sizes)))
 
     def page(
