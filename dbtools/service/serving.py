@@ -268,7 +268,7 @@ class _Nudge:
         self.event = anyio.Event()
 
     def hear(self) -> None:
-        """Poll at once: anyone may send a notification, so only a poll shows whether something has changed."""
+        """Poll at once: anyone may send a notification, so only a poll shows whether something changed."""
         self.event.set()
 
 
