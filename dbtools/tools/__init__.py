@@ -43,7 +43,7 @@ def define(setting: Setting) -> Toolset:
 
 
 def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:
-    """Return the groups of *tools* whose typed tools are listed: one after the other, as the budget allows."""
+    """Return the groups of *tools* whose typed tools are listed: one after the other, while they fit."""
     typed = {ToolGroup.TABLES} if listing.surface is Surface.TYPED else set()
     left = listing.budget
     for group in ToolGroup if listing.surface is Surface.AUTO else (ToolGroup.QUERIES,):

@@ -1,7 +1,7 @@
-"""Write the script for a login that can read what roles read. Roles and their catalog in, SQL for psql out.
+"""Write the script for a login that can read what roles read. Roles and a catalog in, SQL for psql out.
 
-Names may contain anything: statements quote them, and comments keep them on one line. The script is one
-transaction, so a script that fails changes nothing.
+Names may contain any character: statements quote them, and comments keep them on one line. The script is one
+transaction, so it changes nothing if it fails.
 """
 
 import re
@@ -19,10 +19,10 @@ from dbtools.policy import BLANK, Role, restrict
 from dbtools.types import quoted
 
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
-LONGEST_NAME = 63  #: bytes; the server cuts what is longer
+LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
 
-#: The views that check the privileges of their reader.
+#: The views that check the privileges of the role that reads them.
 INVOKERS = """
 select n.nspname::text, c.relname::text
 from pg_catalog.pg_class as c
@@ -114,7 +114,7 @@ commit;
 
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
-    """Return the role of the database that *login* becomes for the statements of *roles*, if any."""
+    """Return the database role that *login* assumes for the statements of *roles*, if any."""
     named = set()
     for role in roles:
         settings = [each for each in role.session if each.name.lower() == SET_ROLE]
@@ -152,7 +152,7 @@ async def _reads_of_filter(description: Description, table: Table) -> Collection
 
 
 def _add_reads_of_views(catalog: Catalog, read: set[Place], views: set[Location]) -> None:
-    """Add to *read* what those *views* among it read, which check the privileges of their reader."""
+    """Add to *read* what the *views* in it read: these views check the privileges of their reader."""
     while True:
         tables = [catalog.table(*location) for location in {place[:2] for place in read} & views]
         more = {place for table in tables if table and table.reads for place in table.reads.columns} - read
@@ -179,7 +179,7 @@ def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
 
 
 def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Location]) -> Sequence[str]:
-    """Return the starts of the statements that grant what is *read*."""
+    """Return the beginnings of the statements that grant what is *read*."""
     columns: defaultdict[Location, set[str]] = defaultdict(set)
     for schema, name, column in read:
         columns[schema, name].update({column} - {""})
@@ -187,7 +187,7 @@ def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Locatio
     for location, names in sorted(columns.items()):
         table = catalog.table(*location)
         known = list(table.column_by_name) if table is not None else sorted(names)
-        # To count rows also needs the privilege on one column.
+        # Counting rows also requires the privilege on one column.
         listed = [each for each in known if each in names] or known[:1]
         if listed:
             chosen = "" if location in whole else f" ({', '.join(map(identifier, listed))})"
@@ -255,5 +255,5 @@ def _name(location: Location) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return *text* without what could end a comment: psql would run the rest of a name as a statement."""
+    """Return *text* without line ends, which would end a comment: psql would run the rest as a statement."""
     return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", " ", text)

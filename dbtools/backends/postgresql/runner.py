@@ -1,4 +1,4 @@
-"""Statements on PostgreSQL, each in a read-only transaction with a deadline. A Run in, rows out.
+"""Run statements on PostgreSQL, each in a read-only transaction with a deadline. A Run in, rows out.
 
 A statement's first transaction takes several round trips: it prepares the statement and compares the versions
 of the tables that it reads while it holds their locks. From then on, a transaction is one round trip: BEGIN,
@@ -60,15 +60,15 @@ CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 #: The registry's tables are small, so no migration takes longer.
 MIGRATING = {"statement_timeout": "60s"}
-PROBE = "create table dbtools_probe ()"  #: which must fail
+PROBE = "create table dbtools_probe ()"  #: a statement that must fail
 GRAMMAR = PostgresqlGrammar()
 
 SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
 #: Fails in another session. This SELECT takes a snapshot, after which the transaction must stay read-only.
 SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
 UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
-#: Fails if a function has prepared a statement: in the place of one of ours, it would serve the next caller
-#: without the filters of a role. Also releases the advisory locks that a function has taken.
+#: Fails if a function has prepared a statement, which could replace one of dbtools and serve the next caller
+#: #: without the filters of a role. Also releases the advisory locks that a function has taken.
 UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
 UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
 #: The same after an error, when the transaction has ended: terminates the session, also behind a pooler.

@@ -18,7 +18,7 @@ from dbtools.errors import ConfigurationError, DatabaseUnavailable, listing, nea
 
 CONNECT_TIMEOUT = 10.0  #: seconds, the default of connect_timeout
 PORT = 5432
-ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: where libpq looks
+ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: the default files of libpq
 MOST_PORTS = 2**16
 SYSTEM = "system"  #: as sslrootcert: the authorities that the system trusts
 SETTINGS = {
@@ -54,7 +54,7 @@ SSL = {"true": "require", "false": "disable"}  #: values of ssl, as values of ss
 MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
-#: Those of libpq (https://www.postgresql.org/docs/current/libpq-connect.html), and some of other clients.
+#: The parameters of libpq (https://www.postgresql.org/docs/current/libpq-connect.html) and of other clients.
 PARAMETERS: Mapping[str, Parameter] = {
     **{
         name: Parameter(f"PG{name.upper()}")
