@@ -18,7 +18,7 @@ from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
 
-#: Types whose cells are read without a cast to text: an inet would get a netmask, even if it is a single host.
+#: Types whose cells are read without a cast to text: an inet would get a netmask even for one host.
 PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.inet"}
 PADDED = "pg_catalog.bpchar"  #: a cast to text removes its padding, which is not significant
 #: The families whose cells the driver decodes exactly.
