@@ -73,7 +73,7 @@ def combined(operation: Operation, left: Operand, right: Operand, literals: Lite
     if operation is Operation.ADD and is_number(left.type):
         left, right = right, left
     if not (moves and is_moment(left.type) and is_number(right.type)):
-        raise ValueError(f"{described(left)} {operation} {described(right)} has no meaning")
+        raise ValueError(f"{described(left)} {operation} {described(right)} cannot be computed")
     if operation is Operation.SUBTRACT:
         right = calculation(Operation.NEGATE, NUMBERS[right.type.family], right)
     return _moved(left, right)

@@ -23,10 +23,10 @@ LONGEST_KEY = 400  #: characters of one value in a cursor; with longer values, t
 MOST_SKIPPED = 1_000_000_000
 #: Families whose cells, once read, cannot be compared with the column again.
 UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
-FORGED = "cursor: this is not a cursor of this tool. Leave it out to start again."
+FORGED = "cursor: this is not a cursor of this tool. Omit it to start again."
 FOREIGN = (
     "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
-    "Leave it out to start again."
+    "Omit it to start again."
 )
 
 

@@ -290,7 +290,7 @@ class Budget:
         count = bisect_left(lengths, True, key=lambda length: not fits(length))
         if count == 0:
             raise errors.BadArgument(
-                "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
+                "One row of these columns is larger than max_tokens.", hint="Ask for fewer columns."
             )
         return lengths[count - 1]
 

@@ -279,11 +279,11 @@ def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
             end = _end_of_block(sql, start, lexis)
             return Token(Kind.COMMENT, sql[start:end], start, end)
         case Kind.PARAMETER if text == f":{CLAIMS}":
-            problem = f"{text} names no claim, as :{CLAIMS}.region does"
+            problem = f"{text} must name a claim, as in :{CLAIMS}.region"
         case Kind.PARAMETER if all(name.isidentifier() for name in text[1:].split(".")):
             return Token(Kind.PARAMETER, text, start, end)
         case Kind.PARAMETER | "native":
-            problem = f"{text} is no parameter here, only :name is"
+            problem = f"{text} is not a parameter: write :name"
         case _:
             problem = f"{text} is not closed"
     raise SqlError(problem, sql=sql, offset=start)

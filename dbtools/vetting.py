@@ -154,7 +154,7 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
 def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
     """Yield the respects in which *rule*, which is valid and refers to *tables*, has no effect."""
     if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
-        yield "idle_rule", "accept_reads counts in the rule of one view only."
+        yield "idle_rule", "accept_reads has an effect only in a rule that names one view."
     denies = rule.is_pattern and rule.narrows and (rule.pattern, rule.grant) != ("*", None)
     for table in tables:
         label, decides = catalog.whole.label(table), role.rule_of(catalog, table)

@@ -24,7 +24,7 @@ from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Fam
 
 LONGEST_TIMEOUT = 3600.0  #: seconds, as in [limits]
 FORM = "-- param NAME: TYPE[?] [in (a, 'b c')] [min 1] [max 9] [pattern 'regex'] [= default]  text"
-WANTED = f"Write {FORM}, with values that contain blanks in single quotes, and two blanks before the text"
+WANTED = f"Write {FORM}, with values that contain spaces in single quotes, and two spaces before the text"
 QUOTED = r"'(?:[^']|'')*+'"
 CHOICE = rf"{QUOTED}|[^\s,'\"()][^\s,'()]*+"
 OPTION = (
@@ -294,7 +294,7 @@ def _compared(place: str, text: str, type: ColumnType) -> Any:
 
 
 # pydantic's engine takes linear time for any pattern. The standard library's may take years, and all other
-# # callers would wait.
+# callers would wait.
 def _check_pattern(pattern: str) -> None:
     """Raise ValueError if the engine rejects *pattern*."""
     try:

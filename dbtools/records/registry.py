@@ -65,7 +65,7 @@ async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
     """Return the queries of the registry in the database at *url* by name, or raise ConfigurationError."""
     registry = await read_registry(url)
     if registry is None:
-        raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` makes one.")
+        raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` creates one.")
     return registry.entries()
 
 
@@ -174,7 +174,7 @@ class RegistrySink:
                 with self._store.begin(Purpose.APPEND_CALLS):
                     self._store.execute_many(str(compiled), [self._row(call) for call in calls])
             except (OSError, DatabaseUnavailable) as exc:
-                raise OSError(f"the registry takes no calls: {exc}") from exc
+                raise OSError(f"the registry cannot be written: {exc}") from exc
             for _ in calls:
                 lines.popleft()
 

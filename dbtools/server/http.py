@@ -183,7 +183,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     if plan.workers > 1:
         yield f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if plan.settings.limits.storage == "memory":
-            yield f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
+            yield f"Each allows 1/{plan.workers} of calls_per_minute. With [limits] storage, they share it."
 
 
 class HttpApp:

@@ -79,7 +79,7 @@ class Keys:
                         leeway=LEEWAY,
                         options={"require": ["exp", "iss", "aud"]},
                     )
-                flaw = "has another's signature"
+                flaw = "is signed with another key"
         return flaw if self.known else None
 
     async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:

@@ -79,7 +79,7 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     findings = [_warning("catalog", each, _source_of(settings, each)) for each in catalog.warnings]
     findings += resolved.findings
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
-        message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
+        message = f"[policy] hash_key: a key with fewer than {SHORTEST_KEY} characters can be guessed."
         findings.append(_warning("weak_hash_key", message, settings.source("policy", "hash_key")))
     findings += library.findings
     findings += _undescribed(library.queries)
@@ -106,7 +106,7 @@ def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield findings about queries without a description, by which a model chooses them."""
     for permitted in queries:
         if not permitted.query.description:
-            message = f"query {permitted.name}: it has no description, and models choose queries by it."
+            message = f"query {permitted.name}: add a description, since models choose queries by it."
             yield _warning("no_description", message, permitted.query.source)
 
 
@@ -131,10 +131,10 @@ def _of_keys(whole: Table, seen: Table) -> str:
     if len(seen.keys) == len(whole.keys):
         return ""
     if not seen.keys:
-        return f"no key of {seen.name} is visible unmasked, so there is no get_T, and pages use offsets."
+        return f"every key of {seen.name} is hidden or masked, so there is no get_T, and pages use offsets."
     lost = next(key for key in whole.keys if key not in seen.keys)
     return (
-        f"the key {', '.join(lost.columns)} of {seen.name} is not visible unmasked; "
+        f"the key {', '.join(lost.columns)} of {seen.name} is hidden or masked, so "
         f"get_T takes {', '.join(seen.keys[0].columns)}."
     )
 
@@ -142,7 +142,7 @@ def _of_keys(whole: Table, seen: Table) -> str:
 def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
     """Yield findings about the queries that a role names, and about what they reveal."""
     role, known = resolved.written, library.known
-    unread = "" if settings.registry.url else "A registry counts only where [registry] url names it."
+    unread = "" if settings.registry.url else "With roles, only a registry that [registry] url names is read."
     for grant in role.queries or ():
         if not any(grant.means(name) for name in known):
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
@@ -162,7 +162,7 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
             meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
             message = (
                 f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
-                f"The role can call it nevertheless. If that is intended, write {meant}."
+                f"The role can still call it. If that is intended, write {meant}."
             )
             yield _warning("reads_hidden", message, grants[0].source)
 

@@ -70,12 +70,12 @@ class Current:
         later = self._loaded if now[0][1] == origin.stamp else load(Path(origin.path), origin.file)
         roles = role_names(later)
         if self.role is not None and self.role not in roles:
-            raise file_error(later.source("roles"), f"There is no role {self.role} any more.")
+            raise file_error(later.source("roles"), f"The role {self.role} no longer exists.")
         if self.role is None and self.settings.auth and not later.auth:
             # Half of a file, or a typo, must not remove authentication.
             raise file_error(
                 later.source("auth"),
-                "[auth] is gone or empty, so anyone could call without authentication.",
+                "[auth] is missing or empty, so anyone could call without authentication.",
                 hint="To serve callers without authentication, restart the server.",
             )
         self._loaded = later

@@ -83,13 +83,13 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
             f"The call reached its timeout of {timeout:g} seconds and was stopped.",
-            hint="Narrow it: conditions on key columns are fast, and so are fewer rows.",
+            hint="Use conditions on key columns, or ask for fewer rows.",
         )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement, statement.shape)
 
     if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
-        error = errors.BadValue("A value is out of range, or a view fails on its rows.")
+        error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
     if not isinstance(error, errors.BadValue):
         return error
     claimed, asked = statement.shape.claimed, listing(statement.shape.asked)
@@ -97,7 +97,7 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
         # A claim that is not a value of the type that it is compared with denies the call.
         unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
         return errors.Denied() if claimed else unreadable
-    parts = [f"Values are given for {asked}."] if asked else []
+    parts = [f"Check the values for {asked}."] if asked else []
     parts += [BAD_CLAIM] if claimed else []
     return errors.BadValue(error.message, hint=" ".join(parts))
 
@@ -130,7 +130,9 @@ def _claim(caller: Caller, name: str) -> object:
 def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
     """Return *error* worded for a permitted query, whose callers do not know its tables."""
     if isinstance(error, errors.SchemaChanged):
-        return errors.SchemaChanged("What the query reads has changed or is gone. List the tools again.")
+        return errors.SchemaChanged(
+            "What the query reads has changed or no longer exists. List the tools again."
+        )
     if not isinstance(error, errors.BadValue | errors.Unreadable):
         return error
     bound = [

@@ -125,7 +125,7 @@ def _reason(statement: Statement, session: Mapping[str, str]) -> str:
     if isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:
-        first, joined = f"the query {shape.name} may be called, and reads what it says", []
+        first, joined = f"the query {shape.name} may be called; row filters and masks do not apply to it", []
     pairs = ", ".join(f"{name} = {value}" for name, value in session.items())
     told = [f"the session has {pairs}"] if session else []
     return f"{'; '.join([first, *joined, *told])}."

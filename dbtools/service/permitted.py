@@ -108,7 +108,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
     found = [await inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
-        problem = "Its columns differ with and without its optional clauses."
+        problem = "Its columns depend on its optional clauses, but must not."
         raise Unusable(WITHDRAWN, problem, query.sql_source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     _check_values(query, types)
@@ -144,7 +144,7 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
                 (type.element or type).decode(text)
             except errors.BadValue as exc:
                 place = f"param {parameter.name}: {keyword}"
-                problem = f"{place}: The database takes it for {type.name}, and {exc}"
+                problem = f"{place}: Its type in the database is {type.name}, and {exc}"
                 raise Unusable(WITHDRAWN, problem, parameter.source) from exc
 
 

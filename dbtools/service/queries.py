@@ -126,7 +126,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
     try:
         registry = await _read(url, backend) if url else None
         if registry is None and settings.registry.url:
-            message = "The database has no registry. `dbtools registry upgrade URL` makes one."
+            message = "The database has no registry. `dbtools registry upgrade URL` creates one."
             raise errors.ConfigurationError(message)
         entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:

@@ -94,7 +94,7 @@ def _keys(text: str, about: ValidationInfo) -> str:
     if parts is None:
         raise ValueError("must be an https URL or a file of keys")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise ValueError("must use https: over http, others could replace the keys on the way")
+        raise ValueError("must use https: over http, others could replace the keys in transit")
     if parts.username is not None:
         raise ValueError("must be a URL without a user name or a password")
     return text

@@ -79,11 +79,11 @@ def load(path: Path, file: str = "") -> Settings:
     if not settings.database.url:
         raise file_error(written.source(("database",)), "[database] url is missing.")
     if settings.log.registry and not settings.registry.url:
-        raise written.error(("log", "registry"), "needs the database of a registry: [registry] url.")
+        raise written.error(("log", "registry"), "requires [registry] url.")
     facts = open_backend(settings.database.url).facts
     if settings.database.request_id == "application_name" and not facts.names_connections:
-        problem = "connections to this database have no names."
-        raise written.error(("database", "request_id"), problem, hint='There is "comment".')
+        problem = "connections to this database have no application name."
+        raise written.error(("database", "request_id"), problem, hint='Use "comment".')
     return settings.written_in(written)
 
 
@@ -110,7 +110,7 @@ def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
     if len(key) > DEEPEST:
         raise written.error(key, f"there are more than {DEEPEST} levels of keys.")
     if any("\0" in each for each in (value, *key[-1:]) if isinstance(each, str)):
-        raise written.error(key, "no name, path or SQL may have the character \\u0000.")
+        raise written.error(key, "no name, path or SQL may contain the character \\u0000.")
     if isinstance(value, dict):
         return {name: _filled(each, written, (*key, name)) for name, each in value.items()}
     if isinstance(value, list):
@@ -123,7 +123,7 @@ def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
 def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
     name = match[1]
     if name not in os.environ:
-        raise written.error(key, f"the environment has no variable {quoted(name)}.")
+        raise written.error(key, f"the environment variable {quoted(name)} is not set.")
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: percent-encode what would end it there (RFC 3986, 3.2.1), unless it
@@ -142,7 +142,7 @@ def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationE
     if unknown:
         known = _known(place[:-1])
         near = nearest(str(place[-1]), known) or _unquoted(place, given)
-        return written.error(place, "there is no such key.", hint=f"{near}Keys here: {listing(known)}.")
+        return written.error(place, "unknown key.", hint=f"{near}Keys here: {listing(known)}.")
     kinds = [KINDS[each["type"]] for other, each in found if other == place and each["type"] in KINDS]
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = f"must be {' or '.join(kinds)}" if kinds else message.replace("Field required", "is missing")
@@ -175,7 +175,7 @@ def _unquoted(place: Key, given: object) -> str:
     is_table = sections == ["tables"] or (sections[:1] == ["roles"] and sections[2:] == ["tables"])
     if not is_table or not isinstance(given, dict | bool):
         return ""
-    return f'A name with its schema stands in quotes: tables."{schema}.{table}". '
+    return f'Put a name with its schema in quotes: tables."{schema}.{table}". '
 
 
 def _known(place: Key) -> Collection[str]:

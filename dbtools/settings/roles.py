@@ -53,7 +53,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         if most is None or wanted <= most:
             lowered[key], bounds[key] = wanted, source
         else:
-            message = f"role {name}, limits.{key}: [limits] allows {most:g} at the most."
+            message = f"role {name}, limits.{key}: [limits] allows at most {most:g}."
             problems.append(Finding(code="higher_limit", message=message, level="warning", source=source))
     role = Role(
         name=name,
@@ -112,7 +112,7 @@ def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[
         known = f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
         problem = f"there is no role {quoted(name)}. {known}"
     elif len(above) > DEEPEST:
-        problem = f"there are more than {DEEPEST} roles, one above the other."
+        problem = f"more than {DEEPEST} roles inherit from each other."
     if problem:
         source = settings.source("roles", above[-1], "inherits")
         raise Unusable("unknown_role", f"role {above[-1]}, inherits: {problem}", source)
@@ -156,7 +156,7 @@ def _filter(where: str, place: str, source: Source, lexis: Lexis) -> RowFilter:
         raise Unusable("bad_filter", f"{place}: {exc}.", source) from exc
     for other in condition.parameters:
         if other.claim is None:
-            problem = f"{other} is no claim: write :claims.{other.name}"
+            problem = f"{other} is not a claim: write :claims.{other.name}"
             raise Unusable("bad_filter", f"{place}: {problem}.", source)
     if condition.empty or condition.ending:
         raise Unusable("bad_filter", f"{place}: must be a condition.", source)
@@ -219,8 +219,8 @@ def _typed(value: object, type: ColumnType | None) -> object:
 def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Mapping[str, str]:
     """Return the problem of each claim of *fragment* that may let rows in if its value has another type."""
     return {
-        claim: f"a value of another type for the claim {claim} may let rows in, and the database gives it no "
-        f'type: declare it under [policy.claims], such as {claim} = "integer".'
+        claim: f"the claim {claim} needs a type, since a value of another type could let rows in: declare it "
+        f'under [policy.claims], such as {claim} = "integer".'
         for claim in uncertain_claims(fragment, lexis)
         if claim not in settings.policy.claims
     }

@@ -153,7 +153,7 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
         if isinstance(group, Literal) or not (group.type.equatable and group.type.ordered):
             raise BadArgument(f"group_by[{at}]: {described(group)} cannot be grouped by.")
         if group in groups.values() or label in groups:
-            raise BadArgument(f"group_by: {group.name} is named twice.")
+            raise BadArgument(f"group_by: {group.name} appears twice.")
         groups[label] = group
     return groups
 
@@ -163,7 +163,7 @@ def _measures(
 ) -> Mapping[str, Measure]:
     """Return the measures *asked* for, by their names in results, which must not be *taken*."""
     if not (asked or taken):
-        message = "group_by or measures: at least one of them is needed."
+        message = "group_by or measures is required."
         raise BadArgument(message, hint='To count rows: measures [{"function": "count"}].')
     measures: dict[str, Measure] = {}
     for at, each in enumerate(asked):
@@ -171,7 +171,7 @@ def _measures(
         measure = _measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is used already.", hint="Give each measure its own name.")
+            raise BadArgument(f"{argument}: {name} is already used.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
 
@@ -278,7 +278,7 @@ class AggregateCall:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if self.limited:
-            return "Limit reached as asked" + (f"; {groups:,} groups." if groups is not None else ".")
+            return "Stopped at your limit" + (f"; {groups:,} groups." if groups is not None else ".")
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, pass offset, or narrow where or having."
         return "More groups: pass offset, group more coarsely, or narrow where or having."

@@ -153,7 +153,7 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-NESTED = "some and none stand in where itself: list the keys of the inner rows first, then use in. "
+NESTED = "some and none do not nest: list the keys of the inner rows first, then use in. "
 ALL_OF_HAVING = 'The conditions in having are joined with "and". '
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
@@ -182,7 +182,7 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
     hint = ORDER_FORM if place.startswith("order_by[") else ""
     if kind == "enum":
         meant = MEANT.get(str(given).strip().lower(), "")
-        hint = f"{f'Use {meant}. ' if meant else ''}It is one of {context['expected']}."
+        hint = f"{f'Use {meant}. ' if meant else ''}Use one of {context['expected']}."
     elif place.endswith("].value") and isinstance(given, list | tuple):
         hint = "Put several values in values."
     return errors.BadArgument(

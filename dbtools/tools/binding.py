@@ -87,10 +87,10 @@ class _Bound:
         name = clause.some or clause.none
         if not name:
             if clause.where or "match" in clause.model_fields_set:
-                raise errors.BadArgument(f"{argument}: where and match belong to some or none.")
+                raise errors.BadArgument(f"{argument}: where and match are only for some and none.")
             return self._plain(terms, clause, argument)
         if (clause.some and clause.none) or clause.model_fields_set - {"some", "none", "where", "match"}:
-            raise errors.BadArgument(f"{argument}: some or none takes where and match, and nothing else.")
+            raise errors.BadArgument(f"{argument}: some and none take only where and match.")
         relation, inner = terms.related(name, f"{argument}.{'some' if clause.some else 'none'}")
         conditions = tuple(
             self._plain(inner, each, f"{argument}.where[{at}]") for at, each in enumerate(clause.where)
@@ -103,8 +103,8 @@ class _Bound:
             return AnyOf(conditions=self.conditions(terms, clause.any, f"{argument}.any"))
         if clause.any or not clause.column:
             raise errors.BadArgument(
-                f"{argument}: a condition has either column, any, some or none.",
-                hint=f"Such as {clause.example}.",
+                f"{argument}: a condition needs one of column, any, some and none.",
+                hint=f"For example: {clause.example}.",
             )
         return self._condition(terms, clause, argument)
 
@@ -219,7 +219,7 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
         )
     other = names.find(str(text), f"{argument}.value_column")
     if isinstance(other, Measure | Rank):
-        raise errors.BadArgument(f"{argument}.value_column: a measure is compared with values only.")
+        raise errors.BadArgument(f"{argument}.value_column: a measure can only be compared with values.")
     refuse_masked(other, argument)
     if operator not in other.type.operators or not are_comparable(term.type, other.type):
         raise errors.BadOperator(
@@ -243,10 +243,10 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
     operator, value, values = comparison.op, comparison.value, comparison.values
     many = operator in (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
     if many and (values is None or value is not None):
-        given = "value is given" if value is not None else "there are none"
+        given = "value was given" if value is not None else "it is missing"
         raise errors.BadArgument(f"{argument}: {operator} takes an array in values; {given}.")
     if not many and (value is None or values is not None):
-        given = "values are given" if values is not None else "there is none"
+        given = "values were given" if values is not None else "it is missing"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
         null = operator is not Operator.IS_NULL and values is None
         raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
@@ -266,7 +266,7 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
         if len(text) > LONGEST_PATTERN:
             raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
         if operator is Operator.MATCHES and not _wants(text):
-            raise errors.BadValue(f"{argument}: {quoted(text)} names no word to look for.", hint=SEARCH_FORM)
+            raise errors.BadValue(f"{argument}: {quoted(text)} has no word to look for.", hint=SEARCH_FORM)
         if term.type.family is not Family.ARRAY:
             return text
     column = term.column if isinstance(term, Distant) else term
@@ -274,7 +274,7 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
     if choices and operator in EQUALITY and text not in choices:
         raise errors.BadValue(
             f"{argument}: {term.name} is never {quoted(text)}.",
-            hint=f"{nearest(text, choices)}It is one of {listing(choices)}.",
+            hint=f"{nearest(text, choices)}Use one of {listing(choices)}.",
         )
     named = "" if argument == term.name else f"{name or term.name}: "
     return term.type.decode(text, f"{argument}: {named}")
@@ -290,7 +290,7 @@ def _bucket(term: Bucketed, text: str, argument: str) -> str:
     """Return *text*, or raise BadValue if it is not the value of a bucket like *term*."""
     form, example = BUCKETS[term.bucket]
     if not re.fullmatch(form, text, re.ASCII):
-        hint = f"To compare days, name {term.place.name} itself."
+        hint = f"To compare days, use {term.place.name} itself."
         raise errors.BadValue(f"{argument}: {term.name} is {example}, not {quoted(text)}.", hint=hint)
     return text
 
@@ -316,7 +316,7 @@ def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] 
             raise
         refuse_masked(term, argument)
         if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
-            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
+            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be sorted.")
         order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())
 

@@ -121,8 +121,8 @@ class Setting:
         if len(tables) == 1:
             return tables[0]
         if tables:
-            message = f"{quoted(name)} is the name of {len(tables)} tables."
-            hint = f"Name one of: {listing(map(catalog.label, tables))}."
+            message = f"{quoted(name)} is ambiguous: {len(tables)} tables have this name."
+            hint = f"Use one of: {listing(map(catalog.label, tables))}."
         else:
             message = f"there is no table {quoted(name)}."
             many = len(self.labels) > MOST_NAMES

@@ -117,7 +117,7 @@ class Lookup:
             if key is None:
                 raise unknown_argument(name, list(known), place.removesuffix("."))
             if key in given:
-                raise errors.BadArgument(f"{place}{key} is named twice.")
+                raise errors.BadArgument(f"{place}{key} appears twice.")
             given[key] = as_text(value)
         texts: list[str] = []
         for name, column in self.keys.items():

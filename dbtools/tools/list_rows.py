@@ -82,7 +82,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         [[step.term.name, step.direction] for step in total.order],
     )
     if asked.cursor and asked.offset:
-        raise BadArgument("offset: a cursor says itself where to go on.", hint="Pass one of them.")
+        raise BadArgument("offset: not allowed with a cursor.", hint="Pass one of them.")
     position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
     steps, keys = after(position)
     shape = Select(
@@ -116,7 +116,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
         label, term = terms.named(text, f"columns[{at}]")
         label = term.name if isinstance(term, Column) else label
         if term in columns.values() or label in columns:
-            raise BadArgument(f"columns: {term.name} is named twice.")
+            raise BadArgument(f"columns: {term.name} appears twice.")
         columns[label] = term
     return columns
 
@@ -193,7 +193,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
-            more = "Limit reached as asked." if self.limited else more
+            more = "Stopped at your limit." if self.limited else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut]))

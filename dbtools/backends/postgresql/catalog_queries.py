@@ -58,8 +58,8 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and not {of_extension("pg_class", "c.oid")}
 """
 #: The columns of the tables $1. Those of the tables $2 are readable only if they were granted separately. The
-#: #: collation is null if it is the default (100). A default expression names no column, so it is printed
-#: #: without its table: that is faster, and waits for no lock.
+#: collation is null if it is the default (100). A default expression names no column, so it is printed
+#: without its table: that is faster, and waits for no lock.
 COLUMNS = f"""
 select
     a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
@@ -87,8 +87,8 @@ order by a.attrelid, a.attnum
 #: Expressions are printed with qualified names, so that they mean the same on any search path.
 QUALIFIED = "set local search_path = pg_catalog"
 #: What can be searched for words in the tables $1: columns of type tsvector, whose configuration is known if
-#: #: they are generated, and expressions with an index. An indexed expression cannot fail, since the
-#: #: index has every row: so partial indexes, those of tables with children, and users' functions are left out.
+#: they are generated, and expressions with an index. An indexed expression cannot fail, since
+#: the index has every row. Partial indexes, those of parent tables, and users' functions are left out.
 TEXT_INDEXES = """
 select a.attrelid as relation, array[a.attname::text] as columns,
     pg_catalog.quote_ident(a.attname) as document, false as computed,
@@ -150,7 +150,7 @@ where k.conrelid = any($1::pg_catalog.oid[])
 order by k.conrelid, k.conname
 """
 #: The foreign keys of the tables $1, and those that all partitions of a table share, whose columns may have
-#: #: other numbers. A foreign key that does not use "=" is left out, such as one on periods.
+#: other numbers. A foreign key that does not use "=" is left out, such as one on periods.
 FOREIGN_KEYS = """
 with keys as (
     select *
@@ -222,7 +222,7 @@ where c.relkind in ('v', 'f')
     or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
 """
 #: Whether a generated statement may run an operator, a cast or a function that users have created. Only
-#: #: functions with the name of a system function matter.
+#: functions with the name of a system function matter.
 REPLACED = f"""
 select exists (
     select
@@ -244,8 +244,8 @@ select exists (
 )
 """
 #: What the login can do beyond reading, in the whole database: facts, the names that they concern, and the
-#: #: roles that have them. The roles of which the login is a member are included, since it can use SET ROLE.
-#: #: Privileges are read from access control lists: has_table_privilege() would run for each role and table.
+#: roles that have them. The roles of which the login is a member are included, since it can use SET ROLE.
+#: Privileges are read from access control lists: has_table_privilege() would run for each role and table.
 POSTURE = """
 with identities as materialized (
     select r.*

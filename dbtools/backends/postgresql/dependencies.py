@@ -39,7 +39,7 @@ COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<t
 MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
 
 #: The volatile functions of the system that a query may call. All others may write, or affect more than their
-#: #: own statement: a read-only transaction stops few of them.
+#: own statement: a read-only transaction stops few of them.
 HARMLESS = words(
     "array_sample array_shuffle clock_timestamp currval gen_random_uuid lastval pg_*_size pg_blocking_pids "
     "pg_current_wal_* pg_is_* pg_last_* pg_partition_* pg_sleep* pg_stat_get_* pg_xact_* random* timeofday "

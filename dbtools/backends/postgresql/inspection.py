@@ -303,7 +303,7 @@ class Description:
             item = type.element if declared and declared.array else type
             if declared and declared.type == "text" and (item is None or item.family not in AS_TEXT):
                 raise refusal(
-                    f":{name} is declared {declared}, and the database takes it for {type.name}.",
+                    f":{name} is declared {declared}, but its type in the database is {type.name}.",
                     hint=f"Declare it so, or write a cast, such as :{name}::text.",
                     offset=prepared.query.start_of([*map(str, prepared.query.source)].index(f":{name}")),
                 )

@@ -29,7 +29,7 @@ LOCK = "lock table dbtools.dbtools_query in share row exclusive mode"
 #: Notifies servers at COMMIT.
 NOTIFY = "select pg_catalog.pg_notify('dbtools_schema', 'registry')"
 #: The start of a statement. It trusts superusers, the owner of the database, and the roles whose privileges
-#: #: the login has as their member; a superuser has the privileges of every role.
+#: the login has as their member; a superuser has the privileges of every role.
 TRUSTED = """
 with recursive memberships (role) as (
     select r.oid

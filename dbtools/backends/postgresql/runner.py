@@ -68,7 +68,7 @@ SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
 SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
 UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
 #: Fails if a function has prepared a statement, which could replace one of dbtools and serve the next caller
-#: #: without the filters of a role. Also releases the advisory locks that a function has taken.
+#: without the filters of a role. Also releases the advisory locks that a function has taken.
 UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
 UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
 #: The same after an error, when the transaction has ended: terminates the session, also behind a pooler.
@@ -261,7 +261,7 @@ async def _begin(connection: Connection, run: Run, begin: bytes) -> str:
         if not is_of_settings(exc):
             raise
         # The server's message is for operators.
-        raise errors.Refused("The database does not take the settings of this role.") from exc
+        raise errors.Refused("The database does not accept the settings of this role.") from exc
 
 
 async def _run(
@@ -332,7 +332,7 @@ def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
     return tuple(cells)
 
 
-BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view fails on its rows.")
+BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view cannot compute a row.")
 #: The errors for SQLSTATEs, and for classes of them by two characters (PostgreSQL, appendix A).
 MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     # Our statements have no syntax errors: a text search parses a value.
@@ -344,7 +344,7 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
     ("25006", errors.Refused("The statement tries to write, but dbtools only reads.")),
     ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
-    ("54011", errors.Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
+    ("54011", errors.Refused("A row of all these columns is too wide.", hint="Ask for fewer columns.")),
     ("08 57", errors.DatabaseUnavailable()),
     ("53 54", errors.Refused("The database lacks the resources for this call.", hint="Ask for less.")),
 )

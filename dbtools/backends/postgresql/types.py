@@ -58,7 +58,7 @@ SMALL = {"inet", "cidr"}  #: types of variable length whose values are short
 TypeNumber = tuple[int, int]  #: the OID of a type, and its modifier
 
 #: The parts of the type t with its modifier: the base of a domain, the items of an array, the bounds of a
-#: #: range, or the fields of a row.
+#: range, or the fields of a row.
 PARTS = """(
     select t.typbasetype as type, t.typtypmod as modifier, 0 as place, null as name
     where t.typtype = 'd'
@@ -229,7 +229,7 @@ def sql_name(type: asyncpg.Type) -> str:
 
 def _scalar(row: Record) -> ColumnType:
     # Decoding the name of an object or a role fails if it does not exist, which would reveal existing names;
-    # # comparing single bytes fails if the planner has statistics about them.
+    # comparing single bytes fails if the planner has statistics about them.
     name = row["own_name"] if row["native"] else ""
     names_objects = name.startswith("reg") or name == "aclitem"
     families = NATIVE if row["native"] else EXTENSIONS
@@ -261,7 +261,7 @@ def _is_large(row: Record) -> bool:
 def placeholder_hint(state: str | None, sql: str) -> str:
     """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers use for parameters."""
     marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
-    return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
+    return "? is not a parameter: write :name." if state in MISWRITTEN and any(marks) else ""
 
 
 def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
