@@ -75,9 +75,9 @@ def serve(
 
         run(serve_stdio, settings, caller, operator)
         return
-    from dbtools.server.http import Address, Plan, listen
+    from dbtools.server.http import Address, Startup, listen
 
-    plan = Plan(
+    startup = Startup(
         settings=settings,
         anonymous=caller,
         operator=operator,
@@ -85,7 +85,7 @@ def serve(
         stateless=stateless or workers > 1,
         workers=workers,
     )
-    listen(plan)
+    listen(startup)
 
 
 def _refuse_options_of_callers() -> None:
