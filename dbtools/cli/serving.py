@@ -75,13 +75,13 @@ def serve(
 
         run(serve_stdio, settings, caller, operator)
         return
-    from dbtools.server.http import Address, Startup, listen
+    from dbtools.server.http import ListenAddress, Startup, listen
 
     startup = Startup(
         settings=settings,
         anonymous=caller,
         operator=operator,
-        address=Address.of(http),
+        address=ListenAddress.of(http),
         stateless=stateless or workers > 1,
         workers=workers,
     )

@@ -44,14 +44,14 @@ FRESH = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class ListenAddress:
     """Where a server listens."""
 
     host: str
     port: int
 
     @classmethod
-    def of(cls, text: str) -> "Address":
+    def of(cls, text: str) -> "ListenAddress":
         """Parse HOST:PORT, or raise ConfigurationError."""
         found = FORM.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
@@ -76,7 +76,7 @@ class Startup:
     settings: Settings
     anonymous: Caller  #: the caller if [auth] is empty
     operator: Operator
-    address: Address
+    address: ListenAddress
     stateless: bool
     workers: int
     parent: int = field(default_factory=os.getpid)  #: the process that starts the workers
@@ -146,7 +146,7 @@ def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
     )
 
 
-def bound(address: Address) -> socket.socket:
+def bound(address: ListenAddress) -> socket.socket:
     """Return a socket that listens at *address*, or raise ConfigurationError."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -162,7 +162,7 @@ def bound(address: Address) -> socket.socket:
     return listener
 
 
-def _check(settings: Settings, address: Address) -> None:
+def _check(settings: Settings, address: ListenAddress) -> None:
     """Raise ConfigurationError if other machines could reach a server without authentication."""
     if address.is_local:
         return

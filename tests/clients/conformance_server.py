@@ -15,7 +15,7 @@ import uvicorn
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import Address, HttpApp, Startup, config_of
+from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.running import RunningServer
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
@@ -67,7 +67,7 @@ def serve(path: Path, descriptor: int) -> None:
         ),
         anonymous=Caller(),
         operator=Operator(),
-        address=Address(host="127.0.0.1", port=0),
+        address=ListenAddress(host="127.0.0.1", port=0),
         stateless=False,
         workers=1,
     )

@@ -11,7 +11,7 @@ import uvicorn
 
 from dbtools.policy import Caller
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import Address, HttpApp, Startup, config_of
+from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.protocol import Handler
 from dbtools.server.running import Operator, RunningServer
 from dbtools.settings.sections import ServerSection
@@ -58,7 +58,7 @@ async def http_endpoint(
         settings=settings,
         anonymous=Caller(),
         operator=create_autospec(Operator),
-        address=Address(host="127.0.0.1", port=0),
+        address=ListenAddress(host="127.0.0.1", port=0),
         stateless=stateless,
         workers=1,
     )

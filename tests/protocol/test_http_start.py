@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.server.http import Address, HttpApp, Startup
+from dbtools.server.http import HttpApp, ListenAddress, Startup
 from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import PATIENCE, ROOT
 from tests.protocol.http_server import HttpServer
@@ -84,7 +84,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
         anonymous=Caller(),
         operator=Operator(),  # type: ignore[arg-type]
-        address=Address(host="127.0.0.1", port=0),
+        address=ListenAddress(host="127.0.0.1", port=0),
         stateless=False,
         workers=2,
     )
