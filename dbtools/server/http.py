@@ -27,7 +27,7 @@ from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.requests import RequestMiddleware
-from dbtools.server.running import Operator, RunningServer, begin_log, exporting, open_server
+from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
 
@@ -75,7 +75,7 @@ class Startup:
 
     settings: Settings
     anonymous: Caller  #: the caller if [auth] is empty
-    operator: Operator
+    operator: Reporter
     address: ListenAddress
     stateless: bool
     workers: int
@@ -110,7 +110,7 @@ def listen(startup: Startup) -> None:
 class Workers(Multiprocess):
     """The worker processes of uvicorn."""
 
-    operator: Operator  #: gets a message when a worker is replaced
+    operator: Reporter  #: gets a message when a worker is replaced
 
     def handle_int(self) -> None:
         """End the workers, and raise the interrupt again, as a server with one process does."""

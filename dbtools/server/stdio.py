@@ -30,7 +30,7 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.server.protocol import Server
-from dbtools.server.running import Operator, exporting, open_server
+from dbtools.server.running import Reporter, exporting, open_server
 from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
@@ -53,7 +53,7 @@ def _private_descriptors() -> tuple[int, int]:
     return reading, writing
 
 
-async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
+async def serve_stdio(settings: Settings, caller: Caller, operator: Reporter) -> None:
     """Serve the database of *settings* to *caller* over stdin and stdout, until the client leaves.
 
     The catalog is read during the handshake; if that fails, the server ends with the reason.

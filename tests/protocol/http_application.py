@@ -13,7 +13,7 @@ from dbtools.policy import Caller
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.protocol import Handler
-from dbtools.server.running import Operator, RunningServer
+from dbtools.server.running import Reporter, RunningServer
 from dbtools.settings.sections import ServerSection
 from tests.protocol.conftest import settings_for
 
@@ -57,7 +57,7 @@ async def http_endpoint(
     startup = Startup(
         settings=settings,
         anonymous=Caller(),
-        operator=create_autospec(Operator),
+        operator=create_autospec(Reporter),
         address=ListenAddress(host="127.0.0.1", port=0),
         stateless=stateless,
         workers=1,

@@ -68,7 +68,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     told: list[str] = []
     sent: list[str] = []
 
-    class Operator:
+    class Reporter:
         def warn(self, message: str) -> None:
             told.append(message)
 
@@ -83,7 +83,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     startup = Startup(
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
         anonymous=Caller(),
-        operator=Operator(),  # type: ignore[arg-type]
+        operator=Reporter(),  # type: ignore[arg-type]
         address=ListenAddress(host="127.0.0.1", port=0),
         stateless=False,
         workers=2,
