@@ -35,7 +35,7 @@ INTERNAL = "internal"  #: the code for unexpected errors
 SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
 CALLS_PER_MINUTE = 600  #: default rate limit of a caller over HTTP
-Key = tuple[str, str]  #: role and identity
+CallerKey = tuple[str, str]  #: role and identity
 CONNECTIONS = 8  #: maximum number of connections to Redis
 NAMESPACE = "dbtools"  #: prefix of the keys in Redis
 STORAGE_TIMEOUT = 2.0  #: seconds to wait for Redis
@@ -59,7 +59,7 @@ class Limiter:
         self.requests = Slots(section.max_requests)
         self.streams = Slots(section.max_streams)
         self.sessions = Slots(section.max_sessions)
-        self._running: Counter[Key] = Counter()
+        self._running: Counter[CallerKey] = Counter()
         in_memory = storage == "memory"
         self._share = share if in_memory else 1
         self._windows: MovingWindows | RedisWindows = MovingWindows() if in_memory else RedisWindows(storage)
@@ -219,7 +219,7 @@ class Slots:
         _decrement(self._taken, identity)
 
 
-def _key(caller: Caller) -> Key:
+def _key(caller: Caller) -> CallerKey:
     return caller.role, caller.identity or ""
 
 
@@ -236,10 +236,10 @@ class MovingWindows:
     """
 
     def __init__(self) -> None:
-        self._moments: dict[Key, deque[float]] = {}
+        self._moments: dict[CallerKey, deque[float]] = {}
         self._swept = monotonic()
 
-    async def hit(self, key: Key, most: int) -> float | None:
+    async def hit(self, key: CallerKey, most: int) -> float | None:
         """Count a call of *key*, or return the seconds to wait if there were *most* already."""
         now = monotonic()
         if now - self._swept >= MINUTE:
@@ -276,7 +276,7 @@ class RedisWindows:
         )
         self._is_failing = False
 
-    async def hit(self, key: Key, most: int) -> float | None:
+    async def hit(self, key: CallerKey, most: int) -> float | None:
         """Do the same as `MovingWindows.hit`, or raise Busy."""
         from limits import RateLimitItemPerMinute
         from limits.errors import StorageError
