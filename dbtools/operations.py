@@ -137,8 +137,8 @@ def _first(operation: Operation, operands: Sequence[Operand], literals: Literals
     return calculation(operation, replace(type, large=large), *operands)
 
 
-Rule = Callable[[Operation, Sequence[Operand], Literals], Calculation]
-RULES: Mapping[Operation, Rule] = {
+OperandRule = Callable[[Operation, Sequence[Operand], Literals], Calculation]
+RULES: Mapping[Operation, OperandRule] = {
     Operation.COALESCE: _first,
     Operation.ABS: _number,
     Operation.ROUND: _number,

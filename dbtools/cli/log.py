@@ -24,7 +24,7 @@ from dbtools.cli.options import (
     width_of,
 )
 
-Call = Mapping[str, Any]
+LoggedCall = Mapping[str, Any]
 Lines = Generator[bytes | None, None, None]  #: of the log; None whenever there is none yet
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -111,7 +111,7 @@ def _lines(target: str | None, as_json: bool, since: datetime | None) -> Lines:
     return follow_file(Path(settings.log.file))
 
 
-def _call(line: bytes) -> Call | None:
+def _call(line: bytes) -> LoggedCall | None:
     try:
         call = json.loads(line)
     except ValueError:
@@ -120,7 +120,7 @@ def _call(line: bytes) -> Call | None:
 
 
 def _is_wanted(
-    call: Call,
+    call: LoggedCall,
     *,
     since: datetime | None,
     tools: Collection[str],
@@ -143,7 +143,7 @@ def _json(line: bytes) -> str:
     return UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode("utf-8", "replace"))
 
 
-def _row(call: Call) -> str:
+def _row(call: LoggedCall) -> str:
     """Return *call* as one line, as wide as a terminal at most."""
     from dbtools.cells import json_of, visible
 
@@ -158,7 +158,7 @@ def _row(call: Call) -> str:
     return click.style(line[: len(head)], fg=colour) + click.style(line[len(head) :], dim=True)
 
 
-def _cells(call: Call) -> tuple[str, ...]:
+def _cells(call: LoggedCall) -> tuple[str, ...]:
     """Return what is shown of *call* before its arguments."""
     time, role, tool, outcome, rows = (
         "-" if call.get(key) is None else str(call[key])

@@ -27,7 +27,7 @@ EXACT = Context(prec=1_000)  #: more digits than any sum of binary numbers can h
 LAST = (datetime.max - EPOCH) // timedelta(microseconds=1)
 
 Number = int | float
-Operator = Callable[[Any, Any], Any]
+Step = Callable[[Any, Any], Any]
 
 
 def _number(cell: object) -> Number | None:
@@ -45,7 +45,7 @@ def _in_range(value: Number) -> Number:
     return value
 
 
-def _binary(apply: Operator) -> Operator:
+def _binary(apply: Step) -> Step:
     """Return *apply* for integers and binary numbers."""
 
     def compute(left: Any, right: Any) -> Number | None:
@@ -55,7 +55,7 @@ def _binary(apply: Operator) -> Operator:
     return compute
 
 
-def _decimal(apply: Operator) -> Operator:
+def _decimal(apply: Step) -> Step:
     """Return *apply* for decimals, which SQLite stores as binary numbers.
 
     The shortest digits of such a number are those of the decimal.
@@ -83,7 +83,7 @@ def _divide_decimal(left: object, right: object) -> Number | None:
 
 
 #: What `dbtools_compute` does with two cells; the last four are for decimals.
-STEPS: Mapping[str, Operator] = {
+STEPS: Mapping[str, Step] = {
     "+": _binary(operator.add),
     "-": _binary(operator.sub),
     "*": _binary(operator.mul),
@@ -202,7 +202,7 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
 }
 
 
-class Total:
+class DecimalSum:
     """The exact sum of decimals, each with the shortest digits of the binary number that SQLite stores."""
 
     def __init__(self) -> None:
@@ -227,4 +227,4 @@ def install(connection: sqlite3.Connection) -> None:
     """Add the functions to *connection*."""
     for name, (arguments, function) in FUNCTIONS.items():
         connection.create_function(name, arguments, function, deterministic=True)
-    connection.create_aggregate("dbtools_total", 1, Total)  # type: ignore[arg-type]
+    connection.create_aggregate("dbtools_total", 1, DecimalSum)  # type: ignore[arg-type]
