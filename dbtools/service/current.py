@@ -8,9 +8,9 @@ from dbtools import errors
 from dbtools.policy import Finding, Source
 from dbtools.service.queries import LoadedQueries, queries_in, query_files
 from dbtools.settings.files import load
-from dbtools.settings.positions import FileStamp, file_error, stamp_of
 from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings
+from dbtools.settings.toml_file import FileStamp, file_error, stamp_of
 from dbtools.sql import Lexis
 
 #: Keys and whole sections that a running server does not change.

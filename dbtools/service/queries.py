@@ -15,8 +15,8 @@ from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.headers import NAME
-from dbtools.settings.positions import file_error
 from dbtools.settings.sections import Settings
+from dbtools.settings.toml_file import file_error
 from dbtools.sql import Lexis
 from dbtools.types import quoted
 

@@ -15,8 +15,8 @@ from dbtools.backends import open_backend, url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest, nearest_path
 from dbtools.policy import Source
-from dbtools.settings.positions import DEEPEST, LONGEST, Key, TomlFile, file_error, stamp_of
 from dbtools.settings.sections import DatabaseSection, Settings
+from dbtools.settings.toml_file import DEEPEST, LONGEST, KeyPath, TomlFile, file_error, stamp_of
 from dbtools.types import quoted
 
 FILE = "dbtools.toml"
@@ -120,7 +120,7 @@ def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
     return VARIABLE.sub(partial(_variable, written, key), value)
 
 
-def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
+def _variable(written: TomlFile, key: KeyPath, match: re.Match[str]) -> str:
     name = match[1]
     if name not in os.environ:
         raise written.error(key, f"the environment variable {quoted(name)} is not set.")
@@ -162,14 +162,14 @@ KINDS: Mapping[str, str] = {
 }
 
 
-def _place(location: Key) -> Key:
+def _place(location: KeyPath) -> KeyPath:
     """Return the key at *location*, without the names of types that pydantic adds."""
     if location[0] == "roles" and len(location) > 4 and location[2] in ("tables", "queries"):
         location = (*location[:4], *location[5:])
     return [part for part in location if not str(part).startswith("function-")]
 
 
-def _unquoted(place: Key, given: object) -> str:
+def _unquoted(place: KeyPath, given: object) -> str:
     """Return how to write the name of a table with its schema, if that was meant at *place*."""
     *sections, schema, table = place
     is_table = sections == ["tables"] or (sections[:1] == ["roles"] and sections[2:] == ["tables"])
@@ -178,7 +178,7 @@ def _unquoted(place: Key, given: object) -> str:
     return f'Put a name with its schema in quotes: tables."{schema}.{table}". '
 
 
-def _known(place: Key) -> Collection[str]:
+def _known(place: KeyPath) -> Collection[str]:
     section: Any = Settings
     is_name = False  # of a role or a table
     for part in place:

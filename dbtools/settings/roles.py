@@ -9,8 +9,8 @@ from typing import Any
 from dbtools.catalog import RowFilter
 from dbtools.errors import listing, nearest
 from dbtools.policy import SET_ROLE, Finding, Grant, Limits, QueryGrant, Role, Rule, SessionSetting, Source
-from dbtools.settings.positions import file_error
 from dbtools.settings.sections import GrantSection, QueryGrantSection, Settings
+from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims

@@ -24,7 +24,7 @@ from dbtools.settings.fields import (
     Whole,
     is_resource,
 )
-from dbtools.settings.positions import TomlFile
+from dbtools.settings.toml_file import TomlFile
 from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 

@@ -21,7 +21,7 @@ TOKEN = re.compile(
 )
 
 
-Key = Sequence[int | str]
+KeyPath = Sequence[int | str]
 
 
 class FileStamp(NamedTuple):
@@ -63,7 +63,7 @@ class TomlFile:
             much = "brackets" if isinstance(exc, RecursionError) else "digits in a number"
             raise file_error(Source(file=self.file, line=1), f"there are too many {much}.") from exc
 
-    def source(self, key: Key) -> Source:
+    def source(self, key: KeyPath) -> Source:
         """Return the place of *key*, or of the nearest key above it."""
         path = tuple(map(str, key))
         lines = (self._lines.get(path[:end]) for end in range(len(path), 0, -1))
@@ -80,7 +80,7 @@ class TomlFile:
                 above.setdefault(path[:end], line)
         return {**above, **written}
 
-    def error(self, key: Key, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+    def error(self, key: KeyPath, problem: str, *, hint: str = "") -> errors.ConfigurationError:
         """Return the error that *key* has a *problem*."""
         name = _cut(".".join(map(str, key)))
         return file_error(self.source(key), f"{name}: {problem}", hint=hint)
