@@ -35,7 +35,7 @@ MOST = 3  #: maximum length of a pause, in intervals
 RETRY, SLOWEST = 2.0, 30.0  #: seconds before a retry, and at most if retries fail
 
 #: Returns a value that differs after each change, or raises DatabaseUnavailable.
-Look = Callable[[], Awaitable[Hashable]]
+Poll = Callable[[], Awaitable[Hashable]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Observed:
     """Something that may change, by the name of its stamp in a snapshot."""
 
     name: str
-    look: Look
+    poll: Poll
     interval: float  #: seconds between two polls
     #: Returns a context in which notifications call a function.
     listen: Callable[[Heard], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
@@ -150,22 +150,22 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
 
 def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     """Yield what may change while *current* settings are served."""
-    yield Observed(name=DATABASE, look=backend.stamp, interval=backend.facts.interval, listen=backend.listen)
+    yield Observed(name=DATABASE, poll=backend.stamp, interval=backend.facts.interval, listen=backend.listen)
     settings = current.settings
     if settings.origin.path:
-        look_at_files: Look = partial(anyio.to_thread.run_sync, current.stamp)
-        yield Observed(name=FILES, look=look_at_files, interval=FILES_INTERVAL)
+        poll_files: Poll = partial(anyio.to_thread.run_sync, current.stamp)
+        yield Observed(name=FILES, poll=poll_files, interval=FILES_INTERVAL)
     url = settings.registry.url or settings.database.url
     registry = backend if url == backend.url else open_backend(url)
 
-    async def look_at_registry() -> Hashable:
+    async def poll_registry() -> Hashable:
         # With roles, which may come and go, only a registry that the configuration names is read.
         return await registry.registry() if registry_url(current.settings) == url else None
 
     if settings.origin.path or registry_url(settings):
         yield Observed(
             name=REGISTRY,
-            look=look_at_registry,
+            poll=poll_registry,
             interval=registry.facts.interval,
             listen=registry.listen,
         )
@@ -186,7 +186,7 @@ class Watch:
         self._observed = observed
         self._warn = warn  #: reports a problem
         self._resolved = resolved  #: reports that one is over
-        self._told: dict[str, str] = {}  #: current problems by subject
+        self._reported: dict[str, str] = {}  #: current problems by subject
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -224,18 +224,18 @@ class Watch:
             nudge = _Nudge()
             try:
                 async with observed.listen(nudge.hear):
-                    await self._look(observed, nudge)
+                    await self._poll(observed, nudge)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
             await anyio.sleep(RETRY)
 
-    async def _look(self, observed: Observed, nudge: "_Nudge") -> None:
+    async def _poll(self, observed: Observed, nudge: "_Nudge") -> None:
         """Poll in each interval, and refresh an outdated snapshot."""
         asked: object = None
         waits, times = 0.0, 0
         while True:
             began = anyio.current_time()
-            stamp = await observed.look()
+            stamp = await observed.poll()
             ended = anyio.current_time()
             self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
@@ -251,13 +251,13 @@ class Watch:
 
     def _complain(self, about: str, problem: str) -> None:
         """Report *problem* once."""
-        if self._told.get(about) != problem:
-            self._told[about] = problem
+        if self._reported.get(about) != problem:
+            self._reported[about] = problem
             self._warn(problem)
 
     def _settle(self, about: str, news: str) -> None:
         """Report *news* if something was wrong."""
-        if self._told.pop(about, None) is not None:
+        if self._reported.pop(about, None) is not None:
             self._resolved(news)
 
 
