@@ -57,7 +57,7 @@ ARGUMENTS = {
     "group_by": "columns, paths, buckets and expressions",
     "measures": "each with `function`, `column` and `name`; without any, the answer is the groups alone",
     "match": "`all` or `any`: whether all conditions must hold; default all",
-    "cursor": "`next_cursor` of the page before",
+    "cursor": "`next_cursor` of the previous page",
     "offset": "rows to skip, up to 100,000",
     "table": "the name of the table or view",
     "id": "the key",
