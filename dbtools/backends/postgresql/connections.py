@@ -94,7 +94,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     ),
     "28000 ClientAuthentication disable": (
         "The server's pg_hba.conf does not allow {user} to connect to {database} from here without TLS.",
-        "Ask for TLS: sslmode=require.",
+        "Require TLS: sslmode=require.",
     ),
     "28000 ClientAuthentication": (
         "The server's pg_hba.conf does not allow {user} to connect to {database} from here.",

@@ -60,7 +60,7 @@ MOST_NAMES = 5  #: names in a sentence of the posture
 #: implies all others.
 SENTENCES: Mapping[str, str] = {
     "rolsuper": "The login{roles} is a superuser: it may do anything, whatever dbtools forbids.",
-    "rolbypassrls": "The login{roles} bypasses row security.",
+    "rolbypassrls": "The login{roles} bypasses row-level security.",
     "own": "The login{roles} owns {names}, and so may write, change and drop them.",
     "write": "The login{roles} may write to {names}.",
     "create": "The login{roles} may create objects in schema {names}.",

@@ -45,7 +45,7 @@ class UrlParameter(NamedTuple):
 
 
 NO_SUCH = "asyncpg, the driver, does not support this"
-NO_GSS = "asyncpg, the driver, does not support GSSAPI encryption; sslmode asks for TLS"
+NO_GSS = "asyncpg, the driver, does not support GSSAPI encryption; use sslmode for TLS"
 NO_BINDING = (
     "asyncpg, the driver, does not support channel binding. Remove the parameter; "
     "sslmode=verify-full with sslrootcert=system, or a file, verifies the server as well"
