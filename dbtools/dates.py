@@ -29,7 +29,7 @@ UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "":
 
 
 class Calendar(Protocol):
-    """What a column type says about its dates."""
+    """The properties of a column type that concern dates."""
 
     @property
     def infinite(self) -> bool:

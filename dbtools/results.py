@@ -74,7 +74,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """What is the same for every role: the format of results, and which tools are listed."""
+    """The settings that all roles share: the format of results, and which tools are listed."""
 
     style: Style = field(default_factory=Style)
     listing: Listing = field(default_factory=Listing)

@@ -219,7 +219,7 @@ class Select:
 
     @cached_property
     def comparisons(self) -> tuple[Condition, ...]:
-        """All comparisons, those of groups last."""
+        """All comparisons; those in *having* come last."""
         return (*conditions_within(self.conditions), *self.having)
 
 

@@ -76,7 +76,7 @@ class Calculation:
 
 @dataclass(frozen=True, kw_only=True)
 class Bucketed:
-    """A date by one part of it, as text: 2024, 2024-Q1, 2024-03, 2024-W09, 2024-03-05, 1, 07.
+    """One part of a date, as text: 2024, 2024-Q1, 2024-03, 2024-W09, 2024-03-05, 1, 07.
 
     Weeks are those of ISO 8601, and Monday is weekday 1. A value that is not a date gives null.
     """

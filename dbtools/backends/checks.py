@@ -115,7 +115,7 @@ def _conditions(parts: _Parts) -> tuple[Check, ...]:
 
 
 def _conjuncts(parts: _Parts) -> list[list[Part]]:
-    """Return the conditions that are joined by AND, but not by that of a BETWEEN."""
+    """Return the conditions that AND joins; the AND of a BETWEEN joins none."""
     conditions: list[list[Part]] = [[]]
     ranges = 0
     for part in parts:

@@ -100,7 +100,7 @@ def _refuse_options_of_callers() -> None:
 
 
 class _Operator:
-    """Logs what the operator should know: problems always, more on a terminal and as JSON."""
+    """Logs problems for the operator, and, on a terminal or as JSON, further messages."""
 
     def __init__(self, target: str | None, options: Sequence[str], settings: "Settings") -> None:
         self._target = target

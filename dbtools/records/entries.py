@@ -105,7 +105,7 @@ def _shortened(text: str | None, most: int) -> str | None:
 
 
 class _Values:
-    """Copies arguments with their values, cutting what is long or deep."""
+    """Copies arguments with their values, cutting long or deep values."""
 
     def __init__(self) -> None:
         self._room = MOST_PARTS

@@ -111,7 +111,7 @@ def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
 
 
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
-    """Yield findings about what is valid in a role, but probably not intended."""
+    """Yield findings about valid parts of a role that are probably not intended."""
     role, served = resolved.written, resolved.served
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)

@@ -191,7 +191,7 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
-    """Return the model at *within* in *model*: itself, or that of the items of an array in it."""
+    """Return the model at the place *within* of *model*: itself, or the model of an array's items."""
     for name in within:
         items = get_args(model.model_fields[name].annotation) if name in model.model_fields else ()
         found = (item for item in items if isinstance(item, type) and issubclass(item, Arguments))

@@ -197,7 +197,7 @@ def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavai
 
 
 def _content(path: Path) -> tuple[str, str]:
-    """Return what the file at *path* is, if not a SQLite database, and what to do."""
+    """Return the message and the remedy if the file at *path* is not a SQLite database."""
     with suppress(OSError), open(path, "rb") as file:
         head = file.read(SAMPLE)
         with suppress(UnicodeDecodeError):
