@@ -1,4 +1,4 @@
-"""Encode cells as JSON values, and JSON values as text. Total: every cell has an encoding.
+"""Encode cells. A cell in, a JSON value or a text out; every cell has an encoding.
 
 Numbers that a double cannot hold become strings, as do NaN and infinities; bytes become base64. A cell of
 another type than its column declares, as some databases allow, is encoded by its own type.

@@ -1,4 +1,4 @@
-"""Edit the JSON and TOML files of clients: one entry changes, and the rest stays."""
+"""Edit the JSON and TOML files of clients. A text and an entry in; the text with this entry changed out."""
 
 import json
 import os

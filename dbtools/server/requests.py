@@ -1,4 +1,4 @@
-"""Checks for every HTTP request: request ID, Host, Origin, body; and the log of rejections.
+"""Check request ID, Host, Origin and body of every HTTP request. A request in, a message or a rejection out.
 
 The log counts rejections: an operator sees attempts to guess tokens, and a client cannot fill the log. The
 checks of Host and Origin stop web pages that call a server on the user's machine (DNS rebinding).

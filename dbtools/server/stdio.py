@@ -1,4 +1,4 @@
-"""MCP over stdin and stdout: one JSON message per line, one asyncio protocol for both directions."""
+"""MCP over stdio. Lines in and out, each with one JSON message, by one asyncio protocol."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The answer to one HTTP request: JSON, or a stream of server-sent events (HTML, 9.2)."""
+"""Answer one HTTP request. Messages in; JSON, or a stream of server-sent events (HTML, 9.2), out."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The types of values in dbtools.toml: durations, hosts, URLs, hashes. A wrong value is rejected plainly."""
+"""The types of values in dbtools.toml, such as durations and hosts. A TOML value in, a valid value out."""
 
 import re
 from math import isfinite

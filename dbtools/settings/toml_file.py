@@ -1,4 +1,4 @@
-"""A TOML file: its content, and the line of each key, which the parser does not give."""
+"""Read a TOML file. A text in; its content, and the line of each key, out."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Find what queries, views and inherited tables of PostgreSQL read and call. A connection or a tree in.
+"""Find what queries, views and inherited tables read and call. A connection or a tree in, Reads out.
 
 The server stores each view with its parsed query: a tree that names the tables, columns and functions that it
 uses directly. pg_depend omits system functions, some of which read what their arguments name.

@@ -1,4 +1,4 @@
-"""A read-only connection to a SQLite file, with its thread."""
+"""A read-only connection to a SQLite file, with its thread. Work in, its result out."""
 
 import asyncio
 import sqlite3

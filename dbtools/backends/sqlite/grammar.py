@@ -1,4 +1,4 @@
-"""The Grammar of SQLite. Every operator is total: it cannot fail, whatever a cell holds."""
+"""The Grammar of SQLite. Terms in, SQL out; no operator ever fails, whatever a cell holds."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Read the catalog of a SQLite database, with a few statements for all tables.
+"""Read the catalog of a SQLite database. A connection in, a Catalog out, with few statements.
 
 The catalog covers the file itself (the schema "main"), without the internal tables of SQLite, virtual tables
 and dbtools. A relation that cannot be read is left out with a warning.
