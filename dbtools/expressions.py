@@ -1,4 +1,4 @@
-"""Expressions such as `quantity * unit_price * (1 - discount)`: text in, a typed term out.
+"""Parse expressions such as `quantity * unit_price * (1 - discount)`. Text in, a typed term out.
 
     sum      = product { ("+" | "-") product }
     product  = factor { ("*" | "/") factor }
@@ -6,7 +6,7 @@
     primary  = number | 'text' | "(" sum ")" | function "(" sum { "," sum } ")" | path
 
 A path is a column, or a column at the end of foreign keys. `operations` decides which operands an operation
-takes, and the type of its result. The databases compute it, with equal results.
+takes, and the type of its result. The database computes it; all databases give equal results.
 """
 
 import re
@@ -38,8 +38,8 @@ from dbtools.types import quoted
 MOST_NODES = 64
 NAMES = ("name", "quoted")  #: kinds of tokens
 NODES = "columns, numbers and operators"
-DEEPEST = 8  #: parentheses: the stack of a database's parser is small
-MOST_IN_CALL = 500  #: nodes: more take too long to compile
+DEEPEST = 8  #: nested parentheses, since the stack of a database's parser is small
+MOST_IN_CALL = 500  #: nodes; more would take too long to compile
 MOST_CHARACTERS = 4_000
 TOKEN = re.compile(
     r"""\s*(?:
@@ -61,10 +61,10 @@ FUNCTIONS = {str(each): each for each in RULES}
 
 @dataclass(kw_only=True)
 class Expressions:
-    """Resolves the texts of one call to terms, and keeps the values of their literals."""
+    """Resolves the texts of one call to terms, and collects the values of their literals."""
 
     names: Names
-    aggregating: bool = False  #: whether the rows are counted or summed, which a table may forbid
+    aggregating: bool = False  #: whether rows are counted or summed, which a grant may forbid
     literals: Literals = field(default_factory=Literals)
     aliases: dict[str, Operand] = field(default_factory=dict)  #: terms by the names that callers give them
 
@@ -80,7 +80,7 @@ class Expressions:
     def find(self, text: str, argument: str) -> Operand:
         """Return the term that *text* means: a name, a bucket such as "ordered_on:month", or an expression.
 
-        Raises UnknownColumn, or BadArgument with the position where *text* cannot be parsed.
+        Raise UnknownColumn, or BadArgument with the position at which *text* cannot be parsed.
         """
         try:
             return self._found(text, argument)
@@ -102,13 +102,13 @@ class Expressions:
         raise self.names.unknown(name if is_bucket else text, argument)
 
     def operand(self, text: str, argument: str) -> Operand:
-        """Return the column or the path that *text* names, for an expression to compute with."""
+        """Return the column or the path that *text* names, as an operand of an expression."""
         place = self._allowed(self.names.find(text, argument), argument)
         refuse_masked(place, argument)
         return place
 
     def _allowed(self, term: Operand, argument: str) -> Operand:
-        """Return *term* unless it leads to rows that may not be aggregated and are counted along."""
+        """Return *term*, or raise an error if it would aggregate rows that the role may only list."""
         path = term.path if self.aggregating and isinstance(term, Distant) else ()
         if not all(step.target.aggregated for step in path):
             raise errors.Denied(
@@ -117,7 +117,7 @@ class Expressions:
         return term
 
     def named(self, text: str, argument: str) -> tuple[str, Operand]:
-        """Return the name in results of *text* such as "quantity * price as total", and the term it means."""
+        """Return the name in results for *text* such as "quantity * price as total", and its term."""
         match = ALIAS.fullmatch(text)
         if match is None or self.get(text) is not None:
             return text.strip(), self.find(text, argument)
@@ -130,7 +130,7 @@ class Expressions:
     def related(
         self, name: str, argument: str, *, aggregating: bool = False
     ) -> "tuple[Relation, Expressions]":
-        """Return the relation *name*, to rows that refer to a row, and the terms of their table."""
+        """Return the relation *name* to rows that refer to a row, and the terms of their table."""
         table, paths = self.names.table, self.names.paths
         known = paths.referrers(table)
         relation = folded(name, known)
@@ -177,9 +177,9 @@ class _Parser:
         self._argument = argument
         self._tokens = self._split()
         self._next = 0
-        self._at = 0  #: the position of the operation that is applied
+        self._at = 0  #: the position of the current operation
         self._nodes = 0
-        self._depth = -1  #: in parentheses
+        self._depth = -1  #: number of open parentheses
 
     def parse(self) -> Operand:
         """Return the term of the whole text."""

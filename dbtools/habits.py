@@ -1,4 +1,4 @@
-"""What callers write from habit in SQL, and hints on what to write instead. A text in, a hint out."""
+"""Hints for callers who write SQL out of habit. A text in, a hint on what to write instead out."""
 
 import re
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from dbtools.terms import Bucket
 
 BUCKETS = tuple(map(str, Bucket))
 MEASURES = 'For totals use aggregate_rows with measures such as {"function": "sum", "column": "total"}.'
-LONGEST = 1_000  #: characters of a text that are looked at
+LONGEST = 1_000  #: characters of a text that are checked
 QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
-#: Forms that are no column and no expression, by what is in them.
+#: Hints by patterns of texts that are neither columns nor expressions.
 FORMS: Mapping[str, str] = {
-    r"^\s*(\w+\.)?\*\s*$": "Without columns all are shown.",
+    r"^\s*(\w+\.)?\*\s*$": "Omit columns to get all of them.",
     r"\bover\s*\(": "There are no window functions: group, order_by and offset instead.",
     r"\bcount\s*\(\s*[*)]": 'To count rows use aggregate_rows with measures [{"function": "count"}].',
     r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures.",
@@ -38,7 +38,7 @@ FORMS: Mapping[str, str] = {
 
 
 def hint(text: str) -> str:
-    """Return what to write instead of *text*, which is no column and no expression, if that is known."""
+    """Return a hint on what to write instead of *text*, which is neither a column nor an expression."""
     bare = QUOTED.sub("''", text[:LONGEST])
     return next((each for form, each in FORMS.items() if re.search(form, bare, re.IGNORECASE)), "")
 

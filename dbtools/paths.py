@@ -1,7 +1,7 @@
-"""Foreign-key paths, and the names of tables: `customer.country` is a column of the row that a key leads to.
+"""Resolve paths along foreign keys, such as `customer.country`. A text in, a column or a path out.
 
-A relation is a step of a path. It leads to at most one row, so a path never multiplies rows; where there is
-no such row, its columns are null.
+A relation is a step of a path. It leads to at most one row, so a path never multiplies rows; if there is no
+such row, its columns are null.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ LONGEST_PREFIX = len("list_")
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """A foreign key as a step: to the row that it refers to, or back to the rows that refer to a row."""
+    """A foreign key as a step: to the row that it refers to, or back to the rows that refer to this row."""
 
     name: str
     foreign_key: ForeignKey
@@ -42,7 +42,7 @@ class Relation:
 
 @dataclass(frozen=True, kw_only=True)
 class Distant:
-    """A column at the end of a path; null where the path ends before."""
+    """A column at the end of a path; null if a step of the path finds no row."""
 
     path: tuple[Relation, ...]
     column: Column
@@ -59,20 +59,20 @@ class Distant:
         return self.column.type
 
 
-Place = Column | Distant  #: where a cell is: in the row itself, or at the end of a path
+Place = Column | Distant  #: a column of the row itself, or at the end of a path
 
 
 def spelled(name: str) -> str:
-    """Return *name* as a part of a path: in double quotes where a dot, a colon or a quote is in it.
+    """Return *name* as a part of a path, in double quotes if it contains a dot, a colon or a quote.
 
-    So is a name that is empty, or has blanks at its ends, where they would be lost.
+    A name that is empty, or has spaces at its ends, is quoted as well.
     """
     plain = name and name == name.strip() and not re.search('[.:"]', name)
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
 def parts_of(text: str) -> list[str] | None:
-    """Return the parts of the path *text*, or None where it is no path."""
+    """Return the parts of the path *text*, or None if *text* is not a path."""
     parts: list[str] = []
     at = 0
     while match := PART.match(text, at):
@@ -88,7 +88,7 @@ def parts_of(text: str) -> list[str] | None:
 
 
 class Paths:
-    """The relations of a catalog, each table's made when they are first asked for."""
+    """The relations of a catalog; those of a table are built at their first use."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
@@ -102,7 +102,7 @@ class Paths:
         return self._relations[table.location]
 
     def step(self, table: Table, name: str) -> Relation | None:
-        """Return the relation of *table* that *name* means: its own name, or its only column."""
+        """Return the relation of *table* that *name* means: by its name, or by its only column."""
         relations = self.relations(table)
         found = folded(name, relations)
         if found is None:
@@ -111,7 +111,7 @@ class Paths:
         return found
 
     def referrers(self, table: Table) -> Mapping[str, Relation]:
-        """Return what refers to *table*, by the name of its table, and its columns if there are more keys."""
+        """Return the relations back from *table*, named after the other table, and its columns if needed."""
         if table.location not in self._referrers:
             found = [each for each in self.catalog.references(table) if each[1].joinable]
             keys = Counter(source.location for source, _ in found)
@@ -129,13 +129,13 @@ class Paths:
 
     @cached_property
     def table_names(self) -> Mapping[Location, str]:
-        """The part T of the names of each table's tools."""
+        """The T in the names of tools such as `list_T`, by table."""
         return table_names(self.catalog)
 
     def _named(self, table: Table) -> Iterator[Relation]:
-        """Yield the relations of *table*: named after the column, else after target and columns.
+        """Yield the relations of *table*, named after the column, or else after target and columns.
 
-        A column keeps its name: a relation that would take it from another column gets the long one.
+        A relation that would have the name of another column gets the longer name.
         """
         taken: set[str] = set()
         for foreign_key in table.foreign_keys:
@@ -161,7 +161,7 @@ def _names(foreign_key: ForeignKey) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """What callers may name of one table: its columns, and columns at the end of its paths."""
+    """The names that callers may use for one table: its columns, and columns at the end of its paths."""
 
     table: Table
     paths: Paths
@@ -188,7 +188,7 @@ class Names:
         path: list[Relation] = []
         table = self.table
         if len(parts) == 2 and parts[0] == table.name and self.paths.step(table, parts[0]) is None:
-            # As SQL would name a column of the table itself.
+            # SQL would also name a column of the table itself like this.
             parts = parts[1:]
         while len(parts) > 1 and len(path) < MOST_STEPS:
             step = self.paths.step(table, parts[0])
@@ -199,7 +199,7 @@ class Names:
         return path, table, parts
 
     def unknown(self, text: str, argument: str) -> errors.UnknownColumn:
-        """Return the error for an unknown *text*: where its path ends, and which names there are."""
+        """Return the error for an unknown *text*, with the place where its path ends and the known names."""
         path, table, (part, *further) = self._walk(text)
         relations = self.paths.relations(table)
         within = f" as in {quoted(text)}" if text != part else ""
@@ -246,7 +246,7 @@ ValueT = TypeVar("ValueT")
 
 
 def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
-    """Return what *name* means among *known*, in another case of letters if only one is meant."""
+    """Return the value of *name* in *known*, ignoring case if only one name matches."""
     if name in known:
         return known[name]
     found = [value for each, value in known.items() if each.lower() == name.lower()]

@@ -1,4 +1,4 @@
-"""Why an answer is empty or null: the conditions of a call in, what to ask about them and a note out."""
+"""Explain why an answer is empty or null. Conditions in, statements that ask about them and a note out."""
 
 import re
 from bisect import bisect_left
@@ -22,16 +22,16 @@ from dbtools.tools.binding import FOR_NULL, SEARCH_FORM, column_advice
 from dbtools.tools.clauses import Comparison, Where, Within
 from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
-MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
+MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
 MOST_VALUES = 1_000
-MOST_CHECKS = 3  #: conditions that are looked at
-FEW = 10  #: values that are all listed
-SOME = 25  #: values that are all listed where none is like what was asked for
-MOST_MISSING = 3  #: values whose nearest are looked for
-LIKELY = 50  #: values that are compared with one letter by letter
+MOST_CHECKS = 3  #: conditions to explain
+FEW = 10  #: at most so many values are all listed
+SOME = 25  #: at most so many values are all listed if none is similar to the wanted value
+MOST_MISSING = 3  #: wanted values for which the nearest are searched
+LIKELY = 50  #: candidates that are compared letter by letter
 COMPARED = 40  #: characters of two values that are compared
-NEAR = 5  #: values that are listed of many
-LONGEST = 200  #: characters that are read of a value
+NEAR = 5  #: nearest values to list
+LONGEST = 200  #: characters to read of a value
 PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
     Operator.CONTAINS: str.__contains__,
     Operator.STARTS_WITH: str.startswith,
@@ -54,10 +54,10 @@ TOGETHER = "Each of these values is stored, but no row has all of them."
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What is asked about one condition: the values that are stored, or the least and the greatest."""
+    """A question about one condition: which values are stored, or which are the least and the greatest."""
 
-    name: str  #: of what is compared, as callers know it
-    place: Operand  #: the same in the table that is read
+    name: str  #: the name of the compared term, as callers write it
+    place: Operand  #: the same term in the table that is read
     operator: Operator
     wanted: Sequence[str]
     shape: Select
@@ -65,23 +65,23 @@ class Check:
     alone: bool = False  #: whether there is no other condition
 
     def finding(self, found: ResultSet) -> str | None:
-        """Return what the values *found* say: STORED, or None where they explain nothing."""
+        """Return what the values *found* show: STORED, or None if they explain nothing."""
         cells, encode = [cell for row in found.rows for cell in row], encoder(self.place.type)
         values = (encode(cell.start if isinstance(cell, Cut) else cell) for cell in cells)
         texts = [str(value) for value in values if value is not None]
-        # Where not all has been read, or may be known, what is missing here may yet be stored.
+        # If not all values were read, or may be known, a missing value may be stored after all.
         partial = found.more or any(isinstance(cell, Cut) for cell in cells) or not _may_be_known(self.shape)
         if cells and not texts:
             return None if partial else self._null()
         return self._among(texts, partial=partial) if self.shape.groups else self._between(texts)
 
     def _null(self) -> str:
-        # A cell of another type is no number, and yet not null.
+        # A cell of another type is neither a number nor null.
         is_number = self.place.type.family in NUMERIC and not self.shape.groups
         return f"No row has a number in {self.name}." if is_number else f"{self.name} is null in every row."
 
     def _between(self, ends: Sequence[str]) -> str | None:
-        """Return from where to where values go, unless some of them seem to be wanted."""
+        """Return the range of the values, unless the condition seems to include some of them."""
         least, most, *wanted = self._values([*ends, *self.wanted])
         one_kind = len({type(each) for each in (least, most, *wanted)}) == 1
         ordered = sorted((each,) for each in wanted) if one_kind else []
@@ -97,7 +97,7 @@ class Check:
         return f"{self.name} runs from {first} to {last}."
 
     def _among(self, texts: Sequence[str], *, partial: bool) -> str | None:
-        """Return which values are stored instead of those that are wanted."""
+        """Return which values are stored instead of the wanted values."""
         only = f"{self.name} has only these values: {_listed(texts[:SOME])}."
         if not (missing := self._missing(texts)):
             if self.operator not in EXCLUDING:
@@ -105,7 +105,7 @@ class Check:
             others = set(self._values(texts)) - set(self._values(self.wanted))
             return None if others or partial or len(texts) > SOME else only
         if self.operator in TEXTUAL and any("%" in wanted for wanted in missing):
-            return f"{self.operator} matches % literally: leave it out."
+            return f"{self.operator} matches % literally: omit it."
         nearest = (value for each in missing for value in nearest_values(self.place.type.family, each, texts))
         near = _listed(list(dict.fromkeys(nearest))[:NEAR])
         if partial or self.operator in EXCLUDING or not texts:
@@ -119,7 +119,7 @@ class Check:
         return f"{said} {self.advice}".strip() or None
 
     def _missing(self, texts: Sequence[str]) -> Sequence[str]:
-        """Return some of the values that are wanted and that are not among *texts*."""
+        """Return some of the wanted values that are not in *texts*."""
         if self.operator in PARTS:
             has, folded = PARTS[self.operator], [text.lower() for text in texts]
             missing = (each for each in self.wanted if not any(has(text, each.lower()) for text in folded))
@@ -134,10 +134,10 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Reasons:
-    """Why a call may find nothing."""
+    """Explains why a call finds nothing."""
 
     terms: Expressions
-    written: Sequence[Where]  #: what the conditions mean
+    written: Sequence[Where]  #: the conditions as the caller wrote them
     conditions: Sequence[Clause]
     match: Match
 
@@ -152,7 +152,7 @@ class Reasons:
         return (row, *checks) if self.conditions else ()
 
     def note(self, found: Sequence[ResultSet]) -> str:
-        """Return why there is no row, as far as *found*, the results of the statements, explains it."""
+        """Return why there is no row, if *found*, the results of the statements, explains it."""
         if not self.conditions or (found and not found[0].rows):
             return f"{self.terms.names.table.name} has no rows."
         findings = [check.finding(each) for check, each in zip(self.checks, found[1:], strict=False)]
@@ -180,7 +180,7 @@ class Reasons:
         return _compared(self.terms.names.table, "", self.written, self.conditions)
 
     def _check(self, of: Table, prefix: str, comparison: Comparison, condition: Condition) -> Check | None:
-        """Return what to look at for *condition* on rows of *of*, whose names begin with *prefix*."""
+        """Return the question about *condition* on rows of *of*, whose names begin with *prefix*."""
         term, operator = condition.term, comparison.op
         if isinstance(term, Measure | Rank) or not comparison.texts:
             return None
@@ -191,7 +191,7 @@ class Reasons:
             outputs, order = (Output(term=place, cut=LONGEST),), (Order(term=place),)
             shape = Select(table=table, outputs=outputs, groups=(place,), order=order)
             return check(shape=shape, advice="" if prefix else self._advice(comparison))
-        # That a text lies between two others does not make it a likely one.
+        # A text between two others is not necessarily similar to them.
         is_ordered = place.type.family in ORDERED or isinstance(place, Bucketed) or operator in ORDER
         if operator not in RANGING or not is_ordered or Function.MIN not in functions_of(place.type):
             return None
@@ -200,7 +200,7 @@ class Reasons:
         return check(shape=shape, alone=len(self.conditions) == 1) if _may_be_known(shape) else None
 
     def _advice(self, comparison: Comparison) -> str:
-        """Return what else may be meant by the values of *comparison*, if they are not stored."""
+        """Return what the caller may have meant by the values of *comparison*, if they are not stored."""
         advice = (column_advice(self.terms.names, comparison.op, text) for text in comparison.texts)
         null = any(text.strip().lower() in NULLS for text in comparison.texts)
         return next(filter(None, advice), FOR_NULL if null else "")
@@ -212,7 +212,7 @@ _Compared = tuple[Table, str, Comparison, Condition]
 def _compared(
     table: Table, prefix: str, written: Sequence[Comparison], conditions: Sequence[Clause]
 ) -> Iterator[_Compared]:
-    """Yield the conditions that rows must or may meet, each with its table and how names in it begin."""
+    """Yield the conditions that rows must or may meet, each with its table and the prefix of its names."""
     for each, condition in zip(written, conditions, strict=True):
         match each, condition:
             case _, Condition():
@@ -223,17 +223,17 @@ def _compared(
                 within = f"{relation.name}."
                 yield from _compared(relation.target, within, each.where, condition.conditions)
             case _:
-                # A row that refers to none is not explained by what others hold.
+                # The values of other rows do not explain a row that refers to none.
                 pass
 
 
 def _may_be_known(shape: Select) -> bool:
-    """Return whether callers may know what all rows have together."""
+    """Return whether callers may know the values of all rows together."""
     return all(table.aggregated for table in shape.tables)
 
 
 def _is_listed(table: Table, place: Operand) -> bool:
-    """Return whether to look at the single values of *place* in *table*."""
+    """Return whether to read the single values of *place* in *table*."""
     type = place.type
     if not isinstance(place, Column | Calculation) or (table.row_estimate or 0) >= MOST_ROWS:
         return False
@@ -264,7 +264,7 @@ def _note_of_items(condition: Condition) -> str:
 
 
 def _value(text: str, family: Family) -> str | Decimal:
-    """Return what *text* means, so that two spellings of one value are equal."""
+    """Return the value of *text*, which is equal for two spellings of it."""
     if family not in NUMERIC:
         return shortest(text) if family in TEMPORAL else text
     try:
@@ -289,7 +289,7 @@ def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
     low = wanted.strip().lower()[:COMPARED]
     folded = {text.strip().lower()[:COMPARED]: text for text in texts}
     similar = [each for each in folded if min(len(each), len(low)) > 2 and (low in each or each in low)]
-    # Those that share the most pairs of letters are quickly known, if roughly.
+    # Counting common pairs of letters finds likely candidates quickly.
     pairs = set(pairwise(low))
     likely = nlargest(LIKELY, folded, key=lambda text: len(pairs & set(pairwise(text))))
     close = get_close_matches(low, likely, n=NEAR, cutoff=0.7)
