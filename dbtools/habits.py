@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from dbtools.terms import Bucket
 
-BUCKETS = tuple(map(str, Bucket))
+BUCKET_NAMES = tuple(map(str, Bucket))
 MEASURES = 'For totals use aggregate_rows with measures such as {"function": "sum", "column": "total"}.'
 LONGEST = 1_000  #: characters of a text that are checked
 QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
@@ -17,8 +17,8 @@ FORMS: Mapping[str, str] = {
     r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures.",
     r"\bdistinct\b|\bcount_distinct\s*\(": "aggregate_rows without measures lists distinct groups; its "
     "function count_distinct counts values.",
-    rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKETS)})\s*\(": "Write a bucket after "
-    f"the date, such as ordered_on:month. Buckets: {', '.join(BUCKETS)}.",
+    rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKET_NAMES)})\s*\(": "Write a bucket after "
+    f"the date, such as ordered_on:month. Buckets: {', '.join(BUCKET_NAMES)}.",
     r"\b(datediff|timestampdiff|julianday|age)\s*\(": "A date minus a date is a number of days.",
     r"\b(now|today|getdate|date)\s*\(|\bcurrent_(date|timestamp)\b|\b(today|interval)\b": "Write a day as "
     "'2024-03-05'; a date plus 7 is a week later.",
@@ -74,5 +74,5 @@ MEANT: Mapping[str, str] = {
     "maximum": "max",
     "distinct": "count_distinct",
     "count(*)": "count without a column",
-    **dict.fromkeys(BUCKETS, "a bucket in group_by, such as ordered_on:month"),
+    **dict.fromkeys(BUCKET_NAMES, "a bucket in group_by, such as ordered_on:month"),
 }
