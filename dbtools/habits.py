@@ -17,8 +17,8 @@ FORMS: Mapping[str, str] = {
     r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures.",
     r"\bdistinct\b|\bcount_distinct\s*\(": "aggregate_rows without measures lists distinct groups; its "
     "function count_distinct counts values.",
-    rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKET_NAMES)})\s*\(": "Write a bucket after "
-    f"the date, such as ordered_on:month. Buckets: {', '.join(BUCKET_NAMES)}.",
+    rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKET_NAMES)})\s*\(": "Write a bucket "
+    f"after the date, such as ordered_on:month. Buckets: {', '.join(BUCKET_NAMES)}.",
     r"\b(datediff|timestampdiff|julianday|age)\s*\(": "A date minus a date is a number of days.",
     r"\b(now|today|getdate|date)\s*\(|\bcurrent_(date|timestamp)\b|\b(today|interval)\b": "Write a day as "
     "'2024-03-05'; a date plus 7 is a week later.",

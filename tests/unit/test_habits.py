@@ -12,8 +12,8 @@ TOOLS = tools(PRODUCT, SALE)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("*", "Without columns all are shown."),
-        ("product.*", "Without columns all are shown."),
+        ("*", "Omit columns to get all of them."),
+        ("product.*", "Omit columns to get all of them."),
         ("count(*)", 'measures [{"function": "count"}]'),
         ("COUNT( * )", 'measures [{"function": "count"}]'),
         ("count", "having and order_by"),
