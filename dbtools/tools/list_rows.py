@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, size
+from dbtools.cells import Cut
 from dbtools.errors import BadArgument, listing
 from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
@@ -75,15 +75,11 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     columns = find_columns(terms, asked.columns)
     conditions, values = bind_where(terms, asked.where)
     total = total_order(names.table, bind_order(terms, asked.order_by, conditions))
-    mark = digest(
-        setting.catalog.qualified(names.table),
-        [each.model_dump(exclude_defaults=True) for each in asked.where],
-        asked.match,
-        [[step.term.name, step.direction] for step in total.order],
-    )
     if asked.cursor and asked.offset:
         raise BadArgument("offset: a cursor says itself where to go on.", hint="Pass one of them.")
-    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
+    position = Position(skip=asked.offset)
+    if asked.cursor:
+        position = read_cursor(asked.cursor, _mark(setting, names.table, asked, total), total)
     steps, keys = after(position)
     shape = Select(
         table=names.table,
@@ -97,13 +93,20 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     return ListCall(
         setting=setting,
         table=names.table,
+        asked=asked,
         statement=Statement(shape=shape, values={**terms.values, **values, **keys}, limit=asked.limit),
         columns=columns,
         total=total,
         position=position,
-        mark=mark,
-        limited="limit" in asked.model_fields_set,
         reasons=Reasons(terms=terms, written=asked.where, conditions=conditions, match=asked.match),
+    )
+
+
+def _mark(setting: Setting, table: Table, asked: ListArguments, total: Total) -> str:
+    """Return a digest of what a cursor belongs to: a table, conditions and an order."""
+    where = asked.model_dump_json(include={"where", "match"}, exclude_defaults=True)
+    return digest(
+        setting.catalog.qualified(table), where, [(step.term.name, step.direction) for step in total.order]
     )
 
 
@@ -145,12 +148,11 @@ class ListCall:
 
     setting: Setting
     table: Table
+    asked: ListArguments
     statement: Statement
     columns: Mapping[str, Operand]  #: what is shown, by its name in the result
     total: Total
     position: Position
-    mark: str
-    limited: bool  #: whether the caller has asked for no more rows
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
@@ -160,7 +162,7 @@ class ListCall:
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
         budget = self.setting.budgets[Reserve.ROWS]
-        page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
+        page = budget.page(found, tuple(self.columns), cursor=lambda count: self._cursor(found, count))
         # The address of a row at the end of a path is not known from these columns.
         cuts = [
             (row, place)
@@ -173,7 +175,6 @@ class ListCall:
         )
         return budget.rows_answer(
             page,
-            next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
             note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.values])),
             links=tuple(filter(None, links)),
         )
@@ -183,7 +184,8 @@ class ListCall:
         last = found.rows[count - 1]
         index = {output.term: at for at, output in enumerate(found.outputs)}
         values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
-        return write_cursor(next_position(self.total, self.position, count, values), self.mark)
+        mark = _mark(self.setting, self.table, self.asked, self.total)
+        return write_cursor(next_position(self.total, self.position, count, values), mark)
 
     def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
         if not page.found.rows:
@@ -193,7 +195,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
-            more = "Limit reached as asked." if self.limited else more
+            more = "Limit reached as asked." if "limit" in self.asked.model_fields_set else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut]))
