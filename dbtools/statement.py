@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from dbtools.catalog import Column, Table
 from dbtools.paths import Distant, Relation
@@ -42,8 +43,7 @@ class Direction(StrEnum):
     DESC = "desc"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(NamedTuple):
     """One column of the answer."""
 
     term: Term
@@ -56,8 +56,7 @@ class Output:
         return self.cut if mask is None else READ_OF_MASKED[mask]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(NamedTuple):
     """A comparison of one term with another one, or with as many bound values as its operator takes."""
 
     term: Term
@@ -101,8 +100,7 @@ def conditions_within(clauses: Iterable[Clause]) -> Iterator[Condition]:
             yield from conditions_within(clause.conditions)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     """One step of an order; nulls come last in both directions."""
 
     term: Term
