@@ -47,8 +47,7 @@ class Execution:
             timeout=min(timeout, statement.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
-            # Those of the plan may be older, since shapes are compared without them.
-            versions=statement.shape.versions,
+            shape=statement.shape,
             comment=request_comment() if self._tells == "comment" else "",
             application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
