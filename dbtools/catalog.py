@@ -19,6 +19,8 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column of which only the name is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
+#: No value of theirs that was read can be compared with when it is written back.
+UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
 UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
 
@@ -68,6 +70,11 @@ class Column:
     def __hash__(self) -> int:
         """Hash only the name, which is unique within a table; equality compares everything."""
         return hash(self.name)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows can be counted off by its values, which can be written back as they are read."""
+        return self.type.ordered and self.type.family not in UNKEYED and not self.nullable
 
 
 def searched(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
@@ -177,10 +184,17 @@ class Table:
         """The first key, if the table has one."""
         return self.keys[0] if self.keys else None
 
+    @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the primary key, or none without a key."""
+        """The columns of the primary key; none without a key."""
         key = self.primary_key
         return tuple(self.column_by_name[name] for name in key.columns) if key else ()
+
+    @cached_property
+    def cursor_key(self) -> tuple[Column, ...]:
+        """The columns of the first key whose values a cursor can hold; none without one."""
+        keys = (tuple(self.column_by_name[name] for name in key.columns) for key in self.keys)
+        return next((columns for columns in keys if all(each.keyed for each in columns)), ())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,7 +195,7 @@ class Select:
     @property
     def is_lookup(self) -> bool:
         """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
-        key = self.table.key_columns()
+        key = self.table.key_columns
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]
         only = len(compared) == len(self.conditions) == len(key) and set(compared) == set(key)

@@ -58,6 +58,8 @@ class Finds(Protocol):
 
 def bind_where(terms: Expressions, where: Sequence[Where]) -> tuple[tuple[Clause, ...], Mapping[str, object]]:
     """Return the conditions that *where* means, and the values of their parameters."""
+    if not where:
+        return (), {}
     _check_numbers([*_comparisons(where)])
     relations = sum(bool(each.some or each.none) for each in where)
     if relations > MOST_RELATIONS:
@@ -315,7 +317,7 @@ def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] 
             exc.hint = exc.hint if name != step else f"{ORDER_FORM} {exc.hint}"
             raise
         refuse_masked(term, argument)
-        if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
+        if ORDER[0] not in term.type.operators and term.type.family is not Family.BOOLEAN:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
         order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())

@@ -232,7 +232,7 @@ def _argument(name: str, column: Column) -> dict[str, object]:
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
     """Return the key columns of *table* by their arguments; empty if arguments cannot hold the key."""
-    keys = argument_names(table.key_columns())
+    keys = argument_names(table.key_columns)
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
 
 

@@ -131,12 +131,11 @@ def _outputs(
     most = setting.limits.max_cell
     least = most if named else min(UNASKED_BYTES, most)
     shown = [
-        Output(term=place, cut=least if place.type.family is Family.BYTES else most)
-        for place in columns.values()
+        Output(place, least if place.type.family is Family.BYTES else most) for place in columns.values()
     ]
     visible = set(columns.values())
     needed = [step.term for step in total.order] if total.keyset else []
-    hidden = dict.fromkeys(term for term in (*needed, *table.key_columns()) if term not in visible)
+    hidden = dict.fromkeys(term for term in (*needed, *table.key_columns) if term not in visible)
     # A rank is a number, by whose name ORDER BY may refer to it.
     cuts = (None if isinstance(term, Rank) else LONGEST_KEY for term in hidden)
     return (*shown, *(Output(term=term, cut=cut) for term, cut in zip(hidden, cuts, strict=True)))
