@@ -1,6 +1,6 @@
 """Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +14,7 @@ from dbtools.errors import listing
 from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Shape, Statement, argument
+from dbtools.statement import QueryShape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
@@ -29,16 +29,14 @@ class Execution:
         self._backend = backend
         self._tells = tells
         self._is_tracing = is_tracing()
-        self._compile: Callable[[Shape], Plan] | None = None
+        self._runner: Runner | None = None
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
         No statement runs after this returns. *timeout*: seconds, if less than other limits.
         """
-        runner = await self._backend.runner()
-        if self._compile is None:
-            self._compile = lru_cache(maxsize=PLANS)(runner.compile)
+        runner = self._runner or await self._start()
         plan = self._compile(statement.shape)
         run = Run(
             plan=plan,
@@ -59,6 +57,12 @@ class Execution:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
+
+    async def _start(self) -> Runner:
+        """Return the Runner, which has been imported, and compiles each shape once."""
+        self._runner = await self._backend.runner()
+        self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
+        return self._runner
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema still has *stamp*, True if that cannot be found out."""

@@ -27,6 +27,7 @@ TOO_LARGE = (
 )
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: that go without saying
 LONGEST_PLACE = 120  #: characters that say where in the arguments something is
+OBJECTS, ARRAYS, NUMBERS = (dict, Mapping), (list, tuple), (int, float)  #: by which values are told apart
 Location = tuple[int | str, ...]  #: where in the arguments something is
 
 
@@ -40,13 +41,13 @@ def check(arguments: object) -> None:
         for value in level:
             if isinstance(value, str):
                 texts.append(value)
-            elif isinstance(value, dict | Mapping):
+            elif isinstance(value, OBJECTS):
                 texts += map(str, value)
                 nested += value.values()
                 parts += len(value)
-            elif isinstance(value, list | tuple):
+            elif isinstance(value, ARRAYS):
                 nested += value
-            elif isinstance(value, int | float):
+            elif isinstance(value, NUMBERS):
                 numbers.append(value)
         parts += len(level)
         if depth > DEEPEST or parts > MOST_PARTS:
