@@ -27,7 +27,7 @@ TOO_LARGE = (
 )
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: that go without saying
 LONGEST_PLACE = 120  #: characters that say where in the arguments something is
-OBJECTS, ARRAYS, NUMBERS = (dict, Mapping), (list, tuple), (int, float)  #: by which values are told apart
+ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 Location = tuple[int | str, ...]  #: where in the arguments something is
 
 
@@ -41,14 +41,14 @@ def check(arguments: object) -> None:
         for value in level:
             if isinstance(value, str):
                 texts.append(value)
-            elif isinstance(value, OBJECTS):
-                texts += map(str, value)
-                nested += value.values()
-                parts += len(value)
             elif isinstance(value, ARRAYS):
                 nested += value
             elif isinstance(value, NUMBERS):
                 numbers.append(value)
+            elif isinstance(value, Mapping):
+                texts += map(str, value)
+                nested += value.values()
+                parts += len(value)
         parts += len(level)
         if depth > DEEPEST or parts > MOST_PARTS:
             raise errors.BadArgument(TOO_LARGE)
