@@ -71,11 +71,6 @@ class Column:
         """Hash only the name, which is unique within a table; equality compares everything."""
         return hash(self.name)
 
-    @property
-    def keyed(self) -> bool:
-        """Whether rows can be counted off by its values, which can be written back as they are read."""
-        return self.type.ordered and self.type.family not in UNKEYED and not self.nullable
-
 
 def searched(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
     """Return *columns* with their full-text *indexes*, which are given by name."""
@@ -194,7 +189,11 @@ class Table:
     def cursor_key(self) -> tuple[Column, ...]:
         """The columns of the first key whose values a cursor can hold; none without one."""
         keys = (tuple(self.column_by_name[name] for name in key.columns) for key in self.keys)
-        return next((columns for columns in keys if all(each.keyed for each in columns)), ())
+        return next((columns for columns in keys if all(map(_is_keyed, columns))), ())
+
+
+def _is_keyed(column: Column) -> bool:
+    return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
 
 
 @dataclass(frozen=True, kw_only=True)

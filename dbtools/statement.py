@@ -193,11 +193,6 @@ class Select:
         return any(isinstance(output.term, Measure) for output in self.outputs)
 
     @property
-    def is_distinct(self) -> bool:
-        """Whether it asks for groups alone, in any order: a database may stop at enough of them."""
-        return bool(self.groups) and not (self.order or self.having or self.computes or self.counting)
-
-    @property
     def is_lookup(self) -> bool:
         """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
         key = self.table.key_columns

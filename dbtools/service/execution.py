@@ -36,7 +36,9 @@ class Execution:
 
         No statement runs after this returns. *timeout*: seconds, if less than other limits.
         """
-        runner = self._runner or await self._start()
+        if self._runner is None:
+            self._runner = await self._backend.runner()
+            self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
         plan = self._compile(statement.shape)
         run = Run(
             plan=plan,
@@ -50,19 +52,13 @@ class Execution:
             application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
-            found = await (_traced(runner, run) if self._is_tracing else runner.run(run))
+            found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
             raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
-
-    async def _start(self) -> Runner:
-        """Return the Runner, which has been imported, and compiles each shape once."""
-        self._runner = await self._backend.runner()
-        self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
-        return self._runner
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema still has *stamp*, True if that cannot be found out."""

@@ -36,7 +36,7 @@ def check(arguments: object) -> None:
     texts: list[str] = []
     numbers: list[int | float] = []
     level, depth, parts = [arguments], 0, 0
-    while level:
+    while level and depth <= DEEPEST and parts <= MOST_PARTS:
         nested: list[object] = []
         for value in level:
             if isinstance(value, str):
@@ -50,11 +50,9 @@ def check(arguments: object) -> None:
                 nested += value.values()
                 parts += len(value)
         parts += len(level)
-        if depth > DEEPEST or parts > MOST_PARTS:
-            raise errors.BadArgument(TOO_LARGE)
         level, depth = nested, depth + 1
     text = "".join(texts)
-    if len(text) > MOST_CHARACTERS:
+    if level or parts > MOST_PARTS or len(text) > MOST_CHARACTERS:
         raise errors.BadArgument(TOO_LARGE)
     if UNSENDABLE.search(text) or not all(abs(each) <= LARGEST_NUMBER for each in numbers):
         place, problem = next(_unreadable(arguments, ()))
@@ -64,20 +62,17 @@ def check(arguments: object) -> None:
 
 def _unreadable(value: object, place: Location) -> Iterator[tuple[Location, str]]:
     """Yield where no tool can read *value*, which is at *place*, and why."""
-    match value:
-        case str() if UNSENDABLE.search(value):
-            yield place, "must be valid Unicode text without NUL"
-        case int() | float() if not abs(value) <= LARGEST_NUMBER:
-            yield place, "must have at most 400 digits. Write NaN and Infinity as strings"
-        case list() | tuple():
-            for at, each in enumerate(value):
-                yield from _unreadable(each, (*place, at))
-        case Mapping():
-            for name, each in value.items():
-                yield from _unreadable(str(name), place)
-                yield from _unreadable(each, (*place, str(name)))
-        case _:
-            pass
+    if isinstance(value, str) and UNSENDABLE.search(value):
+        yield place, "must be valid Unicode text without NUL"
+    elif isinstance(value, NUMBERS) and not abs(value) <= LARGEST_NUMBER:
+        yield place, "must have at most 400 digits. Write NaN and Infinity as strings"
+    elif isinstance(value, ARRAYS):
+        for at, each in enumerate(value):
+            yield from _unreadable(each, (*place, at))
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _unreadable(str(name), place)
+            yield from _unreadable(each, (*place, str(name)))
 
 
 def as_text(value: object) -> object:

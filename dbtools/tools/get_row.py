@@ -136,12 +136,12 @@ class Lookup:
 
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return the statement for the row with the key *texts*."""
-        values: dict[str, object] = {}
+        values = dict(self.terms.values)
         for condition, name, text in zip(self._shape.comparisons, self.keys, texts, strict=True):
             value = decode(condition.term, Operator.EQ, text, name)
             (parameter,) = condition.parameters
             values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
-        return Statement(shape=self._shape, values={**self.terms.values, **values}, limit=1)
+        return Statement(shape=self._shape, values=values, limit=1)
 
     @cached_property
     def terms(self) -> Expressions:

@@ -137,8 +137,7 @@ def _outputs(
     needed = [step.term for step in total.order] if total.keyset else []
     hidden = dict.fromkeys(term for term in (*needed, *table.key_columns) if term not in visible)
     # A rank is a number, by whose name ORDER BY may refer to it.
-    cuts = (None if isinstance(term, Rank) else LONGEST_KEY for term in hidden)
-    return (*shown, *(Output(term=term, cut=cut) for term, cut in zip(hidden, cuts, strict=True)))
+    return (*shown, *(Output(term, None if isinstance(term, Rank) else LONGEST_KEY) for term in hidden))
 
 
 @dataclass(frozen=True, kw_only=True)
