@@ -127,7 +127,7 @@ class Select:
     counting: bool = False  #: whether the result is the number of groups
 
     def __hash__(self) -> int:
-        """Hash once: the shape of a lookup is used again and again."""
+        """Hash only once, since a lookup uses the same shape many times."""
         return self._hash
 
     @cached_property
@@ -194,7 +194,7 @@ class Select:
 
     @property
     def is_lookup(self) -> bool:
-        """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
+        """Whether the statement only reads one row by its key, so that it cannot take long."""
         key = self.table.key_columns
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]

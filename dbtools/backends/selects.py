@@ -224,7 +224,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     if shape.after:
         select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
     if shape.groups and not (shape.order or shape.having or shape.computes or shape.counting):
-        # A database can stop at enough of them.
+        # With DISTINCT, a database can stop when it has enough groups.
         select = select.distinct()
     else:
         select = select.group_by(*(terms[group] for group in shape.groups))

@@ -32,7 +32,7 @@ Location = tuple[int | str, ...]  #: a place in the arguments
 
 
 def check(arguments: object) -> None:
-    """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
+    """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
     texts: list[str] = []
     numbers: list[int | float] = []
     level, depth, parts = [arguments], 0, 0
@@ -61,7 +61,7 @@ def check(arguments: object) -> None:
 
 
 def _unreadable(value: object, place: Location) -> Iterator[tuple[Location, str]]:
-    """Yield where no tool can read *value*, which is at *place*, and why."""
+    """Yield each place in *value*, which is at *place*, that no tool can read, with the reason."""
     if isinstance(value, str) and UNSENDABLE.search(value):
         yield place, "must be valid Unicode text without NUL"
     elif isinstance(value, NUMBERS) and not abs(value) <= LARGEST_NUMBER:

@@ -103,7 +103,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
 
 
 def _mark(setting: Setting, table: Table, asked: ListArguments, total: Total) -> str:
-    """Return a digest of what a cursor belongs to: a table, conditions and an order."""
+    """Return a digest of the table, conditions and order to which a cursor belongs."""
     where = asked.model_dump_json(include={"where", "match"}, exclude_defaults=True)
     return digest(
         setting.catalog.qualified(table), where, [(step.term.name, step.direction) for step in total.order]
