@@ -1,4 +1,4 @@
-"""Masks: a cell in, what a role may see of it out."""
+"""Mask cells. A cell in, the part that a role may see out."""
 
 import hashlib
 import hmac

@@ -148,7 +148,7 @@ class WritePlan:
     before: Plan | None  #: reads the row that is to be changed
     change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
     after: Plan | None  #: reads the row with an identity
-    checked: Plan | None  #: does so if it satisfies the check
+    checked: Plan | None  #: the same, but only if the row satisfies the check
 
     @property
     def claims(self) -> frozenset[str]:

@@ -118,7 +118,7 @@ Row = tuple[object, ...]
 
 
 class Written(NamedTuple):
-    """What writes did."""
+    """The result of writes."""
 
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
     before: Sequence[Row]  #: of updated rows
@@ -128,7 +128,7 @@ class Written(NamedTuple):
 
 
 class Writer(Protocol):
-    """The half of a backend that changes rows, on connections of its own."""
+    """The half of a backend that changes rows, on separate connections."""
 
     def compile(self, shape: Write) -> WritePlan:
         """Return the SQL of *shape*."""
@@ -242,7 +242,7 @@ class Backend(ABC):
         return runner
 
     async def writer(self) -> Writer:
-        """Return the Writer, which is imported on a thread at the first change."""
+        """Return the Writer, which is imported in a thread at the first change."""
         if self._writer is None:
             async with self._loading:
                 if self._writer is None:

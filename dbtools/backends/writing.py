@@ -94,7 +94,7 @@ def _bound(plan: Plan, values: Mapping[str, object], run: WriteRun) -> tuple[Pla
 
 
 def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
-    """Return why a change found no row, although *seen* is there or not."""
+    """Return why a change found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow()
     if len(plan.shape.conditions) > plan.shape.key:

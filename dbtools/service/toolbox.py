@@ -157,7 +157,7 @@ class Toolbox:
 
     async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
         if (transaction := transaction_of(call)) is not None:
-            # Nothing may be lost on the way to the audit log.
+            # The change must reach the audit log in any case.
             return call.render(await self._execution.change(transaction, view, caller))
         found = NOTHING
         if call.statement is not None:
