@@ -5,9 +5,10 @@ no such row, its columns are null.
 """
 
 import hashlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -16,7 +17,7 @@ from typing import TypeVar
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.types import ColumnType, quoted
+from dbtools.types import ColumnType, Family, quoted
 
 MOST_STEPS = 3
 #: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
@@ -38,6 +39,13 @@ class Relation:
     def __hash__(self) -> int:
         """Hash by name and target, so that a statement's shape is found again quickly."""
         return hash((self.name, self.target))
+
+    @property
+    def example(self) -> Column:
+        """A column of the target that may be asked for, if possible a text."""
+        columns = [each for each in self.target.columns if each.type.mask is None]
+        texts = (each for each in columns if each.type.family is Family.TEXT)
+        return next(texts, [*columns, *self.target.columns][0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +77,11 @@ def spelled(name: str) -> str:
     """
     plain = name and name == name.strip() and not re.search('[.:"]', name)
     return name if plain else '"' + name.replace('"', '""') + '"'
+
+
+def worded(name: str) -> str:
+    """Return *name* as a part of a path in an expression: in double quotes unless it is a word."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def parts_of(text: str) -> list[str] | None:
@@ -165,6 +178,7 @@ class Names:
 
     table: Table
     paths: Paths
+    measured: bool = False  #: whether they stand in a measure of related rows, which contains no other one
 
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
@@ -208,31 +222,40 @@ class Names:
         known = f"Columns: {listing(columns)}.{steps}"
         if further and len(path) == MOST_STEPS:
             message, hint = f"{quoted(text)} goes more than {MOST_STEPS} steps.", ""
-        elif further:
-            message = f"{table.name} has no path {quoted(part)}{within}."
-            leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
-            meant = (
-                f"Did you mean {' or '.join(map(spelled, leading))}? "
-                if leading
-                else nearest(part, relations)
-            )
-            hint = self._way_back(table, part) or f"{meant}{known}"
-        elif part in relations and not path:
-            target = relations[part].target
-            message = f"{quoted(part)} is a path to {target.name}, not a column."
-            hint = f"Name one of its columns, such as {spelled(part)}.{spelled(target.columns[0].name)}."
+        elif part in relations and not further:
+            end = Distant(path=(*path, relations[part]), column=relations[part].example)
+            message = f"{quoted(text)} is a path to {relations[part].target.name}, not a column."
+            hint = f"Name one of its columns, such as {end.name}."
         else:
-            message = f"{table.name} has no column {quoted(part)}{within}."
-            near = nearest(part, columns if path else [*columns, *self._ends()])
-            hint = self._way_back(table, part) or f"{near}{known}"
+            message = f"{table.name} has no {'path' if further else 'column'} {quoted(part)}{within}."
+            near = relations if further else columns if path else [*columns, *self._ends()]
+            leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
+            meant = f"Did you mean {' or '.join(map(spelled, leading))}? " if leading else nearest(part, near)
+            hint = self._way_back(path, table, [part, *further], argument) or f"{meant}{known}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
-    def _way_back(self, table: Table, name: str) -> str:
-        """Return where to start, if *name* is that of a table that refers to *table*."""
-        for source, _ in self.paths.catalog.references(table):
-            if source.name.lower() == name.lower():
-                return f"Paths lead from {source.name} to {table.name}, not back: ask for {source.name}."
-        return ""
+    def _way_back(self, path: Sequence[Relation], table: Table, parts: Sequence[str], argument: str) -> str:
+        """Return how to name rows that refer to *table*, if *parts*, after *path*, begin with their name."""
+        part, *further = (each.lower() for each in parts)
+        known = [
+            (each, {each.name, each.target.name.lower()}) for each in self.paths.referrers(table).values()
+        ]
+        found = [each for each, names in known if part in names] or [
+            each for each, names in known if further and any(part in name for name in names)
+        ]
+        if not found:
+            return ""
+        relation, target = found[0], found[0].target
+        is_condition = re.fullmatch(r"where\[\d+\]\.column", argument) is not None
+        if path or self.measured or not (is_condition or target.aggregated):
+            return f"Paths lead from {target.name} to {table.name}, not back: ask for {target.name}."
+        end = [*parts[1:]] or [relation.example.name]
+        use = f"count({relation.name}) or max({'.'.join(map(worded, [relation.name, *end]))})"
+        if is_condition:
+            column = json.dumps(".".join(map(spelled, end)), ensure_ascii=False)
+            use = f'{{"some": "{relation.name}", "where": [{{"column": {column}, …}}]}}'
+        names = f" as {' and '.join(each.name for each in found)}" if len(found) > 1 else ""
+        return f"Rows of {target.name} refer to {table.name}{names}: write {use}, or ask for {target.name}."
 
     def _ends(self) -> Iterator[str]:
         """Yield the paths of one step; the keys at their ends are in the row itself."""

@@ -43,6 +43,11 @@ TOOLS = tools(PRODUCT, SALE)
         ('price * 2 as "two prices"', "A name after as"),
         ("price > 5", '"op": "gt"'),
         ("name = 'x'", '"op": "gt"'),
+        ("rank(name)", "Only order_by of a list takes rank(column)"),
+        ("sum(price) where sold = true", "aggregate the rows themselves"),
+        ("count(order_line) filter", "aggregate the rows themselves"),
+        ("name, price", "each item of the array"),
+        ("2024-03-05 - added_on", "'2024-03-05'"),
     ],
 )
 def test_habit_is_answered_with_the_way_that_works(text: str, told: str) -> None:
