@@ -111,7 +111,9 @@ class AggregateRows(Tool):
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
-            reasons=Reasons(terms=names, written=asked.where, conditions=conditions, match=asked.match),
+            reasons=Reasons(
+                terms=names, written=asked.where, conditions=conditions, match=asked.match, values=values
+            ),
         )
 
 
@@ -232,7 +234,7 @@ class AggregateCall:
         page = budget.page(found, self.columns)
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
-        note = " ".join(filter(None, [said, self.reasons.values]))
+        note = " ".join(filter(None, [said, self.reasons.meanings]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
     @property

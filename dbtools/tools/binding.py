@@ -23,7 +23,7 @@ from dbtools.terms import (
     text_index_of,
 )
 from dbtools.tools.arguments import ORDER_FORM
-from dbtools.tools.clauses import MOST_CONDITIONS, Comparison, Where, Within
+from dbtools.tools.clauses import MOST_CONDITIONS, SEARCH_FORM, Comparison, Where, Within
 from dbtools.types import EQUALITY, NUMERIC, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
@@ -33,7 +33,6 @@ FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)
 RANK_FORM = 'The best come first: write "rank(column)" alone.'
-SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
 #: How the values of buckets are written.
 BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.YEAR: (r"\d{4}", "a year such as 2024"),
