@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dbtools import errors, habits
 from dbtools.errors import listing, nearest
 from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
-from dbtools.paths import Distant, Names, Relation, folded, spelled, worded
+from dbtools.paths import Distant, Names, Relation, folded, parts_of, spelled, worded
 from dbtools.terms import (
     TEXT,
     Bucket,
@@ -53,7 +53,7 @@ TOKEN = re.compile(
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
 COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
-MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date."
+MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Texts are not joined."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
 FUNCTIONS = {str(each): each for each in RULES}
@@ -152,22 +152,21 @@ class Expressions:
             )
             raise errors.UnknownColumn(
                 f"{argument}: no rows {quoted(name)} refer to {table.name}.",
-                hint=f"{self._instead(name, known)}{kind}: {listing(known) or 'none'}.",
+                hint=f"{self._instead(name, known, argument)}{kind}: {listing(known) or 'none'}.",
             )
         names = Names(table=relation.target, paths=paths, measured=aggregating)
         aggregating = aggregating or self.aggregating
         return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
 
-    def _instead(self, name: str, known: Iterable[str]) -> str:
+    def _instead(self, name: str, known: Iterable[str], argument: str) -> str:
         """Return what to do instead of naming *name* as a relation, of which the *known* ones exist."""
         if self.names.get(name) is not None:
             return f"{habits.MEASURES} "
-        step = self.names.paths.step(self.names.table, name)
-        return (
-            f"{name} leads to {step.target.name}: ask for {step.target.name}. "
-            if step
-            else nearest(name, known)
-        )
+        if step := self.names.paths.step(self.names.table, name):
+            return f"{name} leads to {step.target.name}: ask for {step.target.name}. "
+        is_condition = argument.endswith((".some", ".none"))
+        way = self.names.way_back([*(parts_of(name) or [name]), "…"], argument) if is_condition else ""
+        return way or nearest(name, known)
 
 
 def refuse_masked(term: Term, argument: str) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import TypeVar
 
 from dbtools import errors
@@ -20,6 +20,7 @@ from dbtools.errors import listing, nearest
 from dbtools.types import ColumnType, Family, quoted
 
 MOST_STEPS = 3
+MOST_PATHS = 500  #: that are searched for a name
 #: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
@@ -166,7 +167,7 @@ def _names(foreign_key: ForeignKey) -> Iterator[str]:
     columns = foreign_key.columns
     if len(columns) == 1:
         suffix = next((each for each in SUFFIXES if columns[0].endswith(each)), "")
-        yield columns[0].removesuffix(suffix).rstrip("_") or columns[0]
+        yield columns[0].removesuffix(suffix).rstrip("_" if suffix else "") or columns[0]
     long = f"{foreign_key.target}_by_{'_'.join(columns)}"
     yield long
     yield from (f"{long}_{number}" for number in count(2))
@@ -228,41 +229,63 @@ class Names:
             hint = f"Name one of its columns, such as {end.name}."
         else:
             message = f"{table.name} has no {'path' if further else 'column'} {quoted(part)}{within}."
-            near = relations if further else columns if path else [*columns, *self._ends()]
+            near = relations if further else columns if path else [*columns, *self._ends(), *self._far(part)]
             leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
             meant = f"Did you mean {' or '.join(map(spelled, leading))}? " if leading else nearest(part, near)
-            hint = self._way_back(path, table, [part, *further], argument) or f"{meant}{known}"
+            hint = self.way_back([part, *further], argument, path) or f"{meant}{known}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
-    def _way_back(self, path: Sequence[Relation], table: Table, parts: Sequence[str], argument: str) -> str:
-        """Return how to name rows that refer to *table*, if *parts*, after *path*, begin with their name."""
-        part, *further = (each.lower() for each in parts)
-        known = [
-            (each, {each.name, each.target.name.lower()}) for each in self.paths.referrers(table).values()
-        ]
-        found = [each for each, names in known if part in names] or [
-            each for each, names in known if further and any(part in name for name in names)
-        ]
+    def way_back(self, parts: Sequence[str], argument: str, path: Sequence[Relation] = ()) -> str:
+        """Return how to name rows that refer to the row after *path*, if *parts* begin with their name."""
+        table = path[-1].target if path else self.table
+        found, end = self._referring(table, parts)
         if not found:
             return ""
-        relation, target = found[0], found[0].target
-        is_condition = re.fullmatch(r"where\[\d+\]\.column", argument) is not None
-        if path or self.measured or not (is_condition or target.aggregated):
-            return f"Paths lead from {target.name} to {table.name}, not back: ask for {target.name}."
-        end = [*parts[1:]] or [relation.example.name]
-        use = f"count({relation.name}) or max({'.'.join(map(worded, [relation.name, *end]))})"
-        if is_condition:
+        name, target = found[0].name, found[0].target
+        place = re.fullmatch(r"where\[\d+\]\.(column|some|none)", argument)
+        if path or self.measured or not (place or target.aggregated):
+            return f"Paths lead from {target.name} to {table.name}, not back: ask for {target.name}. "
+        end = end or [found[0].example.name]
+        use = f"count({name}) or max({'.'.join(map(worded, [name, *end]))})"
+        if place:
             column = json.dumps(".".join(map(spelled, end)), ensure_ascii=False)
-            use = f'{{"some": "{relation.name}", "where": [{{"column": {column}, …}}]}}'
-        names = f" as {' and '.join(each.name for each in found)}" if len(found) > 1 else ""
-        return f"Rows of {target.name} refer to {table.name}{names}: write {use}, or ask for {target.name}."
+            key = "none" if place[1] == "none" else "some"
+            use = f'{{"{key}": "{name}", "where": [{{"column": {column}, …}}]}}'
+        same = [each.name for each in found if each.target is target]
+        names = f" as {' and '.join(same)}" if len(same) > 1 else ""
+        return f"Rows of {target.name} refer to {table.name}{names}: write {use}, or ask for {target.name}. "
 
-    def _ends(self) -> Iterator[str]:
-        """Yield the paths of one step; the keys at their ends are in the row itself."""
-        for step in self.paths.relations(self.table).values():
+    def _referring(self, table: Table, parts: Sequence[str]) -> tuple[Sequence[Relation], Sequence[str]]:
+        """Return the relations back from *table* that *parts* may mean, and what is named of their rows."""
+        known, part = list(self.paths.referrers(table).values()), parts[0].lower()
+        named = [each for each in known if part in (each.name, each.target.name.lower())]
+        if named or len(parts) == 1:
+            return named, parts[1:]
+        through = [
+            (each, step.name)
+            for each in known
+            for step in self.paths.relations(each.target).values()
+            if part in (step.name.lower(), step.target.name.lower())
+            and step.target.location != table.location
+        ]
+        if through:
+            return [each for each, _ in through], [through[0][1], *parts[1:]]
+        return [each for each in known if part in each.name], parts[1:]
+
+    def _ends(self, path: Sequence[Relation] = ()) -> Iterator[str]:
+        """Yield the paths that go one step on from *path*; the keys at their ends are in the row before."""
+        table = path[-1].target if path else self.table
+        for step in self.paths.relations(table).values():
             for column in step.target.columns:
                 if column.name not in step.foreign_key.target_columns:
-                    yield Distant(path=(step,), column=column).name
+                    yield Distant(path=(*path, step), column=column).name
+
+    def _far(self, name: str) -> Iterator[str]:
+        """Yield the longest paths that end in *name*."""
+        paths = [(step,) for step in self.paths.relations(self.table).values()]
+        longer = ((*path, step) for path in paths for step in self.paths.relations(path[-1].target).values())
+        for path in islice(chain(paths, longer), MOST_PATHS):
+            yield from (each for each in self._ends(path) if each.lower().endswith(f".{name.lower()}"))
 
 
 ValueT = TypeVar("ValueT")

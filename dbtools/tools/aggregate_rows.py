@@ -135,7 +135,10 @@ class Results:
         found = self.get(text) or self._respelled(text, argument)
         if found is None:
             default = re.sub(r"\W+", "_", text).strip("_").lower()
-            meant = [name for name, term in self.known.items() if term.name.lower() == default]
+            called = {
+                name: (term.name.lower(), getattr(term, "function", "")) for name, term in self.known.items()
+            }
+            meant = [name for name, names in called.items() if default in names]
             near = f"Did you mean {meant[0]}? " if meant else nearest(text, self.known)
             names = listing(self.known) or "none"
             raise errors.UnknownColumn(

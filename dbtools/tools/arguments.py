@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN
+from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES
 from dbtools.types import UNSENDABLE, Operator, quoted
 
 ORDER_FORM = 'Write "column" or "column desc".'
@@ -146,8 +146,8 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
         advice = ALL_OF_HAVING if place.startswith("having") else MATCH
     elif name in ("some", "none") and place.startswith("where"):
         advice = NESTED
-    elif place.startswith("measures[") and name in ("where", "filter"):
-        advice = WHERE_OF_ALL
+    elif place.startswith("measures[") and name in OF_MEASURES:
+        advice = OF_MEASURES[name]
     else:
         advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
     return errors.UnknownArgument(
@@ -160,7 +160,6 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
 NESTED = "some and none stand in where itself: list the keys of the inner rows first, then use in. "
-WHERE_OF_ALL = "The where of the call is for all measures: make a call for each condition. "
 ALL_OF_HAVING = 'The conditions in having are joined with "and". '
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",

@@ -44,6 +44,7 @@ BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.HOUR: (r"[01]\d|2[0-3]", "an hour from 00 to 23"),
 }
 PERIODS = tuple(Bucket)[:4]  #: buckets that are longer than a day
+NULLS = ("", "null", "none")  #: texts that may mean null
 FLAGS = ("true", "false", "yes", "no")
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
@@ -217,6 +218,8 @@ def _meant(names: Finds, term: Term, text: str) -> str:
     period = next((each for each in PERIODS if re.fullmatch(BUCKETS[each][0], text, re.ASCII)), None)
     if period in buckets_of(term.type):
         return f"For a whole {period} compare {term.name}:{period}, or days with gte and lt."
+    if text.lower() in NULLS:
+        return FOR_NULL
     if term.type.family in NUMERIC and text.lower() in FLAGS:
         return "A flag that is a number is 1 for true and 0 for false."
     path, column = (term.path, term.column) if isinstance(term, Distant) else ((), term)

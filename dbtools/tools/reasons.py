@@ -29,7 +29,7 @@ from dbtools.terms import (
     functions_of,
     parts_within,
 )
-from dbtools.tools.binding import FOR_NULL, column_advice
+from dbtools.tools.binding import FOR_NULL, NULLS, column_advice
 from dbtools.tools.clauses import Comparison, Where, Within, not_meant, sought
 from dbtools.types import NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
@@ -55,7 +55,6 @@ RANGING = {Operator.EQ, Operator.IN, *ORDER}
 WORDS = (Family.TEXT, Family.ENUM, Family.ANY)
 ORDERED = (*NUMERIC, *TEMPORAL, Family.INTERVAL)
 CHECKED = {*WORDS, *NUMERIC, *TEMPORAL}
-NULLS = ("", "null", "none")  #: texts that may mean null
 STORED = ""  #: the finding on values that are all stored
 PAST_END = "Past the last row."
 TOGETHER = "Each condition asks for something that is stored, but no row meets all of them."
