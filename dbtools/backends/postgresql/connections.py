@@ -241,11 +241,20 @@ async def end(connection: Any) -> None:
 
 async def _connect(target: Destination) -> Connection:
     """Connect with the settings of *target*, which a pooler rejects or ignores."""
+    loop = Loop()
+    try:
+        return await _connect_in(loop, target)
+    except BaseException:
+        loop.abort()
+        raise
+
+
+async def _connect_in(loop: Loop, target: Destination) -> Connection:
     options: Any = {
         **target.arguments(),
         "connection_class": Connection,
         "statement_cache_size": 256,
-        "loop": Loop(),
+        "loop": loop,
     }
     with suppress(asyncpg.ProtocolViolationError):
         connection: Connection = await asyncpg.connect(server_settings=dict(target.settings), **options)
