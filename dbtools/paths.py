@@ -167,7 +167,7 @@ def _names(foreign_key: ForeignKey) -> Iterator[str]:
     columns = foreign_key.columns
     if len(columns) == 1:
         suffix = next((each for each in SUFFIXES if columns[0].endswith(each)), "")
-        yield columns[0].removesuffix(suffix).rstrip("_" if suffix else "") or columns[0]
+        yield columns[0].removesuffix(suffix).rstrip("_") or columns[0]
     long = f"{foreign_key.target}_by_{'_'.join(columns)}"
     yield long
     yield from (f"{long}_{number}" for number in count(2))
@@ -272,20 +272,24 @@ class Names:
             return [each for each, _ in through], [through[0][1], *parts[1:]]
         return [each for each in known if part in each.name], parts[1:]
 
-    def _ends(self, path: Sequence[Relation] = ()) -> Iterator[str]:
-        """Yield the paths that go one step on from *path*; the keys at their ends are in the row before."""
-        table = path[-1].target if path else self.table
-        for step in self.paths.relations(table).values():
+    def _ends(self) -> Iterator[str]:
+        """Yield the paths of one step; the keys at their ends are in the row itself."""
+        for step in self.paths.relations(self.table).values():
             for column in step.target.columns:
                 if column.name not in step.foreign_key.target_columns:
-                    yield Distant(path=(*path, step), column=column).name
+                    yield Distant(path=(step,), column=column).name
 
-    def _far(self, name: str) -> Iterator[str]:
-        """Yield the longest paths that end in *name*."""
-        paths = [(step,) for step in self.paths.relations(self.table).values()]
-        longer = ((*path, step) for path in paths for step in self.paths.relations(path[-1].target).values())
-        for path in islice(chain(paths, longer), MOST_PATHS):
-            yield from (each for each in self._ends(path) if each.lower().endswith(f".{name.lower()}"))
+    def _far(self, end: str) -> Iterator[str]:
+        """Yield paths of two and three steps to a column *end*."""
+        paths: list[tuple[Relation, ...]] = [()]
+        for _ in range(MOST_STEPS):
+            steps = ((*path, step) for path in paths for step in self._steps(path))
+            paths = list(islice(steps, MOST_PATHS))
+            found = ((path, path[-1].target.column_by_name.get(end)) for path in paths if len(path) > 1)
+            yield from (Distant(path=path, column=column).name for path, column in found if column)
+
+    def _steps(self, path: Sequence[Relation]) -> Iterable[Relation]:
+        return self.paths.relations(path[-1].target if path else self.table).values()
 
 
 ValueT = TypeVar("ValueT")

@@ -217,18 +217,21 @@ class Reasons:
     def _asked(self) -> Sequence[Check | Probe]:
         """What to ask about the first conditions, and then about parts of conditions."""
         pairs = list(zip(self.written, self.conditions, strict=True))
-        alone: Iterator[Check | Probe] = filter(None, (self._alone(*pair) for pair in pairs))
+        alone: Iterator[Check | Probe] = filter(
+            None, (self._alone(at, *pair) for at, pair in enumerate(pairs))
+        )
         parts = chain.from_iterable(self._parts(*pair) for pair in pairs)
         return (*islice(alone, MOST_CHECKS), *islice(parts, MOST_CHECKS + 1))
 
-    def _alone(self, written: Where, clause: Clause) -> Check | Probe | None:
+    def _alone(self, at: int, written: Where, clause: Clause) -> Check | Probe | None:
         """Return what to ask about *clause*: if there is no other one, it is known that no row meets it."""
-        table = self.terms.names.table
-        if isinstance(clause, Condition) and (check := self._check(table, "", written, clause)):
-            return check
-        if self._joined or (isinstance(clause, Condition) and clause.operator is Operator.IS_NULL):
-            return Probe(shape=_any_row(table, clause), said=_unmet(written, clause))
-        return None
+        table, said = self.terms.names.table, f"No row meets where[{at}]." if self._joined else ""
+        if isinstance(clause, Condition):
+            if check := self._check(table, "", written, clause):
+                return check
+            if clause.operator is Operator.IS_NULL:
+                said = f"{clause.term.name} is {'never null' if clause.wanted else 'null in every row'}."
+        return Probe(shape=_any_row(table, clause), said=said) if said else None
 
     def _parts(self, written: Where, clause: Clause) -> Iterator[Check | Probe]:
         """Yield what to ask about the terms of *clause*, or about the conditions in it."""
@@ -283,20 +286,6 @@ def _null_probe(table: Table, term: Term, *conditions: Clause) -> Probe:
     stored = Condition(term=term, operator=Operator.IS_NULL, wanted=False)
     rows = "these rows" if conditions else "every row"
     return Probe(shape=_any_row(table, *conditions, stored), said=f"{term.name} is null in {rows}.")
-
-
-def _unmet(written: Where, clause: Clause) -> str:
-    """Return that no row meets *clause*."""
-    match clause:
-        case Condition(operator=Operator.IS_NULL):
-            return f"{clause.term.name} is {'never null' if clause.wanted else 'null in every row'}."
-        case Condition():
-            what = clause.other.name if clause.other is not None else _listed(written.texts)
-            return f"No row has {clause.term.name} {clause.operator} {what}."
-        case AnyOf():
-            return "No row meets a condition in any."
-        case Existence():
-            return f"Such rows of {clause.relation.name} refer to {'no' if clause.wanted else 'every'} row."
 
 
 _Compared = tuple[Table, str, Comparison, Condition]

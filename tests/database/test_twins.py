@@ -204,7 +204,7 @@ EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
     (
         "list_patients",
         {"where": [{"none": "visits"}, {"column": "name", "op": "eq", "value_column": "region"}]},
-        "No row has name eq region.",
+        "No row meets where[1].",
     ),
     ("list_patients", {"where": [{"some": "visits", "where": [{**ID_2, "value": "9"}]}]}, "from 1 to 5"),
     ("list_patients", {"where": [{"some": "visits", "where": [ID_2]}]}, '"rows":[]}'),
