@@ -94,14 +94,15 @@ class Check:
         least, most, *wanted = self._values([*ends, *self.wanted])
         one_kind = len({type(each) for each in (least, most, *wanted)}) == 1
         ordered = sorted((each,) for each in wanted) if one_kind else []
+        is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
         if ordered and self.operator is Operator.BETWEEN and ordered[0] != (wanted[0],):
             return "between takes the lower value first."
         if ordered and not self.alone:
             above = self.operator not in (Operator.LT, Operator.LTE) and ordered[0] >= (most,)
             below = self.operator not in (Operator.GT, Operator.GTE) and ordered[-1] <= (least,)
             if not (above or below):
-                return STORED if self.operator in SIDES else None
-        is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
+                # The order of texts is that of a collation.
+                return STORED if self.operator in SIDES and not is_text else None
         first, last = (quoted(end) if is_text else quoted(end)[1:-1] for end in ends)
         return f"{self.name} runs from {first} to {last}."
 
@@ -193,9 +194,7 @@ class Reasons:
         parts = dict.fromkeys(part for term in terms for part in parts_within(term))
         columns = [part for part in parts if isinstance(part, Column | Distant)]
         # The columns of related rows are not in the rows themselves.
-        is_plain = (self._joined or len(self.conditions) < 2) and not any(
-            isinstance(part, Related) for part in parts
-        )
+        is_plain = self.match is Match.ALL and not any(isinstance(part, Related) for part in parts)
         table = self.terms.names.table
         return [_null_probe(table, each, *self.conditions) for each in columns[:MOST_CHECKS] if is_plain]
 

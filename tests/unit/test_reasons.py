@@ -6,6 +6,7 @@ import pytest
 
 from dbtools.results import Answer
 from dbtools.tools.definition import Call
+from dbtools.tools.reasons import TOGETHER
 from tests.unit.empty_answers import (
     CITIES,
     CITY,
@@ -129,6 +130,30 @@ def test_range_is_told_beside_other_conditions_where_it_excludes_the_value(
     call = listing(condition, where("franchise", "true"), of=tools(replace(SHOP, columns=INFINITE), CITY))
 
     assert said_by(call, [(1,)], [(5.5, 99)]) == ("rent runs from 5.5 to 99." if is_told else "")
+
+
+def test_range_that_includes_a_number_is_met_by_some_row() -> None:
+    rent, name = where("rent", "50", "gt"), where("name", "Coimbra", "gt")
+    owner, gap = where("owner", "Ann"), where("rent", ["50", "60"], "between")
+
+    assert said_by(listing(rent, owner), [(1,)], [(5.5, 99)], [("Ann",)]) == TOGETHER
+    assert said_by(listing(name, owner), [(1,)], [("Beja", "York")], [("Ann",)]) == ""
+    assert said_by(listing(gap, owner), [(1,)], [(5.5, 99)], [("Ann",)]) == ""
+
+
+def test_column_that_is_computed_from_nulls_is_named() -> None:
+    arguments = {"table": "shop", "columns": ["rent * area as size_", "city.code + 1 as code"]}
+    call = TOOLS["list_rows"].bind(arguments)
+    mixed = TOOLS["list_rows"].bind(
+        {**arguments, "match": "any", "where": [where("rent", "5"), where("rent", "6")]}
+    )
+    found = [(None, 7, 1), (None, None, 2)]
+
+    assert len(inquiries_of(call, *found)) == 2
+    assert said_by(call, [(1,)], [], found=found) == "area is null in every row."
+    assert said_by(call, [(1,)], [(1,)], found=found) == ""
+    assert inquiries_of(call, (3, None, 1), (None, 7, 2)) == ()
+    assert inquiries_of(mixed, *found) == ()
 
 
 def test_range_of_texts_is_quoted_and_that_of_nothing_is_said_to_be_null() -> None:
