@@ -1,4 +1,4 @@
-"""The arguments that choose rows: conditions, order and page; and what callers may not mean by them."""
+"""The arguments that choose rows, as pydantic models, and what callers may not have meant by them."""
 
 import re
 from typing import Annotated
