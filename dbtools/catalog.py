@@ -19,6 +19,8 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column whose name alone is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
+#: No value of theirs that was read can be compared with when it is written back.
+UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
 UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
 
@@ -177,10 +179,21 @@ class Table:
         """The first key, if the table has one."""
         return self.keys[0] if self.keys else None
 
+    @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the primary key, or none without a key."""
+        """The columns of the primary key; none without a key."""
         key = self.primary_key
         return tuple(self.column_by_name[name] for name in key.columns) if key else ()
+
+    @cached_property
+    def cursor_key(self) -> tuple[Column, ...]:
+        """The columns of the first key whose values a cursor can hold; none without one."""
+        keys = (tuple(self.column_by_name[name] for name in key.columns) for key in self.keys)
+        return next((columns for columns in keys if all(map(_is_keyed, columns))), ())
+
+
+def _is_keyed(column: Column) -> bool:
+    return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
 
 
 @dataclass(frozen=True, kw_only=True)

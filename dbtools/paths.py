@@ -9,10 +9,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count, islice
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
@@ -22,6 +22,7 @@ from dbtools.types import ColumnType, Family, quoted
 MOST_STEPS = 3
 MOST_PATHS = 500  #: that are searched for a name
 #: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
+SPECIAL = re.compile('[.:"]')  #: characters for which a part is quoted
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
 LONGEST_NAME = 40  #: characters of a tool's name
@@ -38,8 +39,8 @@ class Relation:
     target: Table  #: where the step leads
 
     def __hash__(self) -> int:
-        """Hash by name and target, so that a statement's shape is found again quickly."""
-        return hash((self.name, self.target))
+        """Hash only the name, so that the lookup of a compiled shape is fast."""
+        return hash(self.name)
 
     @property
     def example(self) -> Column:
@@ -55,7 +56,7 @@ class Distant:
 
     path: tuple[Relation, ...]
     column: Column
-    nullable: bool = field(default=True, init=False)
+    nullable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -76,7 +77,7 @@ def spelled(name: str) -> str:
 
     So is a name that is empty, or has blanks at its ends, where they would be lost.
     """
-    plain = name and name == name.strip() and not re.search('[.:"]', name)
+    plain = name and name == name.strip() and not SPECIAL.search(name)
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from dbtools.catalog import Column, Table
 from dbtools.paths import Distant, Relation
@@ -42,8 +43,7 @@ class Direction(StrEnum):
     DESC = "desc"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(NamedTuple):
     """One column of the answer."""
 
     term: Term
@@ -56,8 +56,7 @@ class Output:
         return self.cut if mask is None else READ_OF_MASKED[mask]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(NamedTuple):
     """A comparison of one term with another one, or with as many bound values as its operator takes."""
 
     term: Term
@@ -106,8 +105,7 @@ def conditions_within(clauses: Iterable[Clause]) -> Iterator[Condition]:
             yield from conditions_within(clause.conditions)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     """One term of an order; nulls come last in both directions."""
 
     term: Term
@@ -134,26 +132,13 @@ class Select:
     counting: bool = False  #: whether the result is the number of groups
 
     def __hash__(self) -> int:
-        """Hash only some of the fields, so that the lookup of a compiled shape is fast."""
+        """Hash once: the shape of a lookup is used again and again."""
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        compared = [(each.term.name, each.operator, each.parameters) for each in self.comparisons]
-        ordered = [(each.term.name, each.direction) for each in self.order]
-        named = [each.term.name for each in self.outputs] + [each.name for each in self.groups]
-        return hash(
-            (
-                self.table.name,
-                self.match,
-                self.skip,
-                self.counting,
-                len(self.after),
-                *named,
-                *compared,
-                *ordered,
-            )
-        )
+        compared = self.conditions, self.match, self.having
+        return hash((self.table, self.outputs, *compared, self.groups, self.order, self.after, self.skip))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -214,8 +199,8 @@ class Select:
 
     @property
     def is_lookup(self) -> bool:
-        """Whether the statement only reads one row by its key, so that it cannot take long."""
-        key = self.table.key_columns()
+        """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
+        key = self.table.key_columns
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]
         only = len(compared) == len(self.conditions) == len(key) and set(compared) == set(key)

@@ -59,7 +59,7 @@ class Run(NamedTuple):
     timeout: float  #: seconds, enforced in the database
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
     stamp: str = ""  #: of the schema that the statement was made for, if known
-    versions: Sequence[str] = ()  #: of the tables and queries that it reads, in that schema
+    shape: Shape | None = None  #: as of that schema; that of the plan may have older versions of its tables
     comment: str = ""  #: SQL in front of the statement, with the ID of the request
     application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
 

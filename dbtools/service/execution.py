@@ -1,6 +1,6 @@
 """Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +14,7 @@ from dbtools.errors import listing
 from dbtools.policy import Caller, Role, masked_rows
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Shape, Statement, argument
+from dbtools.statement import QueryShape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
@@ -29,16 +29,16 @@ class Execution:
         self._backend = backend
         self._tells = tells
         self._is_tracing = is_tracing()
-        self._compile: Callable[[Shape], Plan] | None = None
+        self._runner: Runner | None = None
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
         No statement is still running when this returns. *timeout*: seconds, if less than other limits.
         """
-        runner = await self._backend.runner()
-        if self._compile is None:
-            self._compile = lru_cache(maxsize=PLANS)(runner.compile)
+        if self._runner is None:
+            self._runner = await self._backend.runner()
+            self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
         plan = self._compile(statement.shape)
         run = Run(
             plan=plan,
@@ -47,13 +47,12 @@ class Execution:
             timeout=min(timeout, statement.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
-            # The plan may have older versions, since shapes are compared without versions.
-            versions=statement.shape.versions,
+            shape=statement.shape,
             comment=request_comment() if self._tells == "comment" else "",
             application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
-            found = await (_traced(runner, run) if self._is_tracing else runner.run(run))
+            found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
             raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:

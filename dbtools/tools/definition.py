@@ -144,7 +144,7 @@ class Setting:
     ) -> Link | None:
         """Return the link to the whole cell of *column* in *row*, the *outputs* of *table*."""
         at = {output.term: at for at, output in enumerate(outputs)}
-        key = [row[at[each]] for each in table.key_columns()]
+        key = [row[at[each]] for each in table.key_columns]
         uri = cell_uri(self.catalog.label(table), key, column.name)
         type = LINKED.get(column.type.family, "text/plain")
         return None if uri is None else Link(uri=uri, name=column.name, type=type)

@@ -276,7 +276,7 @@ class Reasons:
 
 def _any_row(table: Table, *conditions: Clause, match: Match = Match.ALL) -> Select:
     """Return the shape that reads whether a row of *table* meets *conditions*."""
-    column = (*table.key_columns(), *table.columns)[0]
+    column = (*table.key_columns, *table.columns)[0]
     return Select(table=table, outputs=(Output(term=column, cut=1),), conditions=conditions, match=match)
 
 

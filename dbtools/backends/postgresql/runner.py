@@ -268,7 +268,8 @@ async def _run(
     connection: Connection, prepared: Prepared, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
     """Run *prepared* after the messages *before*, compare versions unless confirmed, and roll back."""
-    end = ROLLBACK if prepared.is_confirmed else confirmation(tuple(run.versions)) + ROLLBACK
+    shape = run.shape or run.plan.shape
+    end = ROLLBACK if prepared.is_confirmed else confirmation(shape.versions) + ROLLBACK
     if _may_touch(run):
         end = CHECK + end
     values = (*run.parameters, *prepared.guard)
