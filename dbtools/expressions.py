@@ -10,7 +10,7 @@ takes, and the type of its result. The database computes it; all databases give 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dbtools import errors, habits
 from dbtools.errors import listing, nearest
 from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
-from dbtools.paths import Distant, Names, Relation, folded, spelled
+from dbtools.paths import Distant, Names, Relation, folded, parts_of, spelled, worded
 from dbtools.terms import (
     TEXT,
     Bucket,
@@ -53,7 +53,7 @@ TOKEN = re.compile(
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
 COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
-MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date."
+MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Texts are not joined."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
 FUNCTIONS = {str(each): each for each in RULES}
@@ -85,8 +85,18 @@ class Expressions:
         try:
             return self._found(text, argument)
         except errors.CallError as exc:
-            exc.hint = habits.hint(text) or exc.hint
+            exc.hint = habits.hint(text) or self._spelling(text) or exc.hint
             raise
+
+    def _spelling(self, text: str) -> str:
+        """Return how to write a name or a bucket that is in *text*, if it is written in another way."""
+        name, _, bucket = text.rpartition(".")
+        if bucket.lower() in tuple(Bucket) and self.get(name) is not None:
+            return f"Write the bucket as {name}:{bucket}."
+        names = self.names.table.column_by_name if COMPUTED.search(text) else ()
+        odd = (each for each in names if worded(each) != each)
+        found = (worded(each) for each in odd if each.lower() in text.lower() and worded(each) not in text)
+        return next((f"In an expression write {each}, in double quotes." for each in found), "")
 
     def _found(self, text: str, argument: str) -> Operand:
         named = self.get(text)
@@ -135,24 +145,28 @@ class Expressions:
         known = paths.referrers(table)
         relation = folded(name, known)
         if relation is None:
+            kind = (
+                "Names inside sum, count and the like begin with a relation"
+                if aggregating and known
+                else "Relations"
+            )
             raise errors.UnknownColumn(
                 f"{argument}: no rows {quoted(name)} refer to {table.name}.",
-                hint=f"{self._instead(name, known)}Relations: {listing(known) or 'none'}.",
+                hint=f"{self._instead(name, known, argument)}{kind}: {listing(known) or 'none'}.",
             )
-        names = Names(table=relation.target, paths=paths)
+        names = Names(table=relation.target, paths=paths, measured=aggregating)
         aggregating = aggregating or self.aggregating
         return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
 
-    def _instead(self, name: str, known: Iterable[str]) -> str:
+    def _instead(self, name: str, known: Iterable[str], argument: str) -> str:
         """Return what to do instead of naming *name* as a relation, of which the *known* ones exist."""
         if self.names.get(name) is not None:
             return f"{habits.MEASURES} "
-        step = self.names.paths.step(self.names.table, name)
-        return (
-            f"{name} leads to {step.target.name}: ask for {step.target.name}. "
-            if step
-            else nearest(name, known)
-        )
+        if step := self.names.paths.step(self.names.table, name):
+            return f"{name} leads to {step.target.name}: ask for {step.target.name}. "
+        is_condition = argument.endswith((".some", ".none"))
+        way = self.names.way_back([*(parts_of(name) or [name]), "…"], argument) if is_condition else ""
+        return way or nearest(name, known)
 
 
 def refuse_masked(term: Term, argument: str) -> None:
@@ -281,12 +295,21 @@ class _Parser:
             parts.append(_unquoted(self._token))
             self._next += 1
         if self._relation is not None:
-            inside = parts[0].lower() == self._relation and len(parts) > 1
-            column = self._terms.names.get(parts[0]) or self._terms.names.table.columns[0]
-            names = f"names here begin with {self._relation}, as in {self._relation}.{spelled(column.name)}"
-            self._check(inside, first, names)
+            if parts[0].lower() != self._relation or len(parts) == 1:
+                raise self._outside(first, parts)
             parts = parts[1:]
         return self._terms.operand(".".join(map(spelled, parts)), self._argument)
+
+    def _outside(self, first: _Token, parts: Sequence[str]) -> errors.BadArgument:
+        """Return the error for a name in a measure of related rows that is none of theirs."""
+        name, own = ".".join(map(worded, parts)), self._terms.names
+        column = name if own.get(name) else worded(own.table.columns[0].name)
+        message = (
+            f"names here begin with {self._relation}, as in {self._relation}.{column}, not {quoted(name)}"
+        )
+        table = self._outer.names.table.name
+        hint = f"{name} of {table} goes outside the parentheses." if self._outer.get(name) else ""
+        return self._refusal(first.at, message, hint=hint)
 
     def _function(self, name: _Token) -> Operand:
         word = name.text.lower()

@@ -13,8 +13,13 @@ QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
 FORMS: Mapping[str, str] = {
     r"^\s*(\w+\.)?\*\s*$": "Omit columns to get all of them.",
     r"\bover\s*\(": "There are no window functions: group, order_by and offset instead.",
+    r"\brank\s*\(": "Only order_by of a list takes rank(column), beside matches in where.",
+    r"\b(where|filter)\b": "Expressions take no conditions: aggregate the rows themselves, with where.",
+    r"^[^()]*,": "Name one column in each item of the array.",
+    r"\b\d{4}-\d\d-\d\d\b": "Write a day in single quotes: '2024-03-05'.",
     r"\bcount\s*\(\s*[*)]": 'To count rows use aggregate_rows with measures [{"function": "count"}].',
-    r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures.",
+    r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures; a list "
+    'is ordered by an expression such as "count(orders) desc".',
     r"\bdistinct\b|\bcount_distinct\s*\(": "aggregate_rows without measures lists distinct groups; its "
     "function count_distinct counts values.",
     rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKET_NAMES)})\s*\(": "Write a bucket "
@@ -43,6 +48,21 @@ def hint(text: str) -> str:
     return next((each for form, each in FORMS.items() if re.search(form, bare, re.IGNORECASE)), "")
 
 
+#: Names of arguments in other tools, and what to write instead.
+ARGUMENTS: Mapping[str, str] = {
+    **dict.fromkeys(("filter", "filters", "conditions"), "where"),
+    **dict.fromkeys(("sort", "sort_by", "order"), "order_by"),
+    **dict.fromkeys(("fields", "select"), "columns"),
+    **dict.fromkeys(("group", "groups", "dimensions"), "group_by"),
+    **dict.fromkeys(("aggregates", "aggregations", "metrics"), "measures"),
+    **dict.fromkeys(("top", "page_size"), "limit"),
+    **dict.fromkeys(("skip", "page"), "offset"),
+}
+#: The same of one measure, and what to do instead.
+OF_MEASURES: Mapping[str, str] = {
+    **dict.fromkeys(("where", "filter"), "where holds for all measures: make a call for each condition. "),
+    "distinct": "Use the function count_distinct. ",
+}
 #: Signs for operators that can mean nothing else.
 MEANT_BY_SIGN: Mapping[str, str] = {
     "=": "eq",

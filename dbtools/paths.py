@@ -5,20 +5,22 @@ such row, its columns are null.
 """
 
 import hashlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import ClassVar, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.types import ColumnType, quoted
+from dbtools.types import ColumnType, Family, quoted
 
 MOST_STEPS = 3
+MOST_PATHS = 500  #: that are searched for a name
 #: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
 SPECIAL = re.compile('[.:"]')  #: characters for which a part is quoted
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
@@ -39,6 +41,13 @@ class Relation:
     def __hash__(self) -> int:
         """Hash only the name, so that the lookup of a compiled shape is fast."""
         return hash(self.name)
+
+    @property
+    def example(self) -> Column:
+        """A column of the target that may be asked for, if possible a text."""
+        columns = [each for each in self.target.columns if each.type.mask is None]
+        texts = (each for each in columns if each.type.family is Family.TEXT)
+        return next(texts, [*columns, *self.target.columns][0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +79,11 @@ def spelled(name: str) -> str:
     """
     plain = name and name == name.strip() and not SPECIAL.search(name)
     return name if plain else '"' + name.replace('"', '""') + '"'
+
+
+def worded(name: str) -> str:
+    """Return *name* as a part of a path in an expression: in double quotes unless it is a word."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def parts_of(text: str) -> list[str] | None:
@@ -166,6 +180,7 @@ class Names:
 
     table: Table
     paths: Paths
+    measured: bool = False  #: whether they stand in a measure of related rows, which contains no other one
 
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
@@ -209,31 +224,54 @@ class Names:
         known = f"Columns: {listing(columns)}.{steps}"
         if further and len(path) == MOST_STEPS:
             message, hint = f"{quoted(text)} goes more than {MOST_STEPS} steps.", ""
-        elif further:
-            message = f"{table.name} has no path {quoted(part)}{within}."
-            leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
-            meant = (
-                f"Did you mean {' or '.join(map(spelled, leading))}? "
-                if leading
-                else nearest(part, relations)
-            )
-            hint = self._way_back(table, part) or f"{meant}{known}"
-        elif part in relations and not path:
-            target = relations[part].target
-            message = f"{quoted(part)} is a path to {target.name}, not a column."
-            hint = f"Name one of its columns, such as {spelled(part)}.{spelled(target.columns[0].name)}."
+        elif part in relations and not further:
+            end = Distant(path=(*path, relations[part]), column=relations[part].example)
+            message = f"{quoted(text)} is a path to {relations[part].target.name}, not a column."
+            hint = f"Name one of its columns, such as {end.name}."
         else:
-            message = f"{table.name} has no column {quoted(part)}{within}."
-            near = nearest(part, columns if path else [*columns, *self._ends()])
-            hint = self._way_back(table, part) or f"{near}{known}"
+            message = f"{table.name} has no {'path' if further else 'column'} {quoted(part)}{within}."
+            near = relations if further else columns if path else [*columns, *self._ends(), *self._far(part)]
+            leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
+            meant = f"Did you mean {' or '.join(map(spelled, leading))}? " if leading else nearest(part, near)
+            hint = self.way_back([part, *further], argument, path) or f"{meant}{known}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
-    def _way_back(self, table: Table, name: str) -> str:
-        """Return where to start, if *name* is that of a table that refers to *table*."""
-        for source, _ in self.paths.catalog.references(table):
-            if source.name.lower() == name.lower():
-                return f"Paths lead from {source.name} to {table.name}, not back: ask for {source.name}."
-        return ""
+    def way_back(self, parts: Sequence[str], argument: str, path: Sequence[Relation] = ()) -> str:
+        """Return how to name rows that refer to the row after *path*, if *parts* begin with their name."""
+        table = path[-1].target if path else self.table
+        found, end = self._referring(table, parts)
+        if not found:
+            return ""
+        name, target = found[0].name, found[0].target
+        place = re.fullmatch(r"where\[\d+\]\.(column|some|none)", argument)
+        if path or self.measured or not (place or target.aggregated):
+            return f"Paths lead from {target.name} to {table.name}, not back: ask for {target.name}. "
+        end = end or [found[0].example.name]
+        use = f"count({name}) or max({'.'.join(map(worded, [name, *end]))})"
+        if place:
+            column = json.dumps(".".join(map(spelled, end)), ensure_ascii=False)
+            key = "none" if place[1] == "none" else "some"
+            use = f'{{"{key}": "{name}", "where": [{{"column": {column}, …}}]}}'
+        same = [each.name for each in found if each.target is target]
+        names = f" as {' and '.join(same)}" if len(same) > 1 else ""
+        return f"Rows of {target.name} refer to {table.name}{names}: write {use}, or ask for {target.name}. "
+
+    def _referring(self, table: Table, parts: Sequence[str]) -> tuple[Sequence[Relation], Sequence[str]]:
+        """Return the relations back from *table* that *parts* may mean, and what is named of their rows."""
+        known, part = list(self.paths.referrers(table).values()), parts[0].lower()
+        named = [each for each in known if part in (each.name, each.target.name.lower())]
+        if named or len(parts) == 1:
+            return named, parts[1:]
+        through = [
+            (each, step.name)
+            for each in known
+            for step in self.paths.relations(each.target).values()
+            if part in (step.name.lower(), step.target.name.lower())
+            and step.target.location != table.location
+        ]
+        if through:
+            return [each for each, _ in through], [through[0][1], *parts[1:]]
+        return [each for each in known if part in each.name], parts[1:]
 
     def _ends(self) -> Iterator[str]:
         """Yield the paths of one step; the keys at their ends are in the row itself."""
@@ -241,6 +279,18 @@ class Names:
             for column in step.target.columns:
                 if column.name not in step.foreign_key.target_columns:
                     yield Distant(path=(step,), column=column).name
+
+    def _far(self, end: str) -> Iterator[str]:
+        """Yield paths of two and three steps to a column *end*."""
+        paths: list[tuple[Relation, ...]] = [()]
+        for _ in range(MOST_STEPS):
+            steps = ((*path, step) for path in paths for step in self._steps(path))
+            paths = list(islice(steps, MOST_PATHS))
+            found = ((path, path[-1].target.column_by_name.get(end)) for path in paths if len(path) > 1)
+            yield from (Distant(path=path, column=column).name for path, column in found if column)
+
+    def _steps(self, path: Sequence[Relation]) -> Iterable[Relation]:
+        return self.paths.relations(path[-1].target if path else self.table).values()
 
 
 ValueT = TypeVar("ValueT")

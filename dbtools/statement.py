@@ -66,6 +66,11 @@ class Condition(NamedTuple):
     parameters: tuple[str, ...] = ()
 
     @property
+    def terms(self) -> tuple[Term, ...]:
+        """What is compared."""
+        return (self.term,) if self.other is None else (self.term, self.other)
+
+    @property
     def type(self) -> ColumnType:
         """The type of its values."""
         return SEARCH if self.operator is Operator.MATCHES else self.term.type

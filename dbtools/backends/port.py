@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 NO_SESSION: Mapping[str, str] = {}
+#: Why a role may not change a row as asked.
+UNSEEN = "After the change, the row would not be among those that you may change. Nothing was changed."
+UNFIT = "After the change, the row would not be one that your role may write. Nothing was changed."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 

@@ -9,7 +9,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import NO_SESSION, Backend, Run, Runner, WriteRun
+from dbtools.backends.port import NO_SESSION, UNSEEN, Backend, Run, Runner, WriteRun
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
@@ -174,8 +174,8 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):
-        writes, table = shape.writes, shape.table
-        named = named_in([table.filter, writes.check], table)
+        condition = shape.table.filter if error.message == UNSEEN else shape.writes.check
+        named = named_in(condition, shape.table)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")

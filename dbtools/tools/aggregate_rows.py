@@ -1,5 +1,6 @@
 """The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.types import Family, quoted
 
 ROWS = Measure(function=Function.COUNT)
+HAVING = "having takes one measure by its name in measures. Conditions on columns belong in where."
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
@@ -83,7 +85,7 @@ class AggregateRows(Tool):
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
         conditions, values = bind_where(names, asked.where)
-        results = Results(known=measures, kind="measure", hint="Conditions on columns belong in where.")
+        results = Results(known=measures, kind="measure", hint=HAVING)
         having, bounds = bind_having(results, asked.having)
         order = bind_order(Results(known={**groups, **measures}, names=names), asked.order_by)
         named = {step.term for step in order}
@@ -109,7 +111,9 @@ class AggregateRows(Tool):
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
-            reasons=Reasons(terms=names, written=asked.where, conditions=conditions, match=asked.match),
+            reasons=Reasons(
+                terms=names, written=asked.where, conditions=conditions, match=asked.match, values=values
+            ),
         )
 
 
@@ -130,9 +134,16 @@ class Results:
         """Return what *text* names, or raise UnknownColumn."""
         found = self.get(text) or self._respelled(text, argument)
         if found is None:
+            default = re.sub(r"\W+", "_", text).strip("_").lower()
+            called = {
+                name: (term.name.lower(), getattr(term, "function", "")) for name, term in self.known.items()
+            }
+            meant = [name for name, names in called.items() if default in names]
+            near = f"Did you mean {meant[0]}? " if meant else nearest(text, self.known)
+            names = listing(self.known) or "none"
             raise errors.UnknownColumn(
                 f"{argument}: no {self.kind} is named {quoted(text)}.",
-                hint=f"{nearest(text, self.known)}Names: {listing(self.known)}. {self.hint}".rstrip(),
+                hint=f"{near}Names: {names}. {self.hint}".rstrip(),
             )
         return found
 
@@ -226,7 +237,7 @@ class AggregateCall:
         page = budget.page(found, self.columns)
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
-        note = " ".join(filter(None, [said, self.reasons.values]))
+        note = " ".join(filter(None, [said, self.reasons.meanings]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
     @property

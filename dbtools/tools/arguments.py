@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.habits import MEANT, MEANT_BY_SIGN
+from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES
 from dbtools.types import UNSENDABLE, Operator, quoted
 
 ORDER_FORM = 'Write "column" or "column desc".'
@@ -159,9 +159,15 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     within = f"{place}: there" if place else "There"
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
     joins = joins and (place.startswith(("where", "having")) or "match" in known)
-    advice = (ALL_OF_HAVING if place.startswith("having") else MATCH) if joins else nearest(name, known)
-    if name in ("some", "none") and place.startswith("where"):
+    meant = ARGUMENTS.get(name.lower())
+    if joins:
+        advice = ALL_OF_HAVING if place.startswith("having") else MATCH
+    elif name in ("some", "none") and place.startswith("where"):
         advice = NESTED
+    elif place.startswith("measures[") and name in OF_MEASURES:
+        advice = OF_MEASURES[name]
+    else:
+        advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
@@ -194,7 +200,11 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
     kind, given, context = first["type"], first["input"], first.get("ctx", {})
     if kind == "extra_forbidden":
         *within, name = first["loc"]
-        return unknown_argument(str(name), list(_model_at(model, within).model_fields), _place(within))
+        place, within_model = _place(within), _model_at(model, within)
+        error = unknown_argument(str(name), list(within_model.model_fields), place)
+        if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
+            error.hint += f" Such as {within_model.example}."
+        return error
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
     words = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
     hint = ORDER_FORM if place.startswith("order_by[") else ""

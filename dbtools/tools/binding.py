@@ -19,11 +19,12 @@ from dbtools.terms import (
     Term,
     alternatives_of,
     are_comparable,
+    buckets_of,
     text_index_of,
 )
 from dbtools.tools.arguments import ORDER_FORM
-from dbtools.tools.clauses import MOST_CONDITIONS, Comparison, Where, Within
-from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
+from dbtools.tools.clauses import MOST_CONDITIONS, SEARCH_FORM, Comparison, Where, Within
+from dbtools.types import EQUALITY, NUMERIC, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
@@ -34,7 +35,6 @@ FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)
 RANK_FORM = 'The best come first: write "rank(column)" alone.'
-SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
 #: How the values of buckets are written.
 BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.YEAR: (r"\d{4}", "a year such as 2024"),
@@ -45,6 +45,9 @@ BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.WEEKDAY: ("[1-7]", "1 (Monday) to 7 (Sunday)"),
     Bucket.HOUR: (r"[01]\d|2[0-3]", "an hour from 00 to 23"),
 }
+PERIODS = tuple(Bucket)[:4]  #: buckets that are longer than a day
+NULLS = ("", "null", "none")  #: texts that may mean null
+FLAGS = ("true", "false", "yes", "no")
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
@@ -89,7 +92,9 @@ class _Bound:
                 raise errors.BadArgument(f"{argument}: where and match are only for some and none.")
             return self._plain(terms, clause, argument)
         if (clause.some and clause.none) or clause.model_fields_set - {"some", "none", "where", "match"}:
-            raise errors.BadArgument(f"{argument}: some and none take only where and match.")
+            message = f"{argument}: some and none take only where and match."
+            hint = f'For example: {{"some": "{name}", "where": [{clause.example}]}}.'
+            raise errors.BadArgument(message, hint=hint)
         self._relations += 1
         self._check(self._relations <= MOST_RELATIONS, f"{MOST_RELATIONS} of some and none")
         relation, inner = terms.related(name, f"{argument}.{'some' if clause.some else 'none'}")
@@ -136,25 +141,19 @@ def _bind(
     term = _column(names, comparison.column, f"{argument}.column")
     refuse_masked(term, argument)
     if operator not in _operators(term):
-        raise errors.BadOperator(
-            f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}.",
-            hint=f"Operators: {listing(_operators(term))}.{_searchable(names, operator)}",
-        )
+        hint = f"Operators: {listing(_operators(term))}.{_instead(names, term, operator)}"
+        message = f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}."
+        raise errors.BadOperator(message, hint=hint)
     if comparison.value_column is not None:
         return _bind_other(names, comparison, argument, term), ()
     texts = _texts(comparison, argument)
     if operator is Operator.IS_NULL:
         return _bind_null(term, texts[0], argument), ()
-    try:
-        name = comparison.column if isinstance(term, Measure) else ""
-        if comparison.value is not None:
-            bound = [decode(term, operator, comparison.value, f"{argument}.value", name)]
-        else:
-            at = f"{argument}.values"
-            bound = [decode(term, operator, text, f"{at}[{n}]", name) for n, text in enumerate(texts)]
-    except errors.BadValue as exc:
-        exc.hint = column_advice(names, operator, texts[0]) or exc.hint
-        raise
+    if comparison.value is not None:
+        bound = [_decoded(names, comparison, term, comparison.value, f"{argument}.value")]
+    else:
+        at = f"{argument}.values"
+        bound = [_decoded(names, comparison, term, text, f"{at}[{n}]") for n, text in enumerate(texts)]
     if term.type.family is Family.ANY and operator in EQUALITY:
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
@@ -176,12 +175,46 @@ def _operators(term: Term) -> Sequence[Operator]:
     return (*((Operator.IS_NULL,) if stems else term.type.operators), Operator.MATCHES)
 
 
-def _searchable(names: Finds, operator: Operator) -> str:
-    """Return which columns can be searched, if *operator* searches."""
+def _instead(names: Finds, term: Term, operator: Operator) -> str:
+    """Return what does what *operator* would do to *term*, if something does."""
+    if operator in TEXTUAL and not isinstance(term, Measure | Rank) and buckets_of(term.type):
+        return f" Such a part of a date is a bucket: compare {term.name}:month."
     if operator is not Operator.MATCHES or not isinstance(names, Expressions):
         return ""
-    columns = names.names.table.searchable
-    return f" Columns with a full-text index: {listing(columns) or 'none; contains finds parts of texts'}."
+    path = term.path if isinstance(term, Distant) else ()
+    table = path[-1].target if path else names.names.table
+    columns = [table.column_by_name[each] for each in table.searchable]
+    searchable = [Distant(path=path, column=each).name if path else each.name for each in columns]
+    return f" Columns with a full-text index: {listing(searchable) or 'none; contains finds parts of texts'}."
+
+
+def _decoded(names: Finds, comparison: Comparison, term: Term, text: str, place: str) -> object:
+    """Return what *text*, which stands at *place*, is to *term*; where it is nothing, raise BadValue."""
+    name = comparison.column if isinstance(term, Measure) else ""
+    try:
+        return decode(term, comparison.op, text, place, name)
+    except errors.BadValue as exc:
+        exc.hint = column_advice(names, comparison.op, text) or _meant(names, term, text) or exc.hint
+        raise
+
+
+def _meant(names: Finds, term: Term, text: str) -> str:
+    """Return how to ask for *text*, which is a period, a flag or a name, and no value of *term*."""
+    if isinstance(term, Measure | Rank) or not isinstance(names, Expressions):
+        return ""
+    period = next((each for each in PERIODS if re.fullmatch(BUCKETS[each][0], text, re.ASCII)), None)
+    if period in buckets_of(term.type):
+        return f"For a whole {period} compare {term.name}:{period}, or days with gte and lt."
+    if text.lower() in NULLS:
+        return FOR_NULL
+    if term.type.family in NUMERIC and text.lower() in FLAGS:
+        return "A flag that is a number is 1 for true and 0 for false."
+    path, column = (term.path, term.column) if isinstance(term, Distant) else ((), term)
+    table = path[-1].target if path else names.names.table
+    step = names.names.paths.step(table, column.name) if isinstance(column, Column) else None
+    if step is None or not any(map(str.isalpha, text)):
+        return ""
+    return f"To compare with a name use {Distant(path=(*path, step), column=step.example).name}."
 
 
 def _bind_null(term: Term, text: str, argument: str) -> Condition:
@@ -207,7 +240,8 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
         )
     other = names.find(str(text), f"{argument}.value_column")
     if isinstance(other, Measure | Rank):
-        raise errors.BadArgument(f"{argument}.value_column: a measure can only be compared with values.")
+        message = f"{argument}.value_column: a measure can only be compared with values."
+        raise errors.BadArgument(message, hint="Ask for both measures, and compare them in the answer.")
     refuse_masked(other, argument)
     if operator not in other.type.operators or not are_comparable(term.type, other.type):
         raise errors.BadOperator(

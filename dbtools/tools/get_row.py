@@ -115,7 +115,10 @@ class Lookup:
         for name, value in arguments.items():
             key = folded(name, known)
             if key is None:
-                raise unknown_argument(name, list(known), place.removesuffix("."))
+                error = unknown_argument(name, list(known), place.removesuffix("."))
+                lists = folded(name, self.table.column_by_name) is not None
+                error.hint += " List tools find rows by other columns, with where." * lists
+                raise error
             if key in given:
                 raise errors.BadArgument(f"{place}{key} appears twice.")
             given[key] = as_text(value)

@@ -23,7 +23,7 @@ from dbtools.paging import (
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
-from dbtools.terms import Operand, Rank
+from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.clauses import ListArguments, RowsArguments
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
@@ -33,6 +33,7 @@ from dbtools.types import Family
 
 UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10
+COMPUTED = (Calculation, Bucketed)
 DESCRIPTION = (
     "List rows of one table or view, filtered, sorted and a page at a time. "
     "Columns may be foreign-key paths, such as customer.country; describe_tables "
@@ -81,6 +82,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     if asked.cursor:
         position = read_cursor(asked.cursor, _mark(setting, names.table, asked, total), total)
     steps, keys = after(position)
+    values = {**terms.values, **values, **keys}
     shape = Select(
         table=names.table,
         outputs=_outputs(setting, names.table, columns, total, named=bool(asked.columns)),
@@ -94,11 +96,17 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         setting=setting,
         table=names.table,
         asked=asked,
-        statement=Statement(shape=shape, values={**terms.values, **values, **keys}, limit=asked.limit),
+        statement=Statement(shape=shape, values=values, limit=asked.limit),
         columns=columns,
         total=total,
         position=position,
-        reasons=Reasons(terms=terms, written=asked.where, conditions=conditions, match=asked.match),
+        reasons=Reasons(
+            terms=terms,
+            written=asked.where,
+            conditions=conditions,
+            match=asked.match,
+            values=values,
+        ),
     )
 
 
@@ -154,8 +162,11 @@ class ListCall:
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return statements that explain why no row was found."""
-        return () if found.rows or self.position != Position() else self.reasons.statements
+        """Return statements that explain why no row was found, or why an expression is null in all rows."""
+        if found.rows:
+            nulls = self._nulls(found) if self.asked.columns else ()
+            return self.reasons.asking(self.reasons.nulls(nulls)) if nulls else ()
+        return self.reasons.statements if self.position == Position() else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Render the page of rows in *found*, with a cursor if there are more."""
@@ -173,9 +184,15 @@ class ListCall:
         )
         return budget.rows_answer(
             page,
-            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.values])),
+            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.meanings])),
             links=tuple(filter(None, links)),
         )
+
+    def _nulls(self, found: ResultSet) -> Sequence[Operand]:
+        """Return what is computed and null in all rows of *found*."""
+        computed = [at for at, term in enumerate(self.columns.values()) if isinstance(term, COMPUTED)]
+        nulls = (at for at in computed if all(row[at] is None for row in found.rows))
+        return [list(self.columns.values())[at] for at in nulls]
 
     def _cursor(self, found: ResultSet, count: int) -> str:
         """Return the cursor after *count* rows of *found*."""
@@ -188,7 +205,10 @@ class ListCall:
     def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
         if not page.found.rows:
             return self.reasons.note(further) if self.position == Position() else PAST_END
-        more = cut = ""
+        more = cut = null = ""
+        if nulls := self.reasons.nulls(self._nulls(page.found)) if further else ():
+            said = [each.finding(rows) for each, rows in zip(nulls, further, strict=False)]
+            null = " ".join(filter(None, said))
         if page.capped:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
@@ -196,4 +216,4 @@ class ListCall:
             more = "Limit reached as asked." if "limit" in self.asked.model_fields_set else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
-        return " ".join(filter(None, [more, cut]))
+        return " ".join(filter(None, [more, cut, null]))

@@ -1,6 +1,5 @@
 """Explain why an answer is empty or null. Conditions in, statements that ask about them and a note out."""
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,19 +7,31 @@ from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from functools import cached_property, partial
 from heapq import nlargest
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
+from typing import ClassVar
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
-from dbtools.dates import DAY, shortest
+from dbtools.dates import shortest
 from dbtools.expressions import Expressions
 from dbtools.paths import Distant
 from dbtools.results import ResultSet
 from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
-from dbtools.terms import Bucketed, Calculation, Function, Measure, Operand, Rank, functions_of
-from dbtools.tools.binding import FOR_NULL, SEARCH_FORM, column_advice
-from dbtools.tools.clauses import Comparison, Where, Within
-from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
+from dbtools.terms import (
+    Bucketed,
+    Calculation,
+    Function,
+    Measure,
+    Operand,
+    Rank,
+    Related,
+    Term,
+    functions_of,
+    parts_within,
+)
+from dbtools.tools.binding import FOR_NULL, NULLS, column_advice
+from dbtools.tools.clauses import Comparison, Where, Within, not_meant, sought
+from dbtools.types import NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
 MOST_VALUES = 1_000
@@ -39,17 +50,14 @@ PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
 }
 EXCLUDING = (Operator.NE, Operator.NOT_IN)
 LOOKED_UP = {Operator.EQ, Operator.IN, *EXCLUDING, *PARTS}
+SIDES = ORDER[:4]  #: operators that one end of a range meets, if any value does
 RANGING = {Operator.EQ, Operator.IN, *ORDER}
 WORDS = (Family.TEXT, Family.ENUM, Family.ANY)
 ORDERED = (*NUMERIC, *TEMPORAL, Family.INTERVAL)
 CHECKED = {*WORDS, *NUMERIC, *TEMPORAL}
-#: What of a day a comparison leaves out, or takes in, that its writer may not have meant.
-MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)
-NULLS = ("", "null", "none")  #: texts that may mean null
-SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
 STORED = ""  #: the finding on values that are all stored
 PAST_END = "Past the last row."
-TOGETHER = "Each of these values is stored, but no row has all of them."
+TOGETHER = "Each condition asks for something that is stored, but no row meets all of them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,7 @@ class Check:
     shape: Select
     advice: str = ""  #: on values that are not stored
     alone: bool = False  #: whether there is no other condition
+    most: ClassVar[int] = MOST_VALUES  #: rows
 
     def finding(self, found: ResultSet) -> str | None:
         """Return what the values *found* show: STORED, or None if they explain nothing."""
@@ -85,14 +94,15 @@ class Check:
         least, most, *wanted = self._values([*ends, *self.wanted])
         one_kind = len({type(each) for each in (least, most, *wanted)}) == 1
         ordered = sorted((each,) for each in wanted) if one_kind else []
+        is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
         if ordered and self.operator is Operator.BETWEEN and ordered[0] != (wanted[0],):
             return "between takes the lower value first."
         if ordered and not self.alone:
             above = self.operator not in (Operator.LT, Operator.LTE) and ordered[0] >= (most,)
             below = self.operator not in (Operator.GT, Operator.GTE) and ordered[-1] <= (least,)
             if not (above or below):
-                return None
-        is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
+                # The order of texts is that of a collation.
+                return STORED if self.operator in SIDES and not is_text else None
         first, last = (quoted(end) if is_text else quoted(end)[1:-1] for end in ends)
         return f"{self.name} runs from {first} to {last}."
 
@@ -133,6 +143,19 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What is asked where it matters only whether there is any such row."""
+
+    shape: Select
+    said: str  #: where there is none
+    most: ClassVar[int] = 1  #: rows
+
+    def finding(self, found: ResultSet) -> str:
+        """Return what *found* says: STORED, if there is such a row."""
+        return STORED if found.rows else self.said
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reasons:
     """Explains why a call finds nothing."""
 
@@ -140,44 +163,89 @@ class Reasons:
     written: Sequence[Where]  #: the conditions as the caller wrote them
     conditions: Sequence[Clause]
     match: Match
+    values: Mapping[str, object]  #: which the call binds
 
     @property
     def statements(self) -> Sequence[Statement]:
         """What asks whether there is any row, and then about the conditions; without them nothing."""
-        table = self.terms.names.table
-        column = (*table.key_columns, *table.columns)[0]
-        row = Statement(shape=Select(table=table, outputs=(Output(term=column, cut=1),)), limit=1)
-        shapes, values = (check.shape for check in self.checks), self.terms.values
-        checks = (Statement(shape=each, values=values, limit=MOST_VALUES) for each in shapes)
-        return (row, *checks) if self.conditions else ()
+        row = Probe(shape=_any_row(self.terms.names.table), said="")
+        return self.asking((row, *self._asked)) if self.conditions else ()
+
+    def asking(self, questions: Sequence[Check | Probe]) -> Sequence[Statement]:
+        """Return the statements that ask *questions*."""
+        return tuple(Statement(shape=each.shape, values=self.values, limit=each.most) for each in questions)
 
     def note(self, found: Sequence[ResultSet]) -> str:
         """Return why there is no row, if *found*, the results of the statements, explains it."""
         if not self.conditions or (found and not found[0].rows):
             return f"{self.terms.names.table.name} has no rows."
-        findings = [check.finding(each) for check, each in zip(self.checks, found[1:], strict=False)]
-        plain = all(isinstance(each, Condition) for each in self.conditions) and self.match is Match.ALL
-        if plain and len(findings) == len(self.conditions) > 1 and set(findings) == {STORED}:
+        asked = [(each, each.finding(rows)) for each, rows in zip(self._asked, found[1:], strict=False)]
+        findings = [said for _, said in asked]
+        number = len(self.conditions)
+        if self._joined and number <= MOST_CHECKS and findings[:number] == [STORED] * number:
             return TOGETHER
-        items = (_note_of_items(condition) for _, _, _, condition in self._compared)
-        return " ".join(dict.fromkeys(filter(None, [*findings, *items])))
+        # Which values there are says more than that some are missing.
+        checked = [said for each, said in asked if said and isinstance(each, Check)]
+        items = (sought(comparison, condition) for _, _, comparison, condition in self._compared)
+        return " ".join(dict.fromkeys(filter(None, [*(checked or findings), *items])))
+
+    def nulls(self, terms: Sequence[Operand]) -> Sequence[Probe]:
+        """Return what asks which parts of *terms* are null in all rows that meet the conditions."""
+        parts = dict.fromkeys(part for term in terms for part in parts_within(term))
+        columns = [part for part in parts if isinstance(part, Column | Distant)]
+        # The columns of related rows are not in the rows themselves.
+        is_plain = self.match is Match.ALL and not any(isinstance(part, Related) for part in parts)
+        table = self.terms.names.table
+        return [_null_probe(table, each, *self.conditions) for each in columns[:MOST_CHECKS] if is_plain]
 
     @property
-    def values(self) -> str:
+    def meanings(self) -> str:
         """What callers may not have meant by a value: a day, or a search."""
         pairs = [(comparison, condition) for _, _, comparison, condition in self._compared]
-        notes = (_note_of_day(*pair) or _note_of_search(pair[0]) for pair in pairs)
-        return next(filter(None, notes), "")
+        return next(filter(None, (not_meant(*pair) for pair in pairs)), "")
 
-    @cached_property
-    def checks(self) -> Sequence[Check]:
-        """What to look at, of the first conditions."""
-        checks = (self._check(*each) for each in self._compared)
-        return tuple(islice(filter(None, checks), MOST_CHECKS))
+    @property
+    def _joined(self) -> bool:
+        return self.match is Match.ALL and len(self.conditions) > 1
 
     @property
     def _compared(self) -> "Iterator[_Compared]":
         return _compared(self.terms.names.table, "", self.written, self.conditions)
+
+    @cached_property
+    def _asked(self) -> Sequence[Check | Probe]:
+        """What to ask about the first conditions, and then about parts of conditions."""
+        pairs = list(zip(self.written, self.conditions, strict=True))
+        alone: Iterator[Check | Probe] = filter(
+            None, (self._alone(at, *pair) for at, pair in enumerate(pairs))
+        )
+        parts = chain.from_iterable(self._parts(*pair) for pair in pairs)
+        return (*islice(alone, MOST_CHECKS), *islice(parts, MOST_CHECKS + 1))
+
+    def _alone(self, at: int, written: Where, clause: Clause) -> Check | Probe | None:
+        """Return what to ask about *clause*: if there is no other one, it is known that no row meets it."""
+        table, said = self.terms.names.table, f"No row meets where[{at}]." if self._joined else ""
+        if isinstance(clause, Condition):
+            if check := self._check(table, "", written, clause):
+                return check
+            if clause.operator is Operator.IS_NULL:
+                said = f"{clause.term.name} is {'never null' if clause.wanted else 'null in every row'}."
+        return Probe(shape=_any_row(table, clause), said=said) if said else None
+
+    def _parts(self, written: Where, clause: Clause) -> Iterator[Check | Probe]:
+        """Yield what to ask about the terms of *clause*, or about the conditions in it."""
+        table = self.terms.names.table
+        if isinstance(clause, Condition):
+            terms = (each for each in clause.terms if clause.other or isinstance(each, Distant))
+            yield from (_null_probe(table, each) for each in terms)
+            return
+        within = (self._check(*each) for each in _compared(table, "", [written], [clause]))
+        yield from islice(filter(None, within), MOST_CHECKS)
+        if isinstance(clause, Existence) and clause.wanted:
+            target, conditions = clause.relation.target, clause.conditions
+            said = f"No row of {target.name} meets the conditions in some."
+            shape = _any_row(target, *conditions, match=clause.match)
+            yield Probe(shape=shape, said=said if conditions else f"{target.name} has no rows.")
 
     def _check(self, of: Table, prefix: str, comparison: Comparison, condition: Condition) -> Check | None:
         """Return the question about *condition* on rows of *of*, whose names begin with *prefix*."""
@@ -197,13 +265,26 @@ class Reasons:
             return None
         ends = (Measure(function=each, place=place) for each in (Function.MIN, Function.MAX))
         shape = Select(table=table, outputs=tuple(Output(term=each, cut=LONGEST) for each in ends))
-        return check(shape=shape, alone=len(self.conditions) == 1) if _may_be_known(shape) else None
+        return check(shape=shape, alone=[condition] == [*self.conditions]) if _may_be_known(shape) else None
 
     def _advice(self, comparison: Comparison) -> str:
         """Return what the caller may have meant by the values of *comparison*, if they are not stored."""
         advice = (column_advice(self.terms.names, comparison.op, text) for text in comparison.texts)
         null = any(text.strip().lower() in NULLS for text in comparison.texts)
         return next(filter(None, advice), FOR_NULL if null else "")
+
+
+def _any_row(table: Table, *conditions: Clause, match: Match = Match.ALL) -> Select:
+    """Return the shape that reads whether a row of *table* meets *conditions*."""
+    column = (*table.key_columns, *table.columns)[0]
+    return Select(table=table, outputs=(Output(term=column, cut=1),), conditions=conditions, match=match)
+
+
+def _null_probe(table: Table, term: Term, *conditions: Clause) -> Probe:
+    """Return what asks whether *term* is null in all rows of *table* that meet *conditions*."""
+    stored = Condition(term=term, operator=Operator.IS_NULL, wanted=False)
+    rows = "these rows" if conditions else "every row"
+    return Probe(shape=_any_row(table, *conditions, stored), said=f"{term.name} is null in {rows}.")
 
 
 _Compared = tuple[Table, str, Comparison, Condition]
@@ -239,28 +320,6 @@ def _is_listed(table: Table, place: Operand) -> bool:
         return False
     is_key = type.family in NUMERIC and any(key.columns == (place.name,) for key in table.keys)
     return type.family in CHECKED and type.equatable and not is_key
-
-
-def _note_of_day(comparison: Comparison, condition: Condition) -> str:
-    """Return that a day means its first moment, where moments are compared with the end of a day."""
-    if comparison.op not in MISTAKABLE or condition.term.type.family not in MOMENTS:
-        return ""
-    name, last = condition.term.name, comparison.texts[-1].strip() if comparison.texts else ""
-    note = f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
-    return note if DAY.fullmatch(last) else ""
-
-
-def _note_of_search(comparison: Comparison) -> str:
-    """Return how searches are written, where one has signs of another language."""
-    foreign = comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or "")
-    return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}" if foreign else ""
-
-
-def _note_of_items(condition: Condition) -> str:
-    """Return what contains looks for in an array."""
-    term = condition.term
-    items = condition.operator is Operator.CONTAINS and term.type.family is Family.ARRAY
-    return f"contains looks for a whole item of {term.name}, case included." if items else ""
 
 
 def _value(text: str, family: Family) -> str | Decimal:

@@ -39,6 +39,7 @@ from dbtools.cells import Cut, held
 from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
 from dbtools.statement import Output, QueryShape, Select, Shape
+from dbtools.terms import Rank
 from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
@@ -314,7 +315,7 @@ def filtering_plan(shape: Select) -> Plan:
 @lru_cache(maxsize=100)
 def giant_plan(shape: Select) -> Plan | None:
     """Return a plan of *shape* without texts and blobs, None if its cells have no rowid."""
-    own = all(isinstance(output.term, Column) for output in shape.outputs)
+    own = all(isinstance(output.term, Column | Rank) for output in shape.outputs)
     if shape.table.row_identifier is None or shape.groups or not own:
         return None
     integer = ColumnType(family=Family.INTEGER, name="integer")
