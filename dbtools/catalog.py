@@ -19,8 +19,7 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column whose name alone is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
-#: Families whose cells, once read, cannot be compared with the column again.
-UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
+UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)  #: cells that, once read, cannot be compared again
 UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
 

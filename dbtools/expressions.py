@@ -89,7 +89,7 @@ class Expressions:
             raise
 
     def _spelling(self, text: str) -> str:
-        """Return how to write a name or a bucket that is in *text*, if it is written in another way."""
+        """Return the right form of a name or a bucket in *text* that has another form."""
         name, _, bucket = text.rpartition(".")
         if bucket.lower() in tuple(Bucket) and self.get(name) is not None:
             return f"Write the bucket as {name}:{bucket}."
@@ -301,7 +301,7 @@ class _Parser:
         return self._terms.operand(".".join(map(spelled, parts)), self._argument)
 
     def _outside(self, first: _Token, parts: Sequence[str]) -> errors.BadArgument:
-        """Return the error for a name in a measure of related rows that is none of theirs."""
+        """Return the error for a name in a measure of related rows that does not belong to these rows."""
         name, own = ".".join(map(worded, parts)), self._terms.names
         column = name if own.get(name) else worded(own.table.columns[0].name)
         message = (

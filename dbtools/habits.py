@@ -58,12 +58,12 @@ ARGUMENTS: Mapping[str, str] = {
     **dict.fromkeys(("top", "page_size"), "limit"),
     **dict.fromkeys(("skip", "page"), "offset"),
 }
-#: The same of one measure, and what to do instead.
+#: Names of arguments in a measure, and what to do instead.
 OF_MEASURES: Mapping[str, str] = {
     **dict.fromkeys(("where", "filter"), "where holds for all measures: make a call for each condition. "),
     "distinct": "Use the function count_distinct. ",
 }
-#: Signs for operators that can mean nothing else.
+#: Operators by the signs that can only mean them.
 MEANT_BY_SIGN: Mapping[str, str] = {
     "=": "eq",
     "==": "eq",

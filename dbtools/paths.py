@@ -20,8 +20,8 @@ from dbtools.errors import listing, nearest
 from dbtools.types import ColumnType, Family, quoted
 
 MOST_STEPS = 3
-MOST_PATHS = 500  #: that are searched for a name
-#: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
+MOST_PATHS = 500  #: paths in which a name is searched
+#: An unquoted part has no dot, no colon, and no quote at its start; in a quoted part, quotes are doubled.
 SPECIAL = re.compile('[.:"]')  #: characters for which a part is quoted
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
@@ -44,7 +44,7 @@ class Relation:
 
     @property
     def example(self) -> Column:
-        """A column of the target that may be asked for, if possible a text."""
+        """A column of the target for examples, a text if possible."""
         columns = [each for each in self.target.columns if each.type.mask is None]
         texts = (each for each in columns if each.type.family is Family.TEXT)
         return next(texts, [*columns, *self.target.columns][0])
@@ -180,7 +180,7 @@ class Names:
 
     table: Table
     paths: Paths
-    measured: bool = False  #: whether they stand in a measure of related rows, which contains no other one
+    measured: bool = False  #: whether they are used in a measure of related rows, which contains no other one
 
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
@@ -223,7 +223,7 @@ class Names:
         steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
         known = f"Columns: {listing(columns)}.{steps}"
         if further and len(path) == MOST_STEPS:
-            message, hint = f"{quoted(text)} goes more than {MOST_STEPS} steps.", ""
+            message, hint = f"{quoted(text)} has more than {MOST_STEPS} steps.", ""
         elif part in relations and not further:
             end = Distant(path=(*path, relations[part]), column=relations[part].example)
             message = f"{quoted(text)} is a path to {relations[part].target.name}, not a column."
@@ -257,7 +257,7 @@ class Names:
         return f"Rows of {target.name} refer to {table.name}{names}: write {use}, or ask for {target.name}. "
 
     def _referring(self, table: Table, parts: Sequence[str]) -> tuple[Sequence[Relation], Sequence[str]]:
-        """Return the relations back from *table* that *parts* may mean, and what is named of their rows."""
+        """Return the relations back from *table* that *parts* may mean, and the parts after their names."""
         known, part = list(self.paths.referrers(table).values()), parts[0].lower()
         named = [each for each in known if part in (each.name, each.target.name.lower())]
         if named or len(parts) == 1:

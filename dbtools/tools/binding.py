@@ -176,7 +176,7 @@ def _operators(term: Term) -> Sequence[Operator]:
 
 
 def _instead(names: Finds, term: Term, operator: Operator) -> str:
-    """Return what does what *operator* would do to *term*, if something does."""
+    """Return what to use instead of *operator* for *term*, if anything."""
     if operator in TEXTUAL and not isinstance(term, Measure | Rank) and buckets_of(term.type):
         return f" Such a part of a date is a bucket: compare {term.name}:month."
     if operator is not Operator.MATCHES or not isinstance(names, Expressions):
@@ -189,7 +189,7 @@ def _instead(names: Finds, term: Term, operator: Operator) -> str:
 
 
 def _decoded(names: Finds, comparison: Comparison, term: Term, text: str, place: str) -> object:
-    """Return what *text*, which stands at *place*, is to *term*; where it is nothing, raise BadValue."""
+    """Decode *text*, which is at *place*, as a value of *term*, or raise BadValue."""
     name = comparison.column if isinstance(term, Measure) else ""
     try:
         return decode(term, comparison.op, text, place, name)
@@ -199,7 +199,7 @@ def _decoded(names: Finds, comparison: Comparison, term: Term, text: str, place:
 
 
 def _meant(names: Finds, term: Term, text: str) -> str:
-    """Return how to ask for *text*, which is a period, a flag or a name, and no value of *term*."""
+    """Return a hint if *text*, which is not a value of *term*, is a period, a flag or a name."""
     if isinstance(term, Measure | Rank) or not isinstance(names, Expressions):
         return ""
     period = next((each for each in PERIODS if re.fullmatch(BUCKETS[each][0], text, re.ASCII)), None)

@@ -1,4 +1,4 @@
-"""The arguments that choose rows, as pydantic models, and what callers may not have meant by them."""
+"""The arguments that choose rows, as pydantic models, and notes on values that callers may misunderstand."""
 
 import re
 from typing import Annotated
@@ -24,9 +24,9 @@ from dbtools.types import MOMENTS, Family, Operator
 
 MOST_CONDITIONS = 50
 MOST_VALUES = 1_000
-#: What of a day a comparison of a moment leaves out, or takes in, that its writer may not have meant.
+#: Operators that compare a time with a day, and may exclude or include more than the caller expects.
 MISTAKABLE = (Operator.EQ, Operator.NE, Operator.LTE, Operator.GT)
-#: The same where the day is compared with the moment.
+#: The same if a day is compared with a time.
 TURNED = (Operator.EQ, Operator.NE, Operator.GTE, Operator.LT)
 SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
 SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
@@ -97,7 +97,7 @@ class RowsArguments(ListArguments):
 
 
 def not_meant(comparison: Comparison, condition: Condition) -> str:
-    """Return what callers may not have meant by *comparison*: a moment of a day, or a search."""
+    """Return a note if *comparison* may not mean what the caller expects: a time of day, or a search."""
     if comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or ""):
         return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}"
     first, *other = (each.type.family for each in condition.terms)
@@ -118,12 +118,12 @@ def not_meant(comparison: Comparison, condition: Condition) -> str:
 
 
 def _in_brackets(term: Term) -> str:
-    """Return *term* as a bucket may follow it."""
+    """Return *term* in a form that a bucket may follow."""
     return f"({term.name})" if isinstance(term, Calculation) else term.name
 
 
 def sought(comparison: Comparison, condition: Condition) -> str:
-    """Return what contains and matches look for, where callers may mean something else."""
+    """Return a note on what contains and matches find, if callers may expect something else."""
     match condition.operator, condition.term.type.family:
         case Operator.CONTAINS, Family.ARRAY:
             return f"contains looks for a whole item of {condition.term.name}, case included."

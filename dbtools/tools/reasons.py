@@ -55,7 +55,7 @@ RANGING = {Operator.EQ, Operator.IN, *ORDER}
 WORDS = (Family.TEXT, Family.ENUM, Family.ANY)
 ORDERED = (*NUMERIC, *TEMPORAL, Family.INTERVAL)
 CHECKED = {*WORDS, *NUMERIC, *TEMPORAL}
-STORED = ""  #: the finding on values that are all stored
+STORED = ""  #: the finding if all wanted values are stored
 PAST_END = "Past the last row."
 TOGETHER = "Each condition asks for something that is stored, but no row meets all of them."
 
@@ -144,14 +144,14 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What is asked where it matters only whether there is any such row."""
+    """A question whose answer is whether such a row exists."""
 
     shape: Select
-    said: str  #: where there is none
+    said: str  #: the finding if there is none
     most: ClassVar[int] = 1  #: rows
 
     def finding(self, found: ResultSet) -> str:
-        """Return what *found* says: STORED, if there is such a row."""
+        """Return the finding: STORED if such a row is in *found*."""
         return STORED if found.rows else self.said
 
 
@@ -163,11 +163,11 @@ class Reasons:
     written: Sequence[Where]  #: the conditions as the caller wrote them
     conditions: Sequence[Clause]
     match: Match
-    values: Mapping[str, object]  #: which the call binds
+    values: Mapping[str, object]  #: the values that the call binds
 
     @property
     def statements(self) -> Sequence[Statement]:
-        """What asks whether there is any row, and then about the conditions; without them nothing."""
+        """The statements that ask whether there is any row, and then about the conditions, if any."""
         row = Probe(shape=_any_row(self.terms.names.table), said="")
         return self.asking((row, *self._asked)) if self.conditions else ()
 
@@ -184,13 +184,13 @@ class Reasons:
         number = len(self.conditions)
         if self._joined and number <= MOST_CHECKS and findings[:number] == [STORED] * number:
             return TOGETHER
-        # Which values there are says more than that some are missing.
+        # The stored values explain more than the fact that some are missing.
         checked = [said for each, said in asked if said and isinstance(each, Check)]
         items = (sought(comparison, condition) for _, _, comparison, condition in self._compared)
         return " ".join(dict.fromkeys(filter(None, [*(checked or findings), *items])))
 
     def nulls(self, terms: Sequence[Operand]) -> Sequence[Probe]:
-        """Return what asks which parts of *terms* are null in all rows that meet the conditions."""
+        """Return the questions which parts of *terms* are null in all rows that meet the conditions."""
         parts = dict.fromkeys(part for term in terms for part in parts_within(term))
         columns = [part for part in parts if isinstance(part, Column | Distant)]
         # The columns of related rows are not in the rows themselves.
@@ -200,7 +200,7 @@ class Reasons:
 
     @property
     def meanings(self) -> str:
-        """What callers may not have meant by a value: a day, or a search."""
+        """A note on a value that may not mean what the caller expects: a day, or a search."""
         pairs = [(comparison, condition) for _, _, comparison, condition in self._compared]
         return next(filter(None, (not_meant(*pair) for pair in pairs)), "")
 
@@ -214,7 +214,7 @@ class Reasons:
 
     @cached_property
     def _asked(self) -> Sequence[Check | Probe]:
-        """What to ask about the first conditions, and then about parts of conditions."""
+        """The questions about the first conditions, and then about parts of conditions."""
         pairs = list(zip(self.written, self.conditions, strict=True))
         alone: Iterator[Check | Probe] = filter(
             None, (self._alone(at, *pair) for at, pair in enumerate(pairs))
@@ -223,7 +223,7 @@ class Reasons:
         return (*islice(alone, MOST_CHECKS), *islice(parts, MOST_CHECKS + 1))
 
     def _alone(self, at: int, written: Where, clause: Clause) -> Check | Probe | None:
-        """Return what to ask about *clause*: if there is no other one, it is known that no row meets it."""
+        """Return the question about *clause*; a single condition needs none, since no row meets it."""
         table, said = self.terms.names.table, f"No row meets where[{at}]." if self._joined else ""
         if isinstance(clause, Condition):
             if check := self._check(table, "", written, clause):
@@ -233,7 +233,7 @@ class Reasons:
         return Probe(shape=_any_row(table, clause), said=said) if said else None
 
     def _parts(self, written: Where, clause: Clause) -> Iterator[Check | Probe]:
-        """Yield what to ask about the terms of *clause*, or about the conditions in it."""
+        """Yield questions about the terms of *clause*, or about the conditions in it."""
         table = self.terms.names.table
         if isinstance(clause, Condition):
             terms = (each for each in clause.terms if clause.other or isinstance(each, Distant))
@@ -281,7 +281,7 @@ def _any_row(table: Table, *conditions: Clause, match: Match = Match.ALL) -> Sel
 
 
 def _null_probe(table: Table, term: Term, *conditions: Clause) -> Probe:
-    """Return what asks whether *term* is null in all rows of *table* that meet *conditions*."""
+    """Return the question whether *term* is null in all rows of *table* that meet *conditions*."""
     stored = Condition(term=term, operator=Operator.IS_NULL, wanted=False)
     rows = "these rows" if conditions else "every row"
     return Probe(shape=_any_row(table, *conditions, stored), said=f"{term.name} is null in {rows}.")
