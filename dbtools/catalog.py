@@ -19,7 +19,7 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column of which only the name is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
-#: No value of theirs that was read can be compared with when it is written back.
+#: Their values cannot be compared with what was read of them.
 UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
 UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
@@ -174,16 +174,10 @@ class Table:
         """The full-text indexes by the names of their columns."""
         return {each.name: each.text_index for each in self.columns if each.text_index is not None}
 
-    @property
-    def primary_key(self) -> Key | None:
-        """The first key, if the table has one."""
-        return self.keys[0] if self.keys else None
-
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """The columns of the primary key; none without a key."""
-        key = self.primary_key
-        return tuple(self.column_by_name[name] for name in key.columns) if key else ()
+        """The columns of the first key; none without a key."""
+        return tuple(self.column_by_name[name] for key in self.keys[:1] for name in key.columns)
 
     @cached_property
     def cursor_key(self) -> tuple[Column, ...]:

@@ -28,7 +28,7 @@ TOO_LARGE = (
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: that go without saying
 LONGEST_PLACE = 120  #: characters that say where in the arguments something is
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
-Location = tuple[int | str, ...]  #: where in the arguments something is
+Location = tuple[int | str, ...]  #: a place in the arguments
 
 
 def check(arguments: object) -> None:
