@@ -169,8 +169,8 @@ def test_result_knows_how_much_it_holds() -> None:
     assert [_found(cut.rows[0]).is_longer(4), _found(cut.rows[0]).is_longer(5)] == [True, False]
 
 
-def _csv(table: Table, **extra: object) -> str:
-    return _answer(table, CSV, **extra).text  # type: ignore[arg-type]
+def _csv(table: Table, *, truncated: bool = False, next_cursor: str = "", **extra: object) -> str:
+    return _answer(table, CSV, truncated=truncated, next_cursor=next_cursor, **extra).text
 
 
 def test_first_line_of_csv_states_rows_columns_and_completeness() -> None:
