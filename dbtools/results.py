@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
+from typing import Any
 
 import orjson
 
 from dbtools import errors
+from dbtools.catalog import Location
 from dbtools.cells import (
     SIZED,
     Cut,
@@ -112,6 +114,17 @@ class ResultSet:
         return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
 
 
+@dataclass(kw_only=True)
+class Changed(ResultSet):
+    """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
+
+    before: tuple[tuple[object, ...], ...]  #: updated rows as they were
+    affected: int
+    dry_run: bool
+    #: In a dry run: other tables whose rows change, by sets of their places, and how many rows.
+    elsewhere: Sequence[tuple[frozenset[Location], int]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Media:
     """The bytes of one cell, attached to a result."""
@@ -145,6 +158,8 @@ class Answer:
     links: tuple[Link, ...] = ()
     rows: int = 0
     truncated: bool = False
+    affected: int | None = None  #: rows that were changed
+    dry_run: bool | None = None  #: whether the changes were rolled back
 
     @property
     def text(self) -> str:
@@ -169,12 +184,12 @@ class Table:
     @cached_property
     def json(self) -> str:
         """The rows as JSON."""
-        return json_of(self._shown)
+        return json_of(self.shown)
 
     @cached_property
     def parts(self) -> Sequence[str]:
         """Each row as JSON."""
-        return [json_of(row) for row in self._shown]
+        return [json_of(row) for row in self.shown]
 
     @cached_property
     def lines(self) -> Sequence[str]:
@@ -182,7 +197,8 @@ class Table:
         return list(map(csv_line, self.rows)) if self.style.text is Text.CSV else self.parts
 
     @property
-    def _shown(self) -> Sequence[object]:
+    def shown(self) -> Sequence[object]:
+        """The rows as structured content has them."""
         if self.style.rows is Rows.ARRAYS:
             return self.rows
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -367,10 +383,13 @@ class Budget:
         note: str = "",
         media: tuple[Media, ...] = (),
         links: tuple[Link, ...] = (),
+        affected: int | None = None,
+        dry_run: bool | None = None,
     ) -> Answer:
         """Return the answer with *content*; invalid text is replaced in both channels."""
         json = json_of({**content, **_more(next_cursor, note)})
-        return Answer(json=json, media=media, links=links, rows=rows, truncated=truncated)
+        shown: dict[str, Any] = {"media": media, "links": links, "rows": rows, "truncated": truncated}
+        return Answer(json=json, affected=affected, dry_run=dry_run, **shown)
 
 
 def _more(next_cursor: str, note: str) -> Mapping[str, object]:

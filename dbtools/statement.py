@@ -5,15 +5,15 @@ to SQL, in which the one function `source` reads every table.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from dbtools.catalog import Column, Table
+from dbtools.catalog import Column, Preset, Table, Writes
+from dbtools.masks import READ_OF_MASKED
 from dbtools.paths import Distant, Relation
-from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
     SEARCH,
@@ -243,6 +243,72 @@ class QueryShape:
 
 
 Shape = Select | QueryShape
+
+
+class WriteKind(StrEnum):
+    """What is done to a row."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write:
+    """The shape of a change of one row, together with what reads the row before and after it."""
+
+    kind: WriteKind
+    table: Table
+    columns: tuple[Column, ...] = ()  #: that the caller sets, each as the parameter `assigned(name)`
+    conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
+    key: int = 0  #: how many of the conditions are the key
+    outputs: tuple[Output, ...]
+
+    def __hash__(self) -> int:
+        """Hash by what usually differs: it is looked up at every call."""
+        return hash((self.kind, self.table, self.columns, self.conditions))
+
+    @property
+    def writes(self) -> Writes:
+        """What the role may change in the table."""
+        assert self.table.writes is not None
+        return self.table.writes
+
+    @property
+    def presets(self) -> tuple[Preset, ...]:
+        """The values that the change sets, whatever the caller says."""
+        writes = self.writes
+        by_kind = {WriteKind.INSERT: writes.insert_presets, WriteKind.UPDATE: writes.update_presets}
+        return by_kind.get(self.kind, ())
+
+    @property
+    def comparisons(self) -> tuple[Condition, ...]:
+        """All comparisons."""
+        return self.conditions
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that rules are about."""
+        return (self.table,)
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The version of the table, if it is known."""
+        return (self.table.version,) if self.table.version else ()
+
+
+def assigned(name: str) -> str:
+    """Return the parameter for the new value of the column *name*."""
+    return f"set_{name}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction:
+    """Writes that happen together or not at all."""
+
+    writes: Sequence[tuple[Write, Mapping[str, object]]]  #: each with its values
+    dry_run: bool = False  #: whether to roll back at the end
+    missing: str = ""  #: the message if there is no row with the key
 
 
 def argument(name: str) -> str:

@@ -73,7 +73,7 @@ class GetRow(TableTool):
         label = table_name(self.setting.catalog, table)
         schema = {
             "type": "object",
-            "properties": {name: _argument(name, column) for name, column in keys.items()},
+            "properties": key_schema(keys),
             "required": list(keys),
             "additionalProperties": False,
         }
@@ -219,6 +219,11 @@ class Lookup:
         if not isinstance(place, Column):
             return None
         return self.setting.link(self.table, found.outputs, found.rows[0], place)
+
+
+def key_schema(keys: Mapping[str, Column]) -> Mapping[str, Mapping[str, object]]:
+    """Return the JSON Schema of each argument of a key, which *keys* have by name."""
+    return {name: _argument(name, column) for name, column in keys.items()}
 
 
 def _argument(name: str, column: Column) -> dict[str, object]:
