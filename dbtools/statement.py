@@ -198,8 +198,13 @@ class Select:
         return any(isinstance(output.term, Measure) for output in self.outputs)
 
     @property
+    def distinct(self) -> bool:
+        """Whether the statement reads groups alone, in any order, so that it can stop at enough of them."""
+        return bool(self.groups) and not (self.order or self.having or self.computes or self.counting)
+
+    @property
     def is_lookup(self) -> bool:
-        """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
+        """Whether the statement only reads one row by its key, so that it cannot take long."""
         key = self.table.key_columns
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]

@@ -32,7 +32,7 @@ Location = tuple[int | str, ...]  #: a place in the arguments
 
 
 def check(arguments: object) -> None:
-    """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
+    """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
     texts: list[str] = []
     numbers: list[int | float] = []
     level, depth, parts = [arguments], 0, 0
