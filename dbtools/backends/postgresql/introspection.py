@@ -40,7 +40,6 @@ KINDS: Mapping[str, TableKind] = {
     "f": TableKind.FOREIGN,
 }
 HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
-COMPUTED = ("v", "f")  #: reading a row of these may raise an error
 DERIVED = ("v", "m")  #: in these an outer join may leave nulls that a domain forbids
 
 #: Types of a target and of a source that "=" compares as their foreign key does, though they differ.
@@ -190,10 +189,10 @@ def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, r
             # The estimate counts rows that row-level security hides.
             row_estimate=None if row["secured"] or row["rows"] is None else round(row["rows"]),
             reads=facts.reads.get(number),
-            computed=row["kind"] in COMPUTED or row["computed"],
+            computed=row["computed"],
             runs_functions=replaced
             or row["guarded"]
-            or row["kind"] in COMPUTED
+            or row["computed"]
             or any(map(_is_foreign, columns[row["number"]].values())),
             version=row["version"],
         )
