@@ -17,7 +17,7 @@ from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family, quoted
 
 Location = tuple[str, str]  #: of a table: its schema and its name
-#: The type of a column of which only the name is known.
+#: The type of a column whose name alone is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
 UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
@@ -38,10 +38,10 @@ class TextIndex:
     """A full-text index, which finds the rows of a table by words of a column."""
 
     reads: frozenset[str]  #: the columns in which it looks for words
-    document: str  #: SQL, in the row's terms: what is searched, or its number in the index
+    document: str  #: SQL over the row's columns: what is searched, or the row's number in the index
     source: str = ""  #: the table that is the index, or SQL for the configuration that reads the words
     ranked: bool = True  #: whether rows may be ordered by how well they match
-    #: the columns that rank depends on, over all rows; none if it depends on nothing but the document
+    #: the columns whose cells in all rows affect the rank; empty if the rank depends only on the document
     weighs: frozenset[str] = frozenset()
     shared: bool = False  #: whether several rows may have the same number in the index
 
@@ -87,7 +87,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignKey:
-    """Columns that refer to a row of another table, or of the same one."""
+    """Columns that refer to a row of another table, or of the same table."""
 
     columns: tuple[str, ...]
     target_schema: str
@@ -113,11 +113,11 @@ class RowFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """What a view reads, or another relation that reads relations."""
+    """What a view, or another relation, reads."""
 
     #: Schema, table and column; the column is empty if only rows are read.
     columns: frozenset[tuple[str, str, str]] = frozenset()
-    #: The same for the parents of a table that inherits, whose rows these are as well.
+    #: The same for the parents of an inherited table, which show its rows as well.
     parents: frozenset[tuple[str, str, str]] = frozenset()
     #: Descriptions for the operator: functions, and what the database does not report.
     others: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Table:
     kind: TableKind = TableKind.TABLE
     columns: tuple[Column, ...]
     keys: tuple[Key, ...] = ()  #: first the primary key, then unique keys without nulls
-    #: Columns that each hold no value twice, though they may hold nulls.
+    #: Columns that are each unique, but may hold nulls.
     unique: frozenset[str] = field(default=frozenset(), compare=False)
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
@@ -145,7 +145,7 @@ class Table:
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
     #: Whether reading it may run user-defined functions.
     runs_functions: bool = field(default=False, compare=False)
-    #: Identifies the state of its name and columns; empty if there is no version for each table.
+    #: Changes whenever its name or columns change; empty if the database has no versions of single tables.
     version: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
@@ -198,7 +198,7 @@ class Catalog:
     unreadable: Mapping[Location, tuple[str, ...]] = field(default_factory=dict, compare=False)
     #: Relations, functions and operators, in lower case, that may raise an error in a row filter.
     raising: frozenset[str] = field(default=frozenset(), compare=False)
-    #: Identifies the state of the schema; empty if unknown.
+    #: Changes whenever the schema changes; empty if unknown.
     stamp: str = field(default="", compare=False)
 
     @cached_property
@@ -242,7 +242,7 @@ class Catalog:
     def conceals(self, sql: str, seen: Mapping[Location, Table]) -> bool:
         """Return whether *sql*, of a view, names tables or columns that are not among those *seen*.
 
-        A view's SQL may name what it never reads.
+        The SQL of a view may name what it does not read.
         """
         known = {name for table in seen.values() for name in (table.name, *table.column_by_name)}
         named = [table for table in self.tables if _has_name(sql, table.name)]
@@ -272,7 +272,7 @@ class Catalog:
     def names_of(self, table: Table) -> tuple[str, ...]:
         """Return the names by which a rule can refer to *table*; other tables may share them.
 
-        Labels take tables into account that the login cannot read, so that they are the same for every login.
+        Labels depend on all tables, even those that the login cannot read, so every login has the same.
         """
         return (self.whole.label(table), self.qualified(table), table.name)
 

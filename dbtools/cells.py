@@ -32,7 +32,7 @@ INVISIBLE = re.compile(
 SURROGATES = re.compile("[\ud800-\udfff]")
 SPECIAL = re.compile('[",\r\n]')  #: characters for which a CSV cell is quoted
 
-class_of = type  #: under a name that no parameter shadows
+class_of = type  #: the built-in function, under a name that no parameter shadows
 INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 TEXTS = {str, bool, NoneType}  #: classes whose cells are always JSON values
 INTEGERS = {int, NoneType}

@@ -1,4 +1,4 @@
-"""Results: a ResultSet in, an Answer out that fits the limits and is equal in both channels."""
+"""Render results. A ResultSet in; an Answer that fits the limits and is equal in both channels out."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """What is the same for every role: the format of results, and which tools are listed."""
+    """The settings that all roles share: the format of results, and which tools are listed."""
 
     style: Style = field(default_factory=Style)
     listing: Listing = field(default_factory=Listing)
@@ -241,7 +241,7 @@ class Budget:
         return self.limits.max_bytes - self.reserved
 
     def fitting(self, sizes: Iterable[int], beside: int = 0) -> int:
-        """Return how many of the values of *sizes* bytes fit, in their order, *beside* other bytes."""
+        """Return how many values of *sizes* bytes fit, in this order, in addition to *beside* other bytes."""
         return sum(1 for _ in takewhile((self.room - beside).__ge__, accumulate(sizes)))
 
     def page(
@@ -290,7 +290,7 @@ class Budget:
         count = bisect_left(lengths, True, key=lambda length: not fits(length))
         if count == 0:
             raise errors.BadArgument(
-                "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
+                "One row of these columns is larger than max_tokens.", hint="Ask for fewer columns."
             )
         return lengths[count - 1]
 

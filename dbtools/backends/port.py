@@ -1,7 +1,7 @@
 """The port between dbtools and a database: the interface of a Backend, and the values that cross it.
 
-A backend has two halves. The light one reads catalogs, and is imported at once. The other one, its Runner,
-runs statements; it is imported at the first call, because that takes long.
+A backend has two halves. The light half reads catalogs, and is imported at the start. The other half, its
+Runner, runs statements; it is imported at the first call, because importing it takes long.
 """
 
 from abc import ABC, abstractmethod
@@ -41,13 +41,13 @@ class Facts:
     interval: float  #: seconds between two polls for changes
     #: The SQL type to cast a claim to, by its declared type. None: the database infers types of parameters.
     claim_casts: Mapping[str, str] | None
-    #: The families that the database may implicitly cast each family to, at the risk of an overflow.
+    #: The families to which the database may implicitly cast each family, with a risk of overflow.
     implicit_casts: Mapping[Family, frozenset[Family]]
-    #: whether "=" compares a column with one that refers to it as a foreign key does, and without an error
+    #: Whether "=" compares a column with one that refers to it as their foreign key does, without an error.
     alike: Callable[[Column, Column], bool]
-    names_connections: bool  #: whether a connection has an application name
+    names_connections: bool  #: whether connections have an application name
     announcement: str | None  #: the statement by which a migration announces itself
-    watch_script: str | None  #: makes the database announce changes
+    watch_script: str | None  #: SQL that makes the database announce changes
 
 
 class Run(NamedTuple):
@@ -139,8 +139,8 @@ class Describe(Protocol):
     async def query(self, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]) -> Inspected:
         """Return the query in *pieces*, whose parameters are *declared*, as the database understands it.
 
-        A claim is not declared: it has the type that the database infers, or is text. Refused has the
-        `offset` in the query. It is also raised if the query does more than read.
+        A claim is not declared: it has the type that the database infers, or is text. Raise Refused, with the
+        `offset` in the query, if it is invalid or does more than read.
         """
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Backend(ABC):
     """
 
     facts: Facts
-    runner_module: str  #: has `open_runner` and `open_engine`
+    runner_module: str  #: the name of the module with `open_runner` and `open_engine`
 
     def __init__(self, url: str) -> None:
         """Raise ConfigurationError if *url* is invalid."""
@@ -176,11 +176,11 @@ class Backend(ABC):
         return url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return a URL that works in any folder, has no password, and needs these environment variables."""
+        """Return a URL without passwords that works in any folder, and the variables that it needs."""
         return self.resolved(self.url, Path.cwd()), {}
 
     async def runner(self) -> Runner:
-        """Return the Runner, which is imported on a thread at the first call."""
+        """Return the Runner, which is imported in a thread at the first call."""
         if self._runner is None:
             async with self._loading:
                 if self._runner is None:

@@ -1,4 +1,4 @@
-"""What commands share: options and arguments, opening a database, and the terminal."""
+"""Options and arguments that commands share, opening a database for them, and the terminal."""
 
 import json
 import os
@@ -154,7 +154,7 @@ def with_toolbox(
             return await use(toolbox, backend)
         finally:
             await backend.close()
-            # If a tool is missing, this says why.
+            # This may explain why a tool is missing.
             for each in toolbox.current.missing if toolbox.current else ():
                 click.echo(f"dbtools: {each}", err=True)
 

@@ -46,7 +46,7 @@ MOST_PARTS = 10_000  #: JSON values, approximately: each takes far more memory t
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
-TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
+TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has more than {MOST_PARTS:,} values."
 logger = logging.getLogger("dbtools")
 
 

@@ -30,12 +30,12 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.server.protocol import Server
-from dbtools.server.running import Operator, exporting, open_server
+from dbtools.server.running import Reporter, exporting, open_server
 from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
-TOO_LONG = malformed(f"The line has over {LONGEST_LINE:,} bytes.")
+TOO_LONG = malformed(f"The line has more than {LONGEST_LINE:,} bytes.")
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
 CLOSING = 10.0  #: seconds to read the catalog after the client has left
@@ -53,7 +53,7 @@ def _private_descriptors() -> tuple[int, int]:
     return reading, writing
 
 
-async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
+async def serve_stdio(settings: Settings, caller: Caller, operator: Reporter) -> None:
     """Serve the database of *settings* to *caller* over stdin and stdout, until the client leaves.
 
     The catalog is read during the handshake; if that fails, the server ends with the reason.
@@ -233,7 +233,7 @@ class LineConnection(asyncio.Protocol):
         self.ended.set()
 
     async def finish(self) -> None:
-        """Give running requests time to finish, and the client time to read the answers."""
+        """Give running requests time to finish, and the client time to read their answers."""
         self._server.notifications.close()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)

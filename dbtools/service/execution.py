@@ -23,7 +23,7 @@ PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database; *tells* says how to pass the request ID to it."""
+    """Runs statements on one database; *tells* is how to pass the request ID to it."""
 
     def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
@@ -34,7 +34,7 @@ class Execution:
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        No statement runs after this returns. *timeout*: seconds, if less than other limits.
+        No statement is still running when this returns. *timeout*: seconds, if less than other limits.
         """
         runner = await self._backend.runner()
         if self._compile is None:
@@ -47,7 +47,7 @@ class Execution:
             timeout=min(timeout, statement.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
-            # Those of the plan may be older, since shapes are compared without them.
+            # The plan may have older versions, since shapes are compared without versions.
             versions=statement.shape.versions,
             comment=request_comment() if self._tells == "comment" else "",
             application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
@@ -62,7 +62,7 @@ class Execution:
         return found
 
     async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema still has *stamp*, True if that cannot be found out."""
+        """Return whether the schema still has *stamp*; True if the database does not answer."""
         with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
             return await self._backend.stamp() == stamp
         return True
@@ -83,13 +83,13 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
             f"The call reached its timeout of {timeout:g} seconds and was stopped.",
-            hint="Narrow it: conditions on key columns are fast, and so are fewer rows.",
+            hint="Use conditions on key columns, or ask for fewer rows.",
         )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement, statement.shape)
 
     if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
-        error = errors.BadValue("A value is out of range, or a view fails on its rows.")
+        error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
     if not isinstance(error, errors.BadValue):
         return error
     claimed, asked = statement.shape.claimed, listing(statement.shape.asked)
@@ -97,13 +97,13 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
         # A claim that is not a value of the type that it is compared with denies the call.
         unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
         return errors.Denied() if claimed else unreadable
-    parts = [f"Values are given for {asked}."] if asked else []
+    parts = [f"Check the values for {asked}."] if asked else []
     parts += [BAD_CLAIM] if claimed else []
     return errors.BadValue(error.message, hint=" ".join(parts))
 
 
 def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
-    """Return the values of *statement* with the claims of *caller* that the filters of *plan* ask for.
+    """Return the values of *statement*, and the claims of *caller* that the filters of *plan* need.
 
     Raise Denied if a claim is missing: no filter is ever left out.
     """
@@ -128,9 +128,11 @@ def _claim(caller: Caller, name: str) -> object:
 
 
 def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
-    """Return *error* worded for a permitted query, whose callers know no tables."""
+    """Return *error* worded for a permitted query, whose callers do not know its tables."""
     if isinstance(error, errors.SchemaChanged):
-        return errors.SchemaChanged("What the query reads has changed or is gone. List the tools again.")
+        return errors.SchemaChanged(
+            "What the query reads has changed or no longer exists. List the tools again."
+        )
     if not isinstance(error, errors.BadValue | errors.Unreadable):
         return error
     bound = [

@@ -1,4 +1,4 @@
-"""What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
+"""Refresh, list, call and read what is served. Requests in, answers from the current Snapshot out."""
 
 import math
 import time
@@ -122,7 +122,7 @@ class Toolbox:
     ) -> AnswerT:
         """Return the answer of the call that *bind* makes of *seen*, or of a later view.
 
-        Any error may be due to a change of the schema: a tool or a column may be new, or gone.
+        Any error may be due to a change of the schema: a tool or a column may be new, or may no longer exist.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
@@ -151,7 +151,7 @@ class Toolbox:
         if inquiries:
             further = await self._inquire(inquiries, view, caller, outdated=call.statement is None)
         if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
-            # On a thread, so that other calls need not wait.
+            # In a thread, so that other calls need not wait.
             return await anyio.to_thread.run_sync(call.render, found, further)
         return call.render(found, further)
 
@@ -197,7 +197,7 @@ class Toolbox:
         given: Mapping[str, str],
         seen: View | None = None,
     ) -> Completed:
-        """Return values that begin with *value* for the variable *name* of the addresses of *template*.
+        """Return values that begin with *value* for the variable *name* of the URIs of *template*.
 
         *given* has the values of the variables before it. Return none if the database does not answer soon.
         """

@@ -87,7 +87,7 @@ class AggregateRows(Tool):
         having, bounds = bind_having(results, asked.having)
         order = bind_order(Results(known={**groups, **measures}, names=names), asked.order_by)
         named = {step.term for step in order}
-        # With all groups in the order, the same call always has the same answer.
+        # With all groups in the order, repeated calls get the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
         terms = {**groups, **measures}
         values = {**names.values, **values, **bounds}
@@ -115,12 +115,12 @@ class AggregateRows(Tool):
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What may be named of an answer: groups and measures by their names in it, or measures alone."""
+    """The groups and measures of an answer, or the measures alone, by their names."""
 
     known: Mapping[str, Term]
     kind: str = "group or measure"
     hint: str = ""
-    names: Expressions | None = None  #: by which groups are found in other spellings
+    names: Expressions | None = None  #: to find groups in other spellings
 
     def get(self, text: str) -> Term | None:
         """Return the group or measure with the name *text*, if there is one."""
@@ -137,7 +137,7 @@ class Results:
         return found
 
     def _respelled(self, text: str, argument: str) -> Term | None:
-        """Return the group that *text* means in another spelling."""
+        """Return the group that *text* names in another spelling, if any."""
         try:
             group = self.names.find(text, argument) if self.names else None
         except errors.CallError:
@@ -153,7 +153,7 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
         if isinstance(group, Literal) or not (group.type.equatable and group.type.ordered):
             raise BadArgument(f"group_by[{at}]: {described(group)} cannot be grouped by.")
         if group in groups.values() or label in groups:
-            raise BadArgument(f"group_by: {group.name} is named twice.")
+            raise BadArgument(f"group_by: {group.name} appears twice.")
         groups[label] = group
     return groups
 
@@ -161,9 +161,9 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
 def _measures(
     names: Expressions, asked: Sequence[MeasureArguments], taken: Mapping[str, Operand]
 ) -> Mapping[str, Measure]:
-    """Return the measures *asked* for by their names in results, none of which is *taken*."""
+    """Return the measures *asked* for, by their names in results, which must not be *taken*."""
     if not (asked or taken):
-        message = "group_by or measures: at least one of them is needed."
+        message = "group_by or measures is required."
         raise BadArgument(message, hint='To count rows: measures [{"function": "count"}].')
     measures: dict[str, Measure] = {}
     for at, each in enumerate(asked):
@@ -171,7 +171,7 @@ def _measures(
         measure = _measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is used already.", hint="Give each measure its own name.")
+            raise BadArgument(f"{argument}: {name} is already used.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
 
@@ -200,17 +200,17 @@ class AggregateCall:
     setting: Setting
     statement: Statement
     columns: tuple[str, ...]
-    limited: bool  #: whether the caller has asked for no more groups
+    limited: bool  #: whether the caller has set the limit
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what counts all groups, or explains that no row or no value was found."""
+        """Return statements that count all groups, or explain why no row or no value was found."""
         if found.more:
             return (self._counted(having=True),)
         if self.shape.skip or (found.rows and self.shape.groups):
             return ()
         if not found.rows:
-            # It may be having that left none.
+            # Perhaps having excludes all groups.
             return (*(self._counted(having=False),) * bool(self.shape.having), *self.reasons.statements)
         nulls, known = self._nulls(found), any(map(_has_value, self.shape.outputs, found.rows[0]))
         if known and not nulls:
@@ -231,12 +231,12 @@ class AggregateCall:
 
     @property
     def shape(self) -> Select:
-        """What is read."""
+        """The shape of the statement."""
         assert isinstance(self.statement.shape, Select)
         return self.statement.shape
 
     def _counted(self, *, having: bool) -> Statement:
-        """Return what counts the groups, those that *having* leaves out as well if it is false."""
+        """Return the statement that counts the groups, all of them if *having* is false."""
         kept = self.shape.having if having else ()
         shape = replace(
             self.shape, outputs=(Output(term=ROWS),), having=kept, order=(), skip=False, counting=True
@@ -244,14 +244,14 @@ class AggregateCall:
         return Statement(shape=shape, values=self.statement.values, limit=1)
 
     def _nulls(self, found: ResultSet) -> Mapping[str, Measure]:
-        """Return how many values there are of what has a null measure, by its name."""
+        """Return the counts of values for the measures that are null, by their names."""
         cells = zip(self.shape.outputs, found.rows[0], strict=True)
         nulls = [output.term for output, cell in cells if cell is None and isinstance(output.term, Measure)]
         places = [measure.place for measure in nulls if measure.place is not None]
         return {place.name: Measure(function=Function.COUNT, place=place) for place in places}
 
     def _why(self, found: ResultSet, further: Sequence[ResultSet]) -> str:
-        """Return why no row or no value was found, as far as the *further* results explain it."""
+        """Return why no row or no value was found, if the *further* results explain it."""
         if found.rows and (self.shape.groups or not further):
             return ""
         if self.shape.skip:
@@ -268,7 +268,7 @@ class AggregateCall:
             return f"having leaves out all groups ({rows:,})."
         counts = zip(self._nulls(found), first.rows[0][1:], strict=True)
         where = f"all {rows:,} rows" if rows > 1 else "the only row"
-        # A sum of cells that are no numbers is null, too.
+        # A sum of cells that are not numbers is null, too.
         notes = (
             f"No row has a number in {name}." if n else f"{name} is null in {where}." for name, n in counts
         )
@@ -278,7 +278,7 @@ class AggregateCall:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if self.limited:
-            return "Limit reached as asked" + (f"; {groups:,} groups." if groups is not None else ".")
+            return "Stopped at your limit" + (f"; {groups:,} groups." if groups is not None else ".")
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, pass offset, or narrow where or having."
         return "More groups: pass offset, group more coarsely, or narrow where or having."
@@ -290,6 +290,6 @@ def _number(counted: ResultSet) -> int:
 
 
 def _has_value(output: Output, cell: object) -> bool:
-    """Return whether *cell* is that of a measure that has met a value."""
+    """Return whether *cell* belongs to a measure that has met a value."""
     counts = isinstance(output.term, Measure) and not output.term.nullable
     return cell != 0 if counts else cell is not None

@@ -1,4 +1,4 @@
-"""Arguments of calls: one pydantic model for what is advertised and for what is read."""
+"""Read the arguments of calls. JSON in, a pydantic model out, which also makes the advertised schema."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 NO_NUMBER = "must have at most 400 digits. Write NaN and Infinity as strings"
 NO_TEXT = "must be valid Unicode text without NUL"
-PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: that go without saying
-LONGEST_PLACE = 120  #: characters that say where in the arguments something is
-Location = tuple[int | str, ...]  #: where in the arguments something is
+PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: defaults that the schema omits
+LONGEST_PLACE = 120  #: characters of a place in the arguments
+Location = tuple[int | str, ...]  #: a place in the arguments
 
 
 def check(arguments: object) -> None:
-    """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
+    """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
     left: list[tuple[Location, object]] = [((), arguments)]
     characters = parts = 0
     while left:
@@ -89,7 +89,7 @@ def _as_array(value: object) -> object:
 
 
 def _as_meant(value: object) -> object:
-    """Return the operator or function that a sign, or other letters, mean."""
+    """Return the operator or function that a sign, or another spelling, means."""
     low = value.strip().lower() if isinstance(value, str) else value
     return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
 
@@ -102,10 +102,10 @@ Meant = BeforeValidator(_as_meant)
 
 
 class Arguments(BaseModel):
-    """Arguments of one kind of tool: what is not named here is refused."""
+    """The arguments of one kind of tool; others are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-    example: ClassVar[str] = "{}"  #: one that can be read
+    example: ClassVar[str] = "{}"  #: a valid value, for messages
 
 
 Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array]
@@ -118,7 +118,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 def read(
     model: type[ArgumentsT], arguments: Mapping[str, object], *, max_rows: int | None = None
 ) -> ArgumentsT:
-    """Return *arguments* as *model*; "" and null mean absent, and `limit` is *max_rows* at the most."""
+    """Return *arguments* as *model*; "" and null mean absent, and `limit` is at most *max_rows*."""
     check(arguments)
     given = {name: value for name, value in arguments.items() if value is not None and value != ""}
     try:
@@ -153,7 +153,7 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-NESTED = "some and none stand in where itself: list the keys of the inner rows first, then use in. "
+NESTED = "some and none do not nest: list the keys of the inner rows first, then use in. "
 ALL_OF_HAVING = 'The conditions in having are joined with "and". '
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
@@ -182,7 +182,7 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
     hint = ORDER_FORM if place.startswith("order_by[") else ""
     if kind == "enum":
         meant = MEANT.get(str(given).strip().lower(), "")
-        hint = f"{f'Use {meant}. ' if meant else ''}It is one of {context['expected']}."
+        hint = f"{f'Use {meant}. ' if meant else ''}Use one of {context['expected']}."
     elif place.endswith("].value") and isinstance(given, list | tuple):
         hint = "Put several values in values."
     return errors.BadArgument(
@@ -191,7 +191,7 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
-    """Return the model at *within* in *model*: itself, or that of the items of an array in it."""
+    """Return the model at the place *within* of *model*: itself, or the model of an array's items."""
     for name in within:
         items = get_args(model.model_fields[name].annotation) if name in model.model_fields else ()
         found = (item for item in items if isinstance(item, type) and issubclass(item, Arguments))
@@ -200,7 +200,7 @@ def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Argum
 
 
 def named(value: object) -> str:
-    """Return *value* briefly, in words where it is long."""
+    """Return *value* for a message; describe it in words if it is long."""
     match value:
         case None:
             return "null"
@@ -235,7 +235,7 @@ def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]
 
 
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
-    """Return *schema* without references, and without what only readers of this code need."""
+    """Return *schema* without references, and without what only readers of the code need."""
     if isinstance(schema, list):
         return [_inlined(each, definitions) for each in schema]
     if not isinstance(schema, dict):

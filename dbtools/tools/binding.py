@@ -1,4 +1,4 @@
-"""Bind conditions and orders: arguments in; those of a statement, and the values bound to it, out."""
+"""Bind conditions and orders. Arguments in; clauses of a statement, and the values bound to it, out."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ LONGEST_PATTERN = 200  #: characters of a value that is searched for inside text
 
 
 class Finds(Protocol):
-    """What knows the terms that callers may name, such as `Expressions`."""
+    """Finds the terms that callers may name, such as `Expressions`."""
 
     def get(self, text: str) -> Term | None:
         """Return the term with the name *text*, if there is one."""
@@ -76,7 +76,7 @@ def bind_having(
 
 
 class _Bound:
-    """Binds conditions, and keeps the values of those that have been bound."""
+    """Binds conditions, and collects their values."""
 
     def __init__(self, prefix: str) -> None:
         self.values: dict[str, object] = {}
@@ -87,10 +87,10 @@ class _Bound:
         name = clause.some or clause.none
         if not name:
             if clause.where or "match" in clause.model_fields_set:
-                raise errors.BadArgument(f"{argument}: where and match belong to some or none.")
+                raise errors.BadArgument(f"{argument}: where and match are only for some and none.")
             return self._plain(terms, clause, argument)
         if (clause.some and clause.none) or clause.model_fields_set - {"some", "none", "where", "match"}:
-            raise errors.BadArgument(f"{argument}: some or none takes where and match, and nothing else.")
+            raise errors.BadArgument(f"{argument}: some and none take only where and match.")
         relation, inner = terms.related(name, f"{argument}.{'some' if clause.some else 'none'}")
         conditions = tuple(
             self._plain(inner, each, f"{argument}.where[{at}]") for at, each in enumerate(clause.where)
@@ -103,8 +103,8 @@ class _Bound:
             return AnyOf(conditions=self.conditions(terms, clause.any, f"{argument}.any"))
         if clause.any or not clause.column:
             raise errors.BadArgument(
-                f"{argument}: a condition has either column, any, some or none.",
-                hint=f"Such as {clause.example}.",
+                f"{argument}: a condition needs one of column, any, some and none.",
+                hint=f"For example: {clause.example}.",
             )
         return self._condition(terms, clause, argument)
 
@@ -171,7 +171,7 @@ def _bind(
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
     elif term.type.family is Family.ANY and operator in ORDER:
-        # Numbers are compared with the number, texts with the text.
+        # Compare numbers with the number, and texts with the text.
         bound = [*(None if isinstance(value, str) else value for value in bound), *texts]
     if operator in (Operator.IN, Operator.NOT_IN):
         bound = [bound]
@@ -180,16 +180,16 @@ def _bind(
 
 
 def _operators(term: Term) -> Sequence[Operator]:
-    """Return the operators of *term*: of its type, and of its full-text index."""
+    """Return the operators that *term* supports by its type and by its full-text index."""
     if not text_index_of(term):
         return term.type.operators
-    # A tsvector holds stems: as a text it has no word that a caller looks for.
+    # A tsvector contains stems: compared as a text, it would not match the words of a caller.
     stems = term.type.family is Family.OTHER
     return (*((Operator.IS_NULL,) if stems else term.type.operators), Operator.MATCHES)
 
 
 def _searchable(names: Finds, operator: Operator) -> str:
-    """Return which columns can be searched, if *operator* does that."""
+    """Return which columns can be searched, if *operator* searches."""
     if operator is not Operator.MATCHES or not isinstance(names, Expressions):
         return ""
     columns = names.names.table.searchable
@@ -203,7 +203,7 @@ def _bind_null(term: Term, text: str, argument: str) -> Condition:
 
 
 def column_advice(names: Finds, operator: Operator, text: str) -> str:
-    """Return a hint if *text*, which stands as a value, is the name of a column."""
+    """Return a hint if *text*, which was given as a value, is the name of a column."""
     is_column = operator in SIGNED and isinstance(names.get(text), Column | Distant)
     return f"To compare with the column {text}, pass it as value_column." if is_column else ""
 
@@ -219,7 +219,7 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
         )
     other = names.find(str(text), f"{argument}.value_column")
     if isinstance(other, Measure | Rank):
-        raise errors.BadArgument(f"{argument}.value_column: a measure is compared with values only.")
+        raise errors.BadArgument(f"{argument}.value_column: a measure can only be compared with values.")
     refuse_masked(other, argument)
     if operator not in other.type.operators or not are_comparable(term.type, other.type):
         raise errors.BadOperator(
@@ -230,7 +230,7 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
 
 
 def _column(names: Finds, text: str, argument: str) -> Term:
-    """Return the term that *text* names; a number or a text in quotes is none."""
+    """Return the term that *text* names; reject a number or a text in quotes."""
     term = names.find(text, argument)
     if isinstance(term, Literal):
         kind = "text in single quotes" if term.type.family is Family.TEXT else "a number"
@@ -239,14 +239,14 @@ def _column(names: Finds, text: str, argument: str) -> Term:
 
 
 def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
-    """Return the values that the operator takes, or raise BadArgument where some are missing or too many."""
+    """Return the values for the operator, or raise BadArgument if there are too few or too many."""
     operator, value, values = comparison.op, comparison.value, comparison.values
     many = operator in (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
     if many and (values is None or value is not None):
-        given = "value is given" if value is not None else "there are none"
+        given = "value was given" if value is not None else "it is missing"
         raise errors.BadArgument(f"{argument}: {operator} takes an array in values; {given}.")
     if not many and (value is None or values is not None):
-        given = "values are given" if values is not None else "there is none"
+        given = "values were given" if values is not None else "it is missing"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
         null = operator is not Operator.IS_NULL and values is None
         raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
@@ -256,9 +256,9 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
 
 
 def decode(term: Term, operator: Operator, text: str, argument: str, name: str = "") -> object:
-    """Return the value that *text* is to *operator*, or raise BadValue for *argument*.
+    """Decode *text* as a value for *operator*, or raise BadValue for *argument*.
 
-    *name* is that of the term, if callers have given it one.
+    *name* is the name of the term, if callers have given it one.
     """
     if isinstance(term, Bucketed) and operator not in TEXTUAL:
         return _bucket(term, text, argument)
@@ -266,7 +266,7 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
         if len(text) > LONGEST_PATTERN:
             raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
         if operator is Operator.MATCHES and not _wants(text):
-            raise errors.BadValue(f"{argument}: {quoted(text)} names no word to look for.", hint=SEARCH_FORM)
+            raise errors.BadValue(f"{argument}: {quoted(text)} has no word to look for.", hint=SEARCH_FORM)
         if term.type.family is not Family.ARRAY:
             return text
     column = term.column if isinstance(term, Distant) else term
@@ -274,29 +274,29 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
     if choices and operator in EQUALITY and text not in choices:
         raise errors.BadValue(
             f"{argument}: {term.name} is never {quoted(text)}.",
-            hint=f"{nearest(text, choices)}It is one of {listing(choices)}.",
+            hint=f"{nearest(text, choices)}Use one of {listing(choices)}.",
         )
     named = "" if argument == term.name else f"{name or term.name}: "
     return term.type.decode(text, f"{argument}: {named}")
 
 
 def _wants(search: str) -> bool:
-    """Return whether each alternative of *search* has a word to look for: an index cannot list the rest."""
+    """Return whether each alternative of *search* has a word to look for, which an index needs."""
     alternatives = alternatives_of(search)
     return bool(alternatives) and all(wanted for wanted, _ in alternatives)
 
 
 def _bucket(term: Bucketed, text: str, argument: str) -> str:
-    """Return *text*, or raise BadValue if no bucket is written like it."""
+    """Return *text*, or raise BadValue if it is not the value of a bucket like *term*."""
     form, example = BUCKETS[term.bucket]
     if not re.fullmatch(form, text, re.ASCII):
-        hint = f"To compare days, name {term.place.name} itself."
+        hint = f"To compare days, use {term.place.name} itself."
         raise errors.BadValue(f"{argument}: {term.name} is {example}, not {quoted(text)}.", hint=hint)
     return text
 
 
 def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
-    """Return the values *decoded* and the *texts* that look like them: a column of no type may have both."""
+    """Return the values *decoded* together with their *texts*: a column without a type may hold either."""
     return [*decoded, *(text for text, value in zip(texts, decoded, strict=True) if text != value)]
 
 
@@ -316,7 +316,7 @@ def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] 
             raise
         refuse_masked(term, argument)
         if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
-            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
+            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be sorted.")
         order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())
 

@@ -1,4 +1,4 @@
-"""The arguments that choose rows: conditions, order and page."""
+"""The arguments that choose rows: conditions, order and page, as pydantic models."""
 
 from typing import Annotated
 

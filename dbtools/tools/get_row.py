@@ -38,7 +38,7 @@ DESCRIPTION = (
     "Get one row of a table by key, with all columns and long text in full; "
     "images and audio are attached. Columns may be foreign-key paths."
 )
-PARTED = {Cut, bytes}  #: classes of cells that may need a link or an attachment
+PARTED = {Cut, bytes}  #: the classes of cells that may need a link or an attachment
 
 
 class RowArguments(Arguments):
@@ -109,7 +109,7 @@ class Lookup:
     columns: Sequence[str] = ()  #: to show, as the caller wrote them; empty: all columns
 
     def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
-        """Return the texts of the key in *arguments*, or raise a CallError that names *place*."""
+        """Return the values of the key in *arguments* as texts, or raise a CallError that names *place*."""
         known = {name: name for name in self.keys}
         given: dict[str, object] = {}
         for name, value in arguments.items():
@@ -117,7 +117,7 @@ class Lookup:
             if key is None:
                 raise unknown_argument(name, list(known), place.removesuffix("."))
             if key in given:
-                raise errors.BadArgument(f"{place}{key} is named twice.")
+                raise errors.BadArgument(f"{place}{key} appears twice.")
             given[key] = as_text(value)
         texts: list[str] = []
         for name, column in self.keys.items():
@@ -145,7 +145,7 @@ class Lookup:
 
     @cached_property
     def terms(self) -> Expressions:
-        """The names that columns may use, and the values of literals."""
+        """The terms that columns may name, and the values of literals."""
         return Expressions(names=self.setting.names(self.table))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The tools `list_T` and `list_rows`: rows that meet conditions, in an order, a page at a time."""
+"""The tools `list_T` and `list_rows`: rows that meet conditions, sorted, one page at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
 
-UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
+UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10
 DESCRIPTION = (
     "List rows of one table or view, filtered, sorted and a page at a time. "
@@ -82,7 +82,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         [[step.term.name, step.direction] for step in total.order],
     )
     if asked.cursor and asked.offset:
-        raise BadArgument("offset: a cursor says itself where to go on.", hint="Pass one of them.")
+        raise BadArgument("offset: not allowed with a cursor.", hint="Pass one of them.")
     position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
     steps, keys = after(position)
     shape = Select(
@@ -108,7 +108,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
 
 
 def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
-    """Return what *texts* mean by its name in results: by default all of the table's own columns."""
+    """Return the terms that *texts* name, by their names in results; by default all columns of the table."""
     if not texts:
         return terms.names.table.column_by_name
     columns: dict[str, Operand] = {}
@@ -116,7 +116,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
         label, term = terms.named(text, f"columns[{at}]")
         label = term.name if isinstance(term, Column) else label
         if term in columns.values() or label in columns:
-            raise BadArgument(f"columns: {term.name} is named twice.")
+            raise BadArgument(f"columns: {term.name} appears twice.")
         columns[label] = term
     return columns
 
@@ -124,7 +124,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
 def _outputs(
     setting: Setting, table: Table, columns: Mapping[str, Operand], total: Total, *, named: bool
 ) -> tuple[Output, ...]:
-    """Return what to read: the visible columns, then what cursor and links need besides."""
+    """Return what to read: the columns to show, then what the cursor and links need in addition."""
     most = setting.limits.max_cell
     least = most if named else min(UNASKED_BYTES, most)
     shown = [
@@ -134,7 +134,7 @@ def _outputs(
     visible = set(columns.values())
     needed = [step.term for step in total.order] if total.keyset else []
     hidden = dict.fromkeys(term for term in (*needed, *table.key_columns()) if term not in visible)
-    # A rank is a number, by whose name ORDER BY may refer to it.
+    # A rank is a number; ORDER BY refers to it by its name.
     cuts = (None if isinstance(term, Rank) else LONGEST_KEY for term in hidden)
     return (*shown, *(Output(term=term, cut=cut) for term, cut in zip(hidden, cuts, strict=True)))
 
@@ -146,22 +146,22 @@ class ListCall:
     setting: Setting
     table: Table
     statement: Statement
-    columns: Mapping[str, Operand]  #: what is shown, by its name in the result
+    columns: Mapping[str, Operand]  #: the terms to show, by their names in the result
     total: Total
     position: Position
     mark: str
-    limited: bool  #: whether the caller has asked for no more rows
+    limited: bool  #: whether the caller has set the limit
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what explains that no row was found."""
+        """Return statements that explain why no row was found."""
         return () if found.rows or self.position != Position() else self.reasons.statements
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the page that *found* makes, with a cursor if there is more."""
+        """Render the page of rows in *found*, with a cursor if there are more."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
-        # The address of a row at the end of a path is not known from these columns.
+        # These columns do not tell the URI of a row at the end of a path.
         cuts = [
             (row, place)
             for row in (page.found.rows if page.found.is_cut else ())
@@ -193,7 +193,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
-            more = "Limit reached as asked." if self.limited else more
+            more = "Stopped at your limit." if self.limited else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut]))

@@ -1,4 +1,4 @@
-"""Names and descriptions of tables and columns for a model: short, without controls, never trusted."""
+"""Describe tables and columns to a model. Names and comments in, short texts without odd characters out."""
 
 import re
 from bisect import bisect_right

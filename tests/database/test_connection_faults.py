@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import anyio.lowlevel
 import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
@@ -327,6 +328,22 @@ def test_missing_host_of_the_wanted_kind_is_reported(
     told = refusal(f"{postgresql_server.url}?target_session_attrs=standby")
 
     assert "target_session_attrs=standby" in told
+
+
+def open_sockets() -> set[str]:
+    """Return the sockets of this process, by number."""
+    files = Path("/proc/self/fd").iterdir()
+    return {str(file.readlink()) for file in files if file.is_symlink() and "socket:" in str(file.readlink())}
+
+
+async def test_refused_login_closes_its_socket_at_once(secure: SecureServer) -> None:
+    before = open_sockets()
+    with pytest.raises(DatabaseUnavailable):
+        await connect(secure.url("missing"))
+
+    await anyio.lowlevel.checkpoint()
+
+    assert open_sockets() <= before
 
 
 async def test_error_to_the_client_names_no_server_and_the_log_does(secure: SecureServer) -> None:

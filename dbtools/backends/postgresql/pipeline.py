@@ -106,21 +106,27 @@ class Loop:
 
     def __init__(self) -> None:
         self._inner = asyncio.get_running_loop()
+        self._opened: list[asyncio.Transport] = []
 
     def __getattr__(self, name: str) -> Any:
         """Return the attribute of the inner loop."""
         found = getattr(self._inner, name)
-        return partial(_connect, found) if name in CONNECTING else found
+        return partial(self._connect, found) if name in CONNECTING else found
+
+    def abort(self) -> None:
+        """Close all connections at once: to end TLS in due form takes a round trip."""
+        for transport in self._opened:
+            transport.abort()
 
     async def start_tls(self, transport: Transport, *arguments: Any, **options: Any) -> Transport:
         """Return an encrypted transport."""
         encrypted: Any = await self._inner.start_tls(transport.inner, *arguments, **options)
         return Transport(encrypted)
 
-
-async def _connect(create: Any, factory: Callable[[], Any], *arguments: Any, **options: Any) -> Any:
-    _, wrapping = await create(lambda: _Wrapping(factory()), *arguments, **options)
-    return wrapping.transport, wrapping.protocol
+    async def _connect(self, create: Any, factory: Callable[[], Any], *rest: Any, **options: Any) -> Any:
+        inner, wrapping = await create(lambda: _Wrapping(factory()), *rest, **options)
+        self._opened.append(inner)
+        return wrapping.transport, wrapping.protocol
 
 
 class _Wrapping(asyncio.Protocol):

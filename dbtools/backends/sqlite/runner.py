@@ -1,4 +1,4 @@
-"""Run statements on SQLite: a Run in, rows out, with one hop to a connection's thread, or none.
+"""Run statements on SQLite, on the thread of a connection or on the event loop. A Run in, rows out.
 
 A Job checks its deadline as it runs, and cuts cells as it reads them. If SQLite refuses to load a cell, the
 statement runs again without texts and blobs, which are then read in pieces by rowid.
@@ -47,7 +47,7 @@ GRACE = 1.0  #: seconds after its timeout in which a statement should stop by it
 WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
 Row = tuple[object, ...]
-Reading = Callable[[Row], Row]  #: a fetched row in, the cells of the result out
+Reading = Callable[[Row], Row]  #: makes the cells of the result from a fetched row
 PIECE = 2**20  #: bytes of a large cell that are read at once
 CELL = "select {} from {} where {} = ?"
 LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pieces
@@ -176,7 +176,7 @@ class Job:
                 raise SchemaChanged
             return self._fetch_somehow()
         except sqlite3.OperationalError as exc:
-            # An error in one of our functions has no specific code.
+            # An error in a function of dbtools has no specific code.
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or self._expired():
                 raise Stopped from exc
             raise
