@@ -5,7 +5,7 @@ Introspection makes a Catalog, `policy.restrict` narrows it to a role, and tools
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -19,6 +19,7 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column whose name alone is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
+UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)  #: a cell, once read, cannot be compared with them
 UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
 
@@ -55,6 +56,7 @@ class Column:
     nullable: bool = True
     default: str | None = None  #: the SQL expression, for people
     generated: bool = False  #: a generated or an identity column
+    assigned: bool = field(default=False, compare=False)  #: by the database, though there is no default
     #: The columns of its table from which it may be computed.
     sources: frozenset[str] = field(default=frozenset(), compare=False)
     comment: str = ""
@@ -68,6 +70,16 @@ class Column:
     def __hash__(self) -> int:
         """Hash only the name, which is unique within a table; equality compares everything."""
         return hash(self.name)
+
+    @property
+    def required(self) -> bool:
+        """Whether a new row needs a value for it."""
+        return not (self.nullable or self.generated or self.assigned or self.default is not None)
+
+
+def identifying(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return *columns* as the identity of a table: its cells are bound again as the driver returns them."""
+    return tuple(replace(each, type=replace(each.type, family=Family.OTHER)) for each in columns)
 
 
 def searched(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
@@ -112,6 +124,28 @@ class RowFilter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A value that each change gives a column, whatever the caller says."""
+
+    column: Column
+    value: object = None  #: decoded
+    claim: str | None = None  #: of the caller, whose value it is instead
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writes:
+    """What a role may change in a table. The columns have their own types, even if they are masked."""
+
+    insert: tuple[Column, ...] | None = None  #: what callers give new rows; None: they insert no rows
+    update: tuple[Column, ...] = ()  #: what callers may set; none: they update no rows
+    delete: bool = False
+    insert_presets: tuple[Preset, ...] = ()
+    update_presets: tuple[Preset, ...] = ()
+    check: RowFilter | None = None  #: what a row must satisfy after the change, besides the row filter
+    most: int | None = None  #: rows that one call may change
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reads:
     """What a view, or another relation, reads."""
 
@@ -141,6 +175,9 @@ class Table:
     row_identifier: str | None = None  #: a unique pseudo-column, such as rowid
     filter: RowFilter | None = None  #: None: all rows are visible
     aggregated: bool = True  #: whether its rows may be aggregated
+    writes: Writes | None = None  #: None: its rows cannot be changed
+    #: What identifies a row in a transaction, system columns included; empty if no row can be changed.
+    identity: tuple[Column, ...] = field(default=(), compare=False)
     reads: Reads | None = field(default=None, compare=False)  #: None: only itself
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
     #: Whether reading it may run user-defined functions.
@@ -177,10 +214,21 @@ class Table:
         """The first key, if the table has one."""
         return self.keys[0] if self.keys else None
 
+    @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the primary key, or none without a key."""
+        """The columns of the primary key; none without a key."""
         key = self.primary_key
         return tuple(self.column_by_name[name] for name in key.columns) if key else ()
+
+    @cached_property
+    def cursor_key(self) -> tuple[Column, ...]:
+        """The columns of the first key whose values a cursor can hold; none without one."""
+        keys = (tuple(self.column_by_name[name] for name in key.columns) for key in self.keys)
+        return next((columns for columns in keys if all(map(_is_keyed, columns))), ())
+
+
+def _is_keyed(column: Column) -> bool:
+    return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,9 +293,9 @@ class Catalog:
         The SQL of a view may name what it does not read.
         """
         known = {name for table in seen.values() for name in (table.name, *table.column_by_name)}
-        named = [table for table in self.tables if _has_name(sql, table.name)]
+        named = [table for table in self.tables if has_name(sql, table.name)]
         names = {name for table in named for name in (table.name, *table.column_by_name)} - known
-        return any(_has_name(sql, name) for name in names)
+        return any(has_name(sql, name) for name in names)
 
     def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
         """Return the foreign keys that refer to *table*, each with its own table."""
@@ -312,7 +360,8 @@ class Catalog:
         return labels
 
 
-def _has_name(sql: str, name: str) -> bool:
+def has_name(sql: str, name: str) -> bool:
+    """Return whether the word *name* is in *sql*, in any case."""
     pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
     return name.lower() in sql.lower() and re.search(pattern, sql, re.IGNORECASE) is not None
 

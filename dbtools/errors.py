@@ -18,6 +18,10 @@ DbtoolsError
 │   ├── SchemaChanged         schema_changed
 │   ├── OutOfRange            out_of_range
 │   ├── Refused               refused
+│   ├── ConstraintViolated    constraint
+│   ├── Conflict              conflict
+│   ├── TooManyRows           too_many_rows
+│   ├── UnknownOutcome        unknown_outcome
 │   └── DatabaseUnavailable   database_unavailable
 ├── UnknownTool               unknown_tool: a protocol error
 ├── UnknownResource           unknown_resource: a protocol error
@@ -27,6 +31,7 @@ DbtoolsError
 import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import StrEnum
 from pathlib import Path
 
 MOST_NAMES = 60  #: names that one hint lists at most
@@ -121,6 +126,39 @@ class Refused(CallError, code="refused"):
 
     offset: int | None = None  #: where an operator's SQL is wrong, in characters, if known
     passes: bool = False  #: whether the same statement may succeed later
+
+
+class Broken(StrEnum):
+    """The kind of a constraint that a change violates."""
+
+    UNIQUE = "unique"
+    FOREIGN_KEY = "foreign key"  #: the row that is referred to does not exist
+    REFERENCED = "referenced"  #: other rows refer to the row
+    NOT_NULL = "not null"
+    CHECK = "check"
+    EXCLUSION = "exclusion"
+    TRIGGER = "trigger"
+    UNKNOWN = "unknown"
+
+
+class ConstraintViolated(CallError, code="constraint"):
+    """The change violates a constraint; nothing was changed."""
+
+    kind = Broken.UNKNOWN
+    table: tuple[str, str] | None = None  #: its schema and name, if known
+    columns: tuple[str, ...] = ()  #: of that table, if known
+
+
+class Conflict(CallError, code="conflict"):
+    """The row has changed: its values are not those that were expected."""
+
+
+class TooManyRows(CallError, code="too_many_rows"):
+    """The change affects more rows than one call may; nothing was changed."""
+
+
+class UnknownOutcome(CallError, code="unknown_outcome"):
+    """The connection was lost during COMMIT, and the database does not say whether the change happened."""
 
 
 class DatabaseUnavailable(CallError, code="database_unavailable"):

@@ -21,8 +21,6 @@ from dbtools.types import UNSENDABLE, ColumnType, Family
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; with longer values, the cursor counts rows instead
 MOST_SKIPPED = 1_000_000_000
-#: Families whose cells, once read, cannot be compared with the column again.
-UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
 FORGED = "cursor: this is not a cursor of this tool. Omit it to start again."
 FOREIGN = (
     "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
@@ -48,24 +46,17 @@ class Total:
 
 def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
     """Return *wanted* with further terms, so that no two rows of *table* are equal in it."""
-    keys = (tuple(table.column_by_name[name] for name in key.columns) for key in table.keys)
-    key = next((columns for columns in keys if all(map(_is_keyed, columns))), None)
-    columns: Iterable[Column] = (each for each in table.columns if each.type.mask is None)
-    if key is not None:
-        columns = key
-    elif table.row_identifier is not None:
+    key = table.cursor_key
+    columns: Iterable[Column] = key or (each for each in table.columns if each.type.mask is None)
+    if not key and table.row_identifier is not None:
         integer = ColumnType(family=Family.INTEGER, name="integer")
         columns = (Column(name=table.row_identifier, type=integer, nullable=False),)
     named = {step.term for step in wanted}
-    primary = () if wanted or key is not None else table.key_columns()
+    primary = () if wanted or key else table.key_columns
     then = dict.fromkeys(each for each in (*primary, *columns) if each not in named)
     direction = wanted[-1].direction if wanted else Direction.ASC
     order = (*wanted, *(Order(term=each, direction=direction) for each in then))
-    return Total(order=order, keyset=key is not None or table.row_identifier is not None)
-
-
-def _is_keyed(column: Column) -> bool:
-    return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
+    return Total(order=order, keyset=bool(key) or table.row_identifier is not None)
 
 
 def after(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]]:

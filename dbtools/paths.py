@@ -8,10 +8,10 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
@@ -20,6 +20,7 @@ from dbtools.types import ColumnType, quoted
 
 MOST_STEPS = 3
 #: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
+SPECIAL = re.compile('[.:"]')  #: characters for which a part is quoted
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
 LONGEST_NAME = 40  #: characters of a tool's name
@@ -36,8 +37,8 @@ class Relation:
     target: Table  #: where the step leads
 
     def __hash__(self) -> int:
-        """Hash by name and target, so that a statement's shape is found again quickly."""
-        return hash((self.name, self.target))
+        """Hash only the name, so that the lookup of a compiled shape is fast."""
+        return hash(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Distant:
 
     path: tuple[Relation, ...]
     column: Column
-    nullable: bool = field(default=True, init=False)
+    nullable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ def spelled(name: str) -> str:
 
     So is a name that is empty, or has blanks at its ends, where they would be lost.
     """
-    plain = name and name == name.strip() and not re.search('[.:"]', name)
+    plain = name and name == name.strip() and not SPECIAL.search(name)
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 

@@ -1,11 +1,9 @@
-"""Policies: roles, grants, limits and masks, and `restrict`, which narrows a catalog to a role.
+"""Policies: roles, grants and limits, and `restrict`, which narrows a catalog to a role.
 
 What a role may not see is absent from the catalog that `restrict` returns, so no layer above can name it.
 Row filters and masks are attached to the remaining tables and columns.
 """
 
-import hashlib
-import hmac
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -13,16 +11,10 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table
-from dbtools.cells import Cut, one_line, plain
+from dbtools.cells import one_line
+from dbtools.masks import BLANK
 from dbtools.types import ColumnType, Family, Mask
-
-REDACTED = "***"
-LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
-#: Only the domain is shown (RFC 1035, 2.3.1).
-ADDRESS = re.compile(rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)')
-DIGITS = 16  #: hexadecimal digits of a hashed cell
-#: Characters or bytes that are read of a masked cell. No ADDRESS has more than 320.
-READ_OF_MASKED: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
+from dbtools.writes import WriteGrant, all_writes, writes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +81,7 @@ class Grant:
     masks: Mapping[str, Mask] = field(default_factory=dict)  #: by column
     aggregate: bool = True
     accept_reads: bool = False  #: whether a view may read what the role does not see
+    writes: WriteGrant | None = None  #: None: none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +104,7 @@ class Rule:
     @property
     def narrows(self) -> bool:
         """Whether it hides its tables or a part of them."""
-        return self.grant is None or replace(self.grant, accept_reads=False) != Grant()
+        return self.grant is None or replace(self.grant, accept_reads=False, writes=None) != Grant()
 
     @property
     def is_pattern(self) -> bool:
@@ -121,8 +114,6 @@ class Rule:
 
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
 MOST_PRECISE = 1_000_000  #: the precision of a name
-#: Masks that show the same for all cells, so that no cell needs to be read.
-BLANK = (Mask.NULL, Mask.REDACT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +150,7 @@ class Role:
     limits: Limits = field(default_factory=Limits)
     rules: tuple[Rule, ...] | None = None  #: its own before inherited ones; None: it sees everything
     queries: tuple[QueryGrant, ...] | None = None  #: None: all permitted queries
+    writable: bool = False  #: whether a role that sees everything may change everything
     session: tuple[SessionSetting, ...] = ()
     #: The places of its configured limits, by name.
     bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
@@ -183,6 +175,7 @@ class Lens:
     catalog: Catalog
     views: tuple[tuple[Table, Rule, Sequence[str]], ...] = ()  #: withheld views with their reasons
     columns: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld generated columns
+    writes: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld writes, each with the reason
 
 
 def restrict(catalog: Catalog, role: Role) -> Catalog:
@@ -196,10 +189,13 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     if role.rules is None:
         every = {table.location: table for table in catalog.tables}
         tables = tuple(_explained(catalog, table, every) for table in catalog.tables)
+        if role.writable:
+            tables = tuple(replace(table, writes=all_writes(table)) for table in tables)
         return Lens(catalog=replace(bare, tables=tables))
     seen: dict[Location, Table] = {}
     rules: dict[Location, Rule] = {}
     columns: list[tuple[Table, Rule, str]] = []
+    withheld: list[tuple[Table, Rule, str]] = []
     for table in catalog.whole.tables:
         rule = role.rule_of(catalog, table) if catalog.table(*table.location) else None
         if rule is None or rule.grant is None:
@@ -207,8 +203,12 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
         revealing = tuple(_revealing_columns(table, rule.grant))
         left = _narrowed(table, rule.grant, revealing)
         if left.columns:
-            seen[table.location], rules[table.location] = left, rule
             columns += [(table, rule, name) for name in revealing]
+            if rule.grant.writes is not None:
+                writes, problems = writes_of(table, left, rule.grant.writes)
+                left = replace(left, writes=writes)
+                withheld += [(table, rule, problem) for problem in problems]
+            seen[table.location], rules[table.location] = left, rule
     views = [
         (table, rules[place], reasons)
         for place, table in seen.items()
@@ -217,7 +217,12 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     for view, *_ in views:
         del seen[view.location]
     tables = tuple(_explained(catalog, _linked(table, seen), seen) for table in seen.values())
-    return Lens(catalog=replace(bare, tables=tables), views=tuple(views), columns=tuple(columns))
+    return Lens(
+        catalog=replace(bare, tables=tables),
+        views=tuple(views),
+        columns=tuple(columns),
+        writes=tuple(withheld),
+    )
 
 
 def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
@@ -360,39 +365,3 @@ def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
 def _shows(table: Table | None, names: Sequence[str]) -> bool:
     known = table.column_by_name if table else {}
     return all(name in known and known[name].type.mask is None for name in names)
-
-
-def masked_rows(
-    types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
-) -> tuple[tuple[object, ...], ...]:
-    """Return *rows* with the masks of *types* applied.
-
-    Only this function lets masked cells through, whatever a statement has read.
-    """
-    masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
-    shown = list(map(list, rows))
-    for cells in shown:
-        for at, mask in masks:
-            cells[at] = masked(cells[at], mask, key)
-    return tuple(map(tuple, shown))
-
-
-def masked(cell: object, mask: Mask, key: bytes) -> str | None:
-    """Apply *mask* to *cell*, which may be a Cut; *key* is for hashes."""
-    if mask is Mask.REDACT:
-        return REDACTED
-    if mask is Mask.NULL or cell is None:
-        return None
-    if isinstance(cell, Cut):
-        # The beginning of a cell may have the hash of another cell, and is not an address.
-        return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
-    text = _text(cell)
-    if mask is Mask.PARTIAL:
-        address = ADDRESS.fullmatch(text)
-        return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
-    # The key of HMAC-SHA256 (RFC 2104) keeps callers from finding a value by trial.
-    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
-
-
-def _text(cell: object) -> str:
-    return cell if isinstance(cell, str) else str(plain(cell))

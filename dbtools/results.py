@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
+from typing import Any
 
 import orjson
 
 from dbtools import errors
+from dbtools.catalog import Location
 from dbtools.cells import (
     SIZED,
     Cut,
@@ -112,6 +114,17 @@ class ResultSet:
         return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
 
 
+@dataclass(kw_only=True)
+class Changed(ResultSet):
+    """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
+
+    before: tuple[tuple[object, ...], ...]  #: updated rows as they were
+    affected: int
+    dry_run: bool
+    #: In a dry run: other tables whose rows change, by sets of their places, and how many rows.
+    elsewhere: Sequence[tuple[frozenset[Location], int]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Media:
     """The bytes of one cell, attached to a result."""
@@ -145,6 +158,8 @@ class Answer:
     links: tuple[Link, ...] = ()
     rows: int = 0
     truncated: bool = False
+    affected: int | None = None  #: rows that were changed
+    dry_run: bool | None = None  #: whether the changes were rolled back
 
     @property
     def text(self) -> str:
@@ -169,12 +184,12 @@ class Table:
     @cached_property
     def json(self) -> str:
         """The rows as JSON."""
-        return json_of(self._shown)
+        return json_of(self.shown)
 
     @cached_property
     def parts(self) -> Sequence[str]:
         """Each row as JSON."""
-        return [json_of(row) for row in self._shown]
+        return [json_of(row) for row in self.shown]
 
     @cached_property
     def lines(self) -> Sequence[str]:
@@ -182,7 +197,8 @@ class Table:
         return list(map(csv_line, self.rows)) if self.style.text is Text.CSV else self.parts
 
     @property
-    def _shown(self) -> Sequence[object]:
+    def shown(self) -> Sequence[object]:
+        """The rows as structured content has them."""
         if self.style.rows is Rows.ARRAYS:
             return self.rows
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -211,6 +227,7 @@ class Page:
     found: ResultSet  #: a single row that is too large has cut cells
     table: Table  #: as JSON values, including the rows that do not fit
     capped: bool  #: whether rows were left out because they do not fit
+    next_cursor: str = ""
 
     @property
     def truncated(self) -> bool:
@@ -245,25 +262,25 @@ class Budget:
         return sum(1 for _ in takewhile((self.room - beside).__ge__, accumulate(sizes)))
 
     def page(
-        self, found: ResultSet, names: Sequence[str], *, after: Callable[[int], int] = lambda count: 0
+        self, found: ResultSet, names: Sequence[str], *, cursor: Callable[[int], str] = lambda count: ""
     ) -> Page:
         """Return the rows of *found* that fit: at least the first, with cut cells if necessary.
 
-        *after* returns the additional bytes for a number of rows, such as those of a cursor.
+        *cursor* returns the cursor after a number of rows, for a page that more rows follow.
         """
         table = encode_rows(found, names, self.style)
         count = total = len(found.rows)
-        while count and (fits := self.fitting_rows(table, after(count))) < count:
-            count = fits
-        if count == total:
-            return Page(found=found, table=table, capped=False)
-        if count == 0:
-            return self.narrowed(found, names, after(1))
-        return Page(found=replace(found, rows=found.rows[:count]), table=table, capped=True)
+        after = cursor(count) if found.more else ""
+        while count and (fits := self.fitting_rows(table, after)) < count:
+            count, after = fits, cursor(max(1, fits))
+        if count == 0 < total:
+            return self.narrowed(found, names, after if found.more or total > 1 else "")
+        kept = found if count == total else replace(found, rows=found.rows[:count])
+        return Page(found=kept, table=table, capped=count < total, next_cursor=after)
 
-    def fitting_rows(self, table: Table, after: int = 0) -> int:
-        """Return how many rows of *table* fit, with its column names and *after* more bytes."""
-        beside, count = size(table.columns) + after, len(table.rows)
+    def fitting_rows(self, table: Table, after: str = "") -> int:
+        """Return how many rows of *table* fit, with its column names and the cursor *after* them."""
+        beside, count = size(table.columns) + len(after), len(table.rows)
         more = table.style.rows is Rows.OBJECTS  # One more byte for each object.
         if table.style.text is Text.JSON and bytes_of(table.json) + more * count + beside <= self.room:
             return count
@@ -271,8 +288,8 @@ class Budget:
         sizes = (max(bytes_of(part) + more, bytes_of(line)) + 1 for part, line in written)
         return self.fitting(sizes, beside)
 
-    def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> Page:
-        """Return only the first row of *found*, with the cells of *names* cut so that it fits."""
+    def narrowed(self, found: ResultSet, names: Sequence[str], after: str) -> Page:
+        """Return the first row of *found*, with the cells of *names* cut, and the cursor *after* it."""
         encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
         row = found.rows[0]
 
@@ -280,7 +297,7 @@ class Budget:
             cells = [shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
             smaller = replace(found, rows=((*cells, *row[len(names) :]),), length=None)
             table = encode_rows(smaller, names, self.style)
-            return Page(found=smaller, table=table, capped=len(found.rows) > 1)
+            return Page(found=smaller, table=table, capped=len(found.rows) > 1, next_cursor=after)
 
         return cut(self.longest(lambda longest: self.fitting_rows(cut(longest).table, after) == 1))
 
@@ -339,13 +356,12 @@ class Budget:
         self,
         page: Page,
         *,
-        next_cursor: str = "",
         group_count: int | None = None,
         note: str = "",
         links: tuple[Link, ...] = (),
     ) -> Answer:
         """Return the answer with the rows of *page*."""
-        count, columns, more = len(page.found.rows), page.table.columns, _more(next_cursor, note)
+        count, columns, more = len(page.found.rows), page.table.columns, _more(page.next_cursor, note)
         more = more if group_count is None else {"group_count": group_count, **more}
         head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
         rest = json_of(more) if more else ""
@@ -367,10 +383,13 @@ class Budget:
         note: str = "",
         media: tuple[Media, ...] = (),
         links: tuple[Link, ...] = (),
+        affected: int | None = None,
+        dry_run: bool | None = None,
     ) -> Answer:
         """Return the answer with *content*; invalid text is replaced in both channels."""
         json = json_of({**content, **_more(next_cursor, note)})
-        return Answer(json=json, media=media, links=links, rows=rows, truncated=truncated)
+        shown: dict[str, Any] = {"media": media, "links": links, "rows": rows, "truncated": truncated}
+        return Answer(json=json, affected=affected, dry_run=dry_run, **shown)
 
 
 def _more(next_cursor: str, note: str) -> Mapping[str, object]:

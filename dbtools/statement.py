@@ -5,14 +5,15 @@ to SQL, in which the one function `source` reads every table.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
-from dbtools.catalog import Column, Table
+from dbtools.catalog import Column, Preset, Table, Writes
+from dbtools.masks import READ_OF_MASKED
 from dbtools.paths import Distant, Relation
-from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.terms import (
     SEARCH,
@@ -42,8 +43,7 @@ class Direction(StrEnum):
     DESC = "desc"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(NamedTuple):
     """One column of the answer."""
 
     term: Term
@@ -56,8 +56,7 @@ class Output:
         return self.cut if mask is None else READ_OF_MASKED[mask]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(NamedTuple):
     """A comparison of one term with another one, or with as many bound values as its operator takes."""
 
     term: Term
@@ -101,8 +100,7 @@ def conditions_within(clauses: Iterable[Clause]) -> Iterator[Condition]:
             yield from conditions_within(clause.conditions)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     """One term of an order; nulls come last in both directions."""
 
     term: Term
@@ -129,26 +127,13 @@ class Select:
     counting: bool = False  #: whether the result is the number of groups
 
     def __hash__(self) -> int:
-        """Hash only some of the fields, so that the lookup of a compiled shape is fast."""
+        """Hash once: the shape of a lookup is used again and again."""
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        compared = [(each.term.name, each.operator, each.parameters) for each in self.comparisons]
-        ordered = [(each.term.name, each.direction) for each in self.order]
-        named = [each.term.name for each in self.outputs] + [each.name for each in self.groups]
-        return hash(
-            (
-                self.table.name,
-                self.match,
-                self.skip,
-                self.counting,
-                len(self.after),
-                *named,
-                *compared,
-                *ordered,
-            )
-        )
+        compared = self.conditions, self.match, self.having
+        return hash((self.table, self.outputs, *compared, self.groups, self.order, self.after, self.skip))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -209,8 +194,8 @@ class Select:
 
     @property
     def is_lookup(self) -> bool:
-        """Whether the statement only reads one row by its key, so that it cannot take long."""
-        key = self.table.key_columns()
+        """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
+        key = self.table.key_columns
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]
         only = len(compared) == len(self.conditions) == len(key) and set(compared) == set(key)
@@ -253,6 +238,72 @@ class QueryShape:
 
 
 Shape = Select | QueryShape
+
+
+class WriteKind(StrEnum):
+    """What is done to a row."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write:
+    """The shape of a change of one row, together with what reads the row before and after it."""
+
+    kind: WriteKind
+    table: Table
+    columns: tuple[Column, ...] = ()  #: that the caller sets, each as the parameter `assigned(name)`
+    conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
+    key: int = 0  #: how many of the conditions are the key
+    outputs: tuple[Output, ...]
+
+    def __hash__(self) -> int:
+        """Hash by what usually differs: it is looked up at every call."""
+        return hash((self.kind, self.table, self.columns, self.conditions))
+
+    @property
+    def writes(self) -> Writes:
+        """What the role may change in the table."""
+        assert self.table.writes is not None
+        return self.table.writes
+
+    @property
+    def presets(self) -> tuple[Preset, ...]:
+        """The values that the change sets, whatever the caller says."""
+        writes = self.writes
+        by_kind = {WriteKind.INSERT: writes.insert_presets, WriteKind.UPDATE: writes.update_presets}
+        return by_kind.get(self.kind, ())
+
+    @property
+    def comparisons(self) -> tuple[Condition, ...]:
+        """All comparisons."""
+        return self.conditions
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that rules are about."""
+        return (self.table,)
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The version of the table, if it is known."""
+        return (self.table.version,) if self.table.version else ()
+
+
+def assigned(name: str) -> str:
+    """Return the parameter for the new value of the column *name*."""
+    return f"set_{name}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction:
+    """Writes that happen together or not at all."""
+
+    writes: Sequence[tuple[Write, Mapping[str, object]]]  #: each with its values
+    dry_run: bool = False  #: whether to roll back at the end
+    missing: str = ""  #: the message if there is no row with the key
 
 
 def argument(name: str) -> str:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from typing import ClassVar
 
 from dbtools.catalog import Column, TextIndex
 from dbtools.paths import Distant, Place, Relation
@@ -60,7 +62,7 @@ class Literal:
     parameter: str
     type: ColumnType
     name: str = field(compare=False)  #: as it is written
-    nullable: bool = field(default=False, init=False)
+    nullable: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ class Calculation:
     operands: "tuple[Operand, ...]"
     type: ColumnType
     name: str = field(compare=False)  #: as it is written
-    nullable: bool = field(default=True, init=False)
+    nullable: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +85,8 @@ class Bucketed:
 
     place: "Operand"
     bucket: Bucket
-    type: ColumnType = field(default=TEXT, init=False)
-    nullable: bool = field(default=True, init=False)
+    type: ClassVar[ColumnType] = TEXT
+    nullable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -125,7 +127,7 @@ class Measure:
         """Whether it is null if there are no values."""
         return self.function not in (Function.COUNT, Function.COUNT_DISTINCT)
 
-    @property
+    @cached_property
     def type(self) -> ColumnType:
         """The type of its values."""
         if self.place is None or not self.nullable:
@@ -166,8 +168,8 @@ class Rank:
 
     place: Place
     parameter: str  #: the name of the parameter with the search
-    type: ColumnType = field(default=NUMBER, init=False)
-    nullable: bool = field(default=True, init=False)
+    type: ClassVar[ColumnType] = NUMBER
+    nullable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

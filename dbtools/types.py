@@ -116,6 +116,10 @@ class ColumnType:
     dated: bool = False  #: whether a text may hold a date: the database has no date type
     rounded: bool = False  #: whether cells are sums or averages of binary numbers, which are rounded
 
+    def __hash__(self) -> int:
+        """Hash only the name; equality compares everything."""
+        return hash(self.name)
+
     @property
     def operators(self) -> tuple[Operator, ...]:
         """The operators that a column of this type supports."""

@@ -17,7 +17,8 @@ from itertools import dropwhile
 
 from dbtools.catalog import Catalog, Column, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import BLANK, Finding, Lens, Role, Rule, series
+from dbtools.masks import BLANK
+from dbtools.policy import Finding, Lens, Role, Rule, series
 from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
 
@@ -81,6 +82,10 @@ def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Find
             "column that the role does not see as it is. If that is intended, name it in columns."
         )
         yield _finding("reads_hidden", role, rule, message, level="warning")
+    for table, rule, problem in lens.writes:
+        level = "warning" if rule.is_pattern else "error"
+        message = f"{whole.label(table)} cannot be changed: {problem.removesuffix('.')}."
+        yield _finding("bad_writes", role, rule, message, level=level)
 
 
 def _finding(code: str, role: Role, rule: Rule, message: str, *, level: str = "error") -> Finding:

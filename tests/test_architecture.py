@@ -28,7 +28,7 @@ FLOORS = (
     {"errors", "dates"},
     {"types", "sql"},
     {"catalog", "cells"},
-    {"policy", "vetting", "queries", "links"},
+    {"masks", "policy", "vetting", "writes", "queries", "links"},
     {"paths"},
     {"terms"},
     {"habits", "operations"},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dbtools.sql import Parameter
-from dbtools.statement import Output, QueryShape, Select, Shape
+from dbtools.statement import Output, QueryShape, Select, Shape, Write
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
@@ -43,7 +43,7 @@ class ListForms:
 class Plan:
     """A compiled shape: SQL, and how to bind its values."""
 
-    shape: Shape
+    shape: Shape | Write
     sql: str
     parameters: tuple[str, ...]  #: names in the order of their placeholders
     types: Mapping[str, ColumnType]  #: of the parameters that are compared with columns
@@ -138,6 +138,23 @@ class Plan:
         if name in self.lists and isinstance(value, list):
             return self.many(value, self.types[name])
         return self.one(value, self.types[name]) if name in self.types else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritePlan:
+    """The statements of a Write, in their order."""
+
+    shape: Write
+    before: Plan | None  #: reads the row that is to be changed
+    change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
+    after: Plan | None  #: reads the row with an identity
+    checked: Plan | None  #: does so if it satisfies the check
+
+    @property
+    def claims(self) -> frozenset[str]:
+        """The claims of the caller that the statements ask for."""
+        plans = (self.before, self.change, self.after, self.checked)
+        return frozenset(claim for plan in plans if plan is not None for claim in plan.claims.values())
 
 
 def identifier(name: str) -> str:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
 
-from dbtools.backends.plans import Plan
+from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.catalog import Catalog, Column, Selection, Table
+from dbtools.catalog import Catalog, Column, Location, Selection, Table
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
-from dbtools.statement import Shape
+from dbtools.statement import Shape, Write
 from dbtools.types import ColumnType, Family, quoted
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     timeout: float  #: seconds, enforced in the database
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
     stamp: str = ""  #: of the schema that the statement was made for, if known
-    versions: Sequence[str] = ()  #: of the tables and queries that it reads, in that schema
+    shape: Shape | None = None  #: as of that schema; that of the plan may have older versions of its tables
     comment: str = ""  #: SQL in front of the statement, with the ID of the request
     application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
 
@@ -95,6 +95,51 @@ class Runner(Protocol):
 
     async def probe(self) -> Probe:
         """Try to write on a connection that serves calls, or raise a CallError."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class WriteRun(NamedTuple):
+    """Writes to run in one transaction."""
+
+    steps: Sequence[tuple[WritePlan, Mapping[str, object]]]  #: each with its values
+    claims: Mapping[str, object]  #: of the caller
+    dry_run: bool
+    timeout: float  #: seconds, enforced in the database
+    session: Mapping[str, str] = NO_SESSION
+    stamp: str = ""
+    versions: Sequence[str] = ()
+    comment: str = ""
+    application: str = ""
+
+
+Row = tuple[object, ...]
+
+
+class Written(NamedTuple):
+    """What writes did."""
+
+    rows: Sequence[Row]  #: after the change; before it, of deleted rows
+    before: Sequence[Row]  #: of updated rows
+    affected: int
+    #: In a dry run: the other tables in which rows were changed, and their number.
+    elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
+
+
+class Writer(Protocol):
+    """The half of a backend that changes rows, on connections of its own."""
+
+    def compile(self, shape: Write) -> WritePlan:
+        """Return the SQL of *shape*."""
+
+    async def write(self, run: WriteRun) -> Written:
+        """Run the steps of *run* and commit, unless it is a dry run.
+
+        Raise a CallError if nothing was changed, and UnknownOutcome if that is not known. NoRow: a key shows
+        no row; Conflict: it has other values than expected; Denied: the row would not satisfy the role's
+        row filter or check afterwards. Never run a step twice. A cancellation during COMMIT has no effect.
+        """
 
     async def close(self) -> None:
         """Close every connection."""
@@ -158,11 +203,15 @@ class Backend(ABC):
 
     facts: Facts
     runner_module: str  #: the name of the module with `open_runner` and `open_engine`
+    writer_module: str  #: the name of the module with `open_writer`
 
     def __init__(self, url: str) -> None:
         """Raise ConfigurationError if *url* is invalid."""
         self.url = url
+        self.write_url = url  #: of the connections that change rows
+        self.lock_timeout = 2.0  #: seconds that a change waits for a lock
         self._runner: Runner | None = None
+        self._writer: Writer | None = None
         self._loading = anyio.Lock()
 
     @property
@@ -191,6 +240,19 @@ class Backend(ABC):
         """Import and return the Runner, without opening a connection."""
         runner: Runner = import_module(self.runner_module).open_runner(self.url)
         return runner
+
+    async def writer(self) -> Writer:
+        """Return the Writer, which is imported on a thread at the first change."""
+        if self._writer is None:
+            async with self._loading:
+                if self._writer is None:
+                    self._writer = await anyio.to_thread.run_sync(self._load_writer)
+        return self._writer
+
+    def _load_writer(self) -> Writer:
+        open_writer = import_module(self.writer_module).open_writer
+        writer: Writer = open_writer(self.write_url, self.lock_timeout)
+        return writer
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
@@ -244,6 +306,8 @@ class Backend(ABC):
         """Close every connection."""
         if self._runner is not None:
             await self._runner.close()
+        if self._writer is not None:
+            await self._writer.close()
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

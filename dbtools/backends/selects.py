@@ -1,7 +1,6 @@
 """Compile shapes with SQLAlchemy Core, for every database; its Grammar says what it writes differently.
 
-Identifiers come from the catalog and are always quoted; values are always bound. A permitted query is a
-derived table, so that its rows and cells can be cut.
+Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,17 +8,14 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
+from dbtools.backends.plans import Plan
 from dbtools.backends.sources import (
     SEEN,
     Element,
     Grammar,
     Truth,
     column_of,
-    compile_pieces,
     documents_of,
     source,
 )
@@ -34,10 +30,9 @@ from dbtools.statement import (
     Existence,
     Match,
     Order,
-    QueryShape,
     Select,
     Shape,
-    argument,
+    Write,
 )
 from dbtools.terms import (
     Bucketed,
@@ -55,6 +50,7 @@ from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 MOST_RELATED = 10  #: subqueries on related rows
 MOST_JOINS = 30  #: more take a planner too long, and one database allows at most 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
+LIMIT = sa.bindparam("limit", type_=sa.BigInteger)
 NOT_TIED: Mapping[str, Element] = {}
 
 
@@ -218,12 +214,16 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     claims: dict[str, str] = {}
     terms = Terms(shape.table, grammar, shape, claims=claims)
     read = [] if shape.counting else [grammar.cell(terms[each.term], each) for each in shape.outputs]
-    select = sa.select(*_cells(read)) if read else sa.select(sa.literal_column("1"))
+    select = sa.select(*cells_of(read)) if read else sa.select(sa.literal_column("1"))
     if shape.conditions:
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
         select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
-    select = select.group_by(*(terms[group] for group in shape.groups))
+    if shape.groups and not (shape.order or shape.having or shape.computes or shape.counting):
+        # A database can stop at enough of them.
+        select = select.distinct()
+    else:
+        select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
     counted: sa.FromClause | None = None
@@ -241,9 +241,8 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     types |= {name: step.term.type for step, name in zip(shape.order, shape.after, strict=False) if name}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
-    return _plan(
-        shape, select.select_from(terms.clause if counted is None else counted), grammar, types, lists, claims
-    )
+    found = select.select_from(terms.clause if counted is None else counted).limit(LIMIT)
+    return plan_of(shape, found, grammar, types, lists, claims)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
@@ -258,23 +257,22 @@ SIGNS: Mapping[Operator, Callable[..., Truth]] = {
 }
 
 
-def _cells(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
+def cells_of(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
     """Yield the expressions *read* for each output: all values first, so that a row is a slice."""
     ordered = [value for value, *_ in read] + [other for _, *rest in read for other in rest]
     return (cell.label(f"c{at}") for at, cell in enumerate(ordered))
 
 
-def _plan(
-    shape: Shape,
-    select: Any,
+def plan_of(
+    shape: Shape | Write,
+    statement: Any,
     grammar: Grammar,
     types: Mapping[str, ColumnType],
     lists: frozenset[str],
     claims: Mapping[str, str],
 ) -> Plan:
-    """Return *select*, the SQL of *shape*, compiled; its parameters have *types*, and some are *lists*."""
-    select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
-    compiled = select.compile(dialect=grammar.dialect)
+    """Return *statement*, the SQL of *shape*, compiled; its parameters have *types*, and some are *lists*."""
+    compiled = statement.compile(dialect=grammar.dialect)
     # Values that SQLAlchemy binds, such as the OFFSET 0 that one database needs after LIMIT.
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
@@ -290,9 +288,15 @@ def _plan(
     )
 
 
-def _condition(condition: Condition, terms: Terms, grammar: Grammar) -> Truth:
+def all_hold(conditions: Sequence[Condition], table: sa.FromClause, grammar: Grammar) -> Truth:
+    """Return whether all *conditions* on columns of *table* hold."""
+    columns = {each.term: column_of(table, each.term.name) for each in conditions}
+    return sa.and_(sa.true(), *(_condition(each, columns, grammar) for each in conditions))
+
+
+def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", grammar: Grammar) -> Truth:
     operator = condition.operator
-    if operator is Operator.MATCHES:
+    if operator is Operator.MATCHES and isinstance(terms, Terms):
         return grammar.matches(*terms.document(condition.term), condition.parameters[0])
     type, column = condition.term.type, terms[condition.term]
     if condition.other is not None:
@@ -355,46 +359,3 @@ def _after(shape: Select, terms: Terms, grammar: Grammar) -> Truth:
 def _beyond(step: Order, column: Element, value: Element) -> Truth:
     further: Truth = column > value if step.direction is Direction.ASC else column < value
     return sa.or_(further, column.is_(sa.null())) if step.term.nullable else further
-
-
-class Rows(FunctionElement[Any]):
-    """An operator's query, in parentheses, as a derived table."""
-
-    inherit_cache = False
-
-    def __init__(self, pieces: Sequence[str | Element]) -> None:
-        super().__init__()
-        self.pieces = tuple(pieces)
-
-
-compiles(Rows)(compile_pieces)
-
-
-def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan:
-    """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
-    arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
-    listed = with_lists(shape.pieces, arrays.__contains__, forms)
-    pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
-    claims = {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
-    rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")
-    read = _cells([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
-    # A column without an alias is named after its text, which may differ from the operator's.
-    shown = read if tuple(pieces) == listed else [sa.literal_column("*")]
-    types = {
-        argument(name): type.element or type if name in arrays else type for name, type in shape.types.items()
-    }
-    lists = frozenset(map(argument, arrays))
-    named = {name: claim for claim, name in claims.items()}
-    return _plan(shape, sa.select(*shown).select_from(rows), grammar, types, lists, named)
-
-
-def _query_pieces(
-    piece: Piece, shape: QueryShape, grammar: Grammar, claims: Mapping[str, str]
-) -> Sequence[str | Element]:
-    if isinstance(piece, str):
-        return (piece,)
-    name = argument(piece.name) if piece.claim is None else claims[piece.claim]
-    is_list = piece.claim is None and shape.types[piece.name].family is Family.ARRAY
-    value = (grammar.array if is_list else grammar.claim)(name, shape.casts.get(piece.name, ""))
-    # Parentheses allow forms such as (:names)[1].
-    return ("(", value, ")")

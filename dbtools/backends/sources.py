@@ -10,7 +10,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
 from dbtools.catalog import RowFilter, Table, TableKind, TextIndex
-from dbtools.policy import BLANK
+from dbtools.masks import BLANK
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Operator
@@ -37,6 +37,10 @@ class Grammar(Protocol):
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter *name*, a value of *type*."""
+
+    def stored(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter *name*, the new value of a column of *type*."""
+        return self.value(name, type)
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Return whether *column* is (not) in the list parameter *name*."""
@@ -149,8 +153,8 @@ def source(
     select = select.add_columns(*(Written([each]).label(name) for each, name in documents.items()))
     if table.filter is not None:
         if grammar.barrier:
-            select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(SEEN))
-        select = select.where(Written(_pieces(table.filter, grammar, claims)))
+            select = select.add_columns(filtering(table.filter, grammar, claims).label(SEEN))
+        select = select.where(filtering(table.filter, grammar, claims))
     if barrier:
         # No planner moves a condition below an OFFSET.
         same = (there == column_of(whole, here) for here, there in tied.items())
@@ -163,6 +167,11 @@ def documents_of(table: Table) -> Mapping[str, quoted_name]:
     """Return the names, which no column has, of what the full-text indexes of *table* search, by its SQL."""
     documents = dict.fromkeys(index.document for index in table.searchable.values())
     return {each: quoted_name(f"{SEEN} {at}", quote=True) for at, each in enumerate(documents)}
+
+
+def filtering(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Truth:
+    """Return the condition of *filter* on a table without an alias; add its parameters to *claims*."""
+    return Written(_pieces(filter, grammar, claims))
 
 
 def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iterator[str | Element]:

@@ -51,9 +51,16 @@ FEW = 8  #: names of tools on one line
     show_default=True,
     help="Number of processes that share the port of --http.",
 )
+@click.option("--write", is_flag=True, help="Let callers change rows, if there are no [roles].")
 @click.option("--stateless", is_flag=True, help="Keep no sessions for protocol versions before 2026-07-28.")
 def serve(
-    target: str | None, role: str, claims: Sequence[str], http: str | None, workers: int, stateless: bool
+    target: str | None,
+    role: str,
+    claims: Sequence[str],
+    http: str | None,
+    workers: int,
+    write: bool,
+    stateless: bool,
 ) -> None:
     """Serve TARGET to MCP clients, over stdio or HTTP."""
     # Handle the signal already now: the server's own handler takes over after its imports.
@@ -61,6 +68,8 @@ def serve(
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless need --http.")
     settings = settings_for(target)
+    if write:
+        settings = settings.having("database", "writable", True)
     if http is None or not settings.auth:
         check_roles(settings, role)
     else:

@@ -219,7 +219,7 @@ def example_query(catalog: "Catalog", hidden: Hidden) -> str:
     if not found:
         return NOTHING
     table, column = max(found, key=lambda each: each[1].lower().endswith(("name", "title")))
-    keys = [each.name for each in table.key_columns()]
+    keys = [each.name for each in table.key_columns]
     names = (table.name,) if not table.schema or table.schema in catalog.search_path else table.location
     return FIND.format(
         tool=re.sub(r"[^a-z0-9]+", "_", table.name.lower()).strip("_")[:30] or "rows",

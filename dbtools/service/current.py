@@ -14,7 +14,10 @@ from dbtools.settings.toml_file import FileStamp, file_error, stamp_of
 from dbtools.sql import Lexis
 
 #: Keys and whole sections that a running server does not change.
-FIXED = ("database.url", "database.description", "limits.storage", "registry.url", "log", "server")
+FIXED = (
+    *("database.url", "database.write_url", "database.lock_timeout", "database.description"),
+    *("limits.storage", "registry.url", "log", "server"),
+)
 BAD = "bad_configuration"  #: the code of files that cannot be used
 SETTLED = 1.0  #: seconds since the last change of a file
 Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the configuration

@@ -8,14 +8,18 @@ from functools import lru_cache
 import anyio
 
 from dbtools import errors
-from dbtools.backends.plans import Plan
-from dbtools.backends.port import NO_SESSION, Backend, Run, Runner
+from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.port import NO_SESSION, Backend, Run, Runner, WriteRun
+from dbtools.catalog import Catalog
 from dbtools.errors import listing
-from dbtools.policy import Caller, Role, masked_rows
-from dbtools.results import ResultSet
+from dbtools.masks import masked_rows
+from dbtools.policy import Caller, Role
+from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Shape, Statement, argument
+from dbtools.statement import QueryShape, Statement, Transaction, Write, WriteKind, argument, assigned
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
+from dbtools.tools.arguments import as_text
+from dbtools.writes import explained, named_in
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 STAMP_TIMEOUT = 5.0  #: seconds
@@ -29,16 +33,17 @@ class Execution:
         self._backend = backend
         self._tells = tells
         self._is_tracing = is_tracing()
-        self._compile: Callable[[Shape], Plan] | None = None
+        self._runner: Runner | None = None
+        self._compile_write: Callable[[Write], WritePlan] | None = None
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
         No statement is still running when this returns. *timeout*: seconds, if less than other limits.
         """
-        runner = await self._backend.runner()
-        if self._compile is None:
-            self._compile = lru_cache(maxsize=PLANS)(runner.compile)
+        if self._runner is None:
+            self._runner = await self._backend.runner()
+            self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
         plan = self._compile(statement.shape)
         run = Run(
             plan=plan,
@@ -47,19 +52,54 @@ class Execution:
             timeout=min(timeout, statement.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
-            # The plan may have older versions, since shapes are compared without versions.
-            versions=statement.shape.versions,
+            shape=statement.shape,
             comment=request_comment() if self._tells == "comment" else "",
             application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
-            found = await (_traced(runner, run) if self._is_tracing else runner.run(run))
+            found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
             raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
+
+    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
+        """Run *transaction* of the tools of *view*, or raise a CallError."""
+        writer = await self._backend.writer()
+        if self._compile_write is None:
+            self._compile_write = lru_cache(maxsize=PLANS)(writer.compile)
+        steps = [
+            (self._compile_write(shape), {**values, **preset_values(shape, caller)})
+            for shape, values in transaction.writes
+        ]
+        shape, _ = transaction.writes[0]
+        run = WriteRun(
+            steps=steps,
+            claims={claim: claim_of(caller, claim) for plan, _ in steps for claim in plan.claims},
+            dry_run=transaction.dry_run,
+            timeout=view.role.limits.timeout,
+            session=session_of(view.role, caller) if view.role.session else NO_SESSION,
+            stamp=view.stamp,
+            versions=shape.versions,
+            comment=request_comment() if self._tells == "comment" else "",
+            application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
+        )
+        try:
+            written = await writer.write(run)
+        except errors.CallError as exc:
+            raise refused_write(exc, transaction, view.catalog) from exc
+        types = [output.term.type for output in shape.outputs]
+        rows, before = (masked_rows(types, each, view.hash_key) for each in (written.rows, written.before))
+        return Changed(
+            outputs=shape.outputs,
+            rows=rows,
+            before=before,
+            affected=written.affected,
+            dry_run=transaction.dry_run,
+            elsewhere=written.elsewhere,
+        )
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema still has *stamp*; True if the database does not answer."""
@@ -109,18 +149,51 @@ def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, 
     """
     if not plan.claims:
         return statement.values
-    return {**statement.values, **{name: _claim(caller, claim) for name, claim in plan.claims.items()}}
+    return {**statement.values, **{name: claim_of(caller, claim) for name, claim in plan.claims.items()}}
+
+
+def preset_values(shape: Write, caller: Caller) -> Mapping[str, object]:
+    """Return the values that *shape* sets by itself, with the claims of *caller*; or raise Denied."""
+    values: dict[str, object] = {}
+    for preset in shape.presets:
+        value = preset.value
+        if preset.claim is not None:
+            try:
+                value = preset.column.type.read(str(as_text(claim_of(caller, preset.claim))))
+            except ValueError as exc:
+                raise errors.Denied from exc
+        values[assigned(preset.column.name)] = value
+    return values
+
+
+def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
+    """Return *error* worded for *transaction* of a role that sees *catalog*."""
+    shape, _ = transaction.writes[0]
+    if isinstance(error, errors.ConstraintViolated):
+        return explained(error, shape.table, catalog, deletes=shape.kind is WriteKind.DELETE)
+    if isinstance(error, errors.NoRow):
+        return errors.NoRow(transaction.missing)
+    if isinstance(error, errors.Denied):
+        writes, table = shape.writes, shape.table
+        named = named_in([table.filter, writes.check], table)
+        return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
+    if isinstance(error, errors.Conflict):
+        return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
+    if isinstance(error, errors.TimedOut):
+        return errors.TimedOut("The call reached its timeout and was stopped. Nothing was changed.")
+    return error
 
 
 def session_of(role: Role, caller: Caller) -> Mapping[str, str]:
     """Return the settings of a session of *caller*, who has *role*, or raise Denied."""
     told = {
-        each.name: each.value if each.claim is None else _claim(caller, each.claim) for each in role.session
+        each.name: each.value if each.claim is None else claim_of(caller, each.claim) for each in role.session
     }
     return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in told.items()}
 
 
-def _claim(caller: Caller, name: str) -> object:
+def claim_of(caller: Caller, name: str) -> object:
+    """Return the claim *name* of *caller*, or raise Denied."""
     value = caller.claims.get(name)
     if value is None:
         raise errors.Denied

@@ -8,10 +8,11 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Table
 from dbtools.paths import normalised
 from dbtools.policy import Caller, Finding, Source
-from dbtools.service.execution import session_of, values_of
+from dbtools.service.execution import claim_of, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import Select, Shape, Statement
+from dbtools.statement import QueryShape, Select, Shape, Transaction, Write
+from dbtools.tools.changing import transaction_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +42,43 @@ async def explain(
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     decided = _source(view, tool.table)
     try:
-        statement = tool.bind(arguments).statement
+        call = tool.bind(arguments)
+        statement = transaction_of(call) or call.statement
         if statement is None:
             return Explanation(allowed=True, reason="It describes tables.", rule=decided)
-        decided = _decided(view, statement.shape)
-        for reason, rule in _unclaimed(view, statement.shape, caller):
+        shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape
+        decided = _decided(view, shape)
+        for reason, rule in _unclaimed(view, shape, caller):
             return Explanation(allowed=False, reason=reason, rule=rule)
         told = session_of(view.role, caller)
-        plan = (await backend.runner()).compile(statement.shape)
-        parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
+        if isinstance(statement, Transaction):
+            sql, parameters = await _writing(statement, backend, caller)
+        else:
+            plan = (await backend.runner()).compile(statement.shape)
+            sql = plan.sql
+            parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
     except errors.CallError as exc:
         rule = _bound(view, exc) or _named(view, arguments) or decided
         return Explanation(allowed=False, reason=str(exc), rule=rule)
-    reason = _reason(statement, told)
-    return Explanation(allowed=True, reason=reason, rule=decided, sql=plan.sql, parameters=parameters)
+    return Explanation(
+        allowed=True, reason=_reason(shape, told), rule=decided, sql=sql, parameters=parameters
+    )
+
+
+async def _writing(
+    transaction: Transaction, backend: Backend, caller: Caller
+) -> tuple[str, Sequence[object]]:
+    """Return the statements of the first write of *transaction*, and the parameters of the change itself.
+
+    What is read after the change has parameters that the change returns.
+    """
+    writer = await backend.writer()
+    shape, values = transaction.writes[0]
+    plan = writer.compile(shape)
+    claims = {name: claim_of(caller, claim) for name, claim in plan.change.claims.items()}
+    values = {**values, **preset_values(shape, caller), **claims}
+    statements = [each.sql for each in (plan.before, plan.change, plan.after, plan.checked) if each]
+    return ";\n".join(statements), plan.change.bound(values, 1)
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:
@@ -91,14 +115,19 @@ def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
     return _source(view, found[0]) if len(found) == 1 else None
 
 
-def _unclaimed(view: View, shape: Shape, caller: Caller) -> Iterator[tuple[str, Source]]:
+def _unclaimed(view: View, shape: Shape | Write, caller: Caller) -> Iterator[tuple[str, Source]]:
     """Yield each claim of *shape* that *caller* lacks, and where it is required."""
+    if isinstance(shape, Write):
+        for preset in shape.presets:
+            if preset.claim is not None and caller.claims.get(preset.claim) is None:
+                what = f"{preset.column.name} is preset to"
+                yield f"{what} the claim {preset.claim}, which is missing.", _source(view, shape.table)
     for table in shape.tables:
         for asked in table.filter.condition.parameters if table.filter else ():
             if caller.claims.get(str(asked.claim)) is None:
                 what = f"The rows of {table.name} are filtered by"
                 yield f"{what} the claim {asked.claim}, which is missing.", _source(view, table)
-    if isinstance(shape, Select):
+    if not isinstance(shape, QueryShape):
         return
     for claim in shape.claims:
         if caller.claims.get(claim) is None:
@@ -112,17 +141,20 @@ def _source(view: View, table: Table | None) -> Source:
     return rule.source if rule else view.role.source
 
 
-def _decided(view: View, shape: Shape) -> Source:
+def _decided(view: View, shape: Shape | Write) -> Source:
     """Return where the grant for *shape* is written."""
-    if isinstance(shape, Select):
+    if not isinstance(shape, QueryShape):
         return _source(view, shape.table)
     grants = (grant.source for grant in view.role.queries or () if grant.means(shape.name))
     return next(grants, view.role.source)
 
 
-def _reason(statement: Statement, session: Mapping[str, str]) -> str:
-    shape = statement.shape
-    if isinstance(shape, Select):
+def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
+    if isinstance(shape, Write):
+        check = "rows must satisfy its check" if shape.writes.check else "there is no check"
+        preset = "".join(f", {each.column.name} is preset" for each in shape.presets)
+        first, joined = f"the role may {shape.kind}, {check}{preset}", [_seen(shape.table)]
+    elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:
         first, joined = f"the query {shape.name} may be called; row filters and masks do not apply to it", []

@@ -11,7 +11,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.port import Backend, Facts
-from dbtools.catalog import Catalog, RowFilter
+from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
 from dbtools.queries import Permitted
@@ -177,14 +177,22 @@ class _Filters:
     describer: Describer
 
     async def checked(self, rule: Rule) -> Rule:
-        """Return *rule* with the types of the claims in its filter, or raise Unusable."""
-        grant, catalog, facts = rule.grant, self.catalog, self.describer.backend.facts
-        if grant is None or grant.filter is None:
+        """Return *rule* with the types of the claims in its conditions, or raise Unusable."""
+        grant = rule.grant
+        tables = [table for table in self.catalog.tables if self.role.rule_of(self.catalog, table) == rule]
+        if grant is None or not tables:
             return rule
-        tables = [table for table in catalog.tables if self.role.rule_of(catalog, table) == rule]
-        if not tables:
-            return rule
-        where, condition = f"role {self.role.name}, tables.{rule.pattern}.where", grant.filter.condition
+        if grant.filter is not None:
+            grant = replace(grant, filter=await self._typed(rule, "where", grant.filter, tables))
+        if grant.writes is not None and grant.writes.check is not None:
+            check = await self._typed(rule, "check", grant.writes.check, tables)
+            grant = replace(grant, writes=replace(grant.writes, check=check))
+        return replace(rule, grant=grant)
+
+    async def _typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
+        """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims."""
+        facts, condition = self.describer.backend.facts, filter.condition
+        where = f"role {self.role.name}, tables.{rule.pattern}.{key}"
         casts: set[tuple[str, ...]] = set()
         describe = await self.describer()
         for table in tables:
@@ -192,7 +200,7 @@ class _Filters:
                 casts.add(await describe.condition(table, condition))
             except errors.Refused as exc:
                 code = UNCHECKED if exc.passes else BAD_FILTER
-                message = f"{where}, of {catalog.label(table)}: {exc.message}"
+                message = f"{where}, of {self.catalog.label(table)}: {exc.message}"
                 raise Unusable(code, message, rule.source) from exc
         if len(casts) > 1:
             message = f"{where}: its claims have different types in its tables."
@@ -204,8 +212,7 @@ class _Filters:
             claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
             known = tuple(declared_cast(self.settings, claim, facts.claim_casts) for claim in claims)
         total = is_total(condition, facts.lexis, self._names(condition, facts))
-        filter = RowFilter(condition=condition, casts=known, total=total)
-        return replace(rule, grant=replace(grant, filter=filter))
+        return RowFilter(condition=condition, casts=known, total=total)
 
     @cached_property
     def _columns(self) -> Mapping[str, set[tuple[Family, bool]]]:

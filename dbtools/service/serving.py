@@ -66,7 +66,7 @@ class Served:
 
 def open_served(settings: Settings, only: str | None = None) -> Served:
     """Open the database of *settings* for serving, for all roles or the role *only*."""
-    backend = open_backend(settings.database.url)
+    backend = open_database(settings)
     current = Current(settings, backend.facts.lexis, only)
     execution = Execution(backend, settings.database.request_id)
     return Served(
@@ -75,6 +75,14 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
         current=current,
         observed=tuple(_observed(current, backend)),
     )
+
+
+def open_database(settings: Settings) -> Backend:
+    """Return the database of *settings*, without opening a connection."""
+    backend = open_backend(settings.database.url)
+    backend.write_url = settings.database.write_url or backend.url
+    backend.lock_timeout = settings.database.lock_timeout
+    return backend
 
 
 def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Backend]:

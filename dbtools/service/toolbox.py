@@ -9,11 +9,12 @@ import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.results import Answer, Media, ResultSet
+from dbtools.results import Answer, Changed, Media, ResultSet
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
-from dbtools.statement import Statement
+from dbtools.statement import Statement, Transaction
 from dbtools.tools import unknown_tool
+from dbtools.tools.changing import transaction_of
 from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
@@ -35,6 +36,12 @@ class Executes(Protocol):
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
         Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
+        """
+
+    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
+        """Run *transaction* of the tools of *view*, or raise a CallError.
+
+        Raise SchemaChanged if the view is out of date: then nothing was changed.
         """
 
     async def is_current(self, stamp: str) -> bool:
@@ -123,15 +130,21 @@ class Toolbox:
         """Return the answer of the call that *bind* makes of *seen*, or of a later view.
 
         Any error may be due to a change of the schema: a tool or a column may be new, or may no longer exist.
+        A transaction runs again only if it found that the schema had changed.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
         while True:
+            changes = False
             try:
-                return await self._run(bind(view), view, caller, timeout)
+                call = bind(view)
+                changes = transaction_of(call) is not None
+                return await self._run(call, view, caller, timeout)
             except FINAL:
                 raise
-            except errors.DbtoolsError:
+            except errors.DbtoolsError as exc:
+                if changes and not isinstance(exc, errors.SchemaChanged):
+                    raise
                 later: Snapshot | None = None
                 left = began + view.role.limits.timeout - time.monotonic()
                 with anyio.move_on_after(left):
@@ -143,6 +156,9 @@ class Toolbox:
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
     async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
+        if (transaction := transaction_of(call)) is not None:
+            # Nothing may be lost on the way to the audit log.
+            return call.render(await self._execution.change(transaction, view, caller))
         found = NOTHING
         if call.statement is not None:
             found = await self._execution.execute(call.statement, view, caller, timeout)

@@ -14,6 +14,7 @@ from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims
+from dbtools.writes import WriteGrant
 
 DEEPEST = 50  #: roles that inherit from each other
 CLAIM = re.compile(r":claims\.(\w+)")  #: a setting that takes the value of a claim
@@ -39,7 +40,7 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
     if not settings.roles:
-        return (Role(limits=limits, bounds=_bounds(settings)),)
+        return (Role(limits=limits, bounds=_bounds(settings), writable=settings.database.writable),)
     return tuple(_role(settings, name, limits, lexis) for name in names)
 
 
@@ -142,14 +143,37 @@ def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source,
     return Grant(
         columns=wanted.columns,
         exclude=wanted.exclude,
-        filter=None if wanted.where is None else _filter(wanted.where, f"{where}.where", source, lexis),
+        filter=_filter(wanted.where, f"{where}.where", source, lexis),
         masks=wanted.mask,
         aggregate=wanted.aggregate,
         accept_reads=wanted.accept_reads,
+        writes=_writes(wanted, where, source, lexis),
     )
 
 
-def _filter(where: str, place: str, source: Source, lexis: Lexis) -> RowFilter:
+def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> WriteGrant | None:
+    granted = [key for key in ("insert", "update", "delete") if getattr(wanted, key) is not False]
+    options = ("check", "preset", "preset_update", "max_affected")
+    idle = [key for key in options if not granted and key in wanted.model_fields_set]
+    if idle:
+        problem = f"{where}.{idle[0]}: nothing may be changed: grant insert, update or delete."
+        raise Unusable("bad_writes", problem, source)
+    if not granted:
+        return None
+    return WriteGrant(
+        insert=wanted.insert,
+        update=wanted.update,
+        delete=wanted.delete,
+        check=_filter(wanted.check, f"{where}.check", source, lexis),
+        preset=wanted.preset,
+        preset_update=wanted.preset_update,
+        max_affected=wanted.max_affected,
+    )
+
+
+def _filter(where: str | None, place: str, source: Source, lexis: Lexis) -> RowFilter | None:
+    if where is None:
+        return None
     try:
         condition = scan(where, lexis)
     except SqlError as exc:

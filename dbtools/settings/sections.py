@@ -52,6 +52,11 @@ class DatabaseSection(Section):
     include: tuple[str, ...] = Field(default=("*",), description="name patterns of the tables to serve")
     exclude: tuple[str, ...] = Field(default=(), description="name patterns of the tables to leave out")
     description: str = Field(default="", description="what the database is about, for people and models")
+    writable: StrictBool = key(
+        False, "whether callers may change every table; only without [roles], where each grants its own"
+    )
+    write_url: DatabaseUrl = key("", "URL of the login that changes rows; by default url")
+    lock_timeout: Duration = key(2.0, "how long a change waits for a lock")
     request_id: RequestIdTarget | None = Field(
         default=None,
         description="how to pass the request ID to the database: comment or application_name",
@@ -120,6 +125,23 @@ class GrantSection(Section):
     mask: dict[str, Mask] = key({}, "masks by column: null, redact, partial or hash")
     aggregate: bool = key(True, "whether aggregate_rows may read the table")
     accept_reads: StrictBool = key(False, "whether to serve a view that reads what the role does not see")
+    insert: StrictBool | tuple[str, ...] = key(
+        False, "columns that callers may give new rows; true: all that the role sees"
+    )
+    update: StrictBool | tuple[str, ...] = key(
+        False, "columns that callers may set; true: all that the role sees"
+    )
+    delete: StrictBool = key(False, "whether callers may delete rows")
+    check: str | None = key(
+        None, "SQL condition that a row must satisfy after a change, besides where", min_length=1
+    )
+    preset: dict[str, Claim] = key(
+        {}, "values of new rows that callers cannot choose: literals, or claims written :claims.x"
+    )
+    preset_update: dict[str, Claim] = key({}, "the same for updated rows")
+    max_affected: Whole | None = key(
+        None, "rows that one call may change; by default 100 new ones, or 1", ge=1, le=10_000
+    )
 
 
 class QueryGrantSection(Section):

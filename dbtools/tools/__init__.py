@@ -11,6 +11,8 @@ from dbtools.tools.aggregate_rows import AggregateRows
 from dbtools.tools.definition import Setting, Tool, ToolGroup, Toolset, tokens_in
 from dbtools.tools.describe_tables import DescribeTables
 from dbtools.tools.get_row import GetRow
+from dbtools.tools.insert_rows import InsertRows
+from dbtools.tools.keyed_changes import DeleteRow, UpdateRow
 from dbtools.tools.list_rows import ListRows
 from dbtools.tools.list_tables import ListTables
 from dbtools.types import quoted
@@ -24,6 +26,9 @@ KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
     AggregateRows.define,
     ListRows.define,
     GetRow.define,
+    InsertRows.define,
+    UpdateRow.define,
+    DeleteRow.define,
 )
 #: A tool that would run SQL has one of these words in its name.
 SQL_WORDS = {"sql", "query", "queries", "select", "exec", "execute"}
@@ -44,7 +49,7 @@ def define(setting: Setting) -> Toolset:
 
 def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:
     """Return the groups of *tools* whose typed tools are listed: one after the other, while they fit."""
-    typed = {ToolGroup.TABLES} if listing.surface is Surface.TYPED else set()
+    typed = {ToolGroup.TABLES, ToolGroup.WRITES} if listing.surface is Surface.TYPED else set()
     left = listing.budget
     for group in ToolGroup if listing.surface is Surface.AUTO else (ToolGroup.QUERIES,):
         after = _left(left, (tool for tool in tools.values() if tool.group is group))

@@ -1,7 +1,7 @@
 """Read the arguments of calls. JSON in, a pydantic model out, which also makes the advertised schema."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, TypeVar, get_args
 
@@ -21,40 +21,58 @@ MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
-NO_NUMBER = "must have at most 400 digits. Write NaN and Infinity as strings"
-NO_TEXT = "must be valid Unicode text without NUL"
+TOO_LARGE = (
+    f"arguments: more than {DEEPEST} levels, {MOST_PARTS:,} values and names or {MOST_CHARACTERS:,} "
+    "characters in one call."
+)
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: defaults that the schema omits
 LONGEST_PLACE = 120  #: characters of a place in the arguments
+ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 Location = tuple[int | str, ...]  #: a place in the arguments
 
 
 def check(arguments: object) -> None:
-    """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
-    left: list[tuple[Location, object]] = [((), arguments)]
-    characters = parts = 0
-    while left:
-        place, value = left.pop()
-        problem = ""
-        if isinstance(value, str):
-            characters += len(value)
-            problem = NO_TEXT if UNSENDABLE.search(value) else ""
-        elif isinstance(value, list | tuple):
-            left += [((*place, at), each) for at, each in enumerate(value)]
-        elif isinstance(value, int | float):
-            problem = "" if abs(value) <= LARGEST_NUMBER else NO_NUMBER
-        elif isinstance(value, Mapping):
-            left += [(place, str(name)) for name in value]
-            left += [((*place, str(name)), each) for name, each in value.items()]
-        parts += 1
-        if len(place) > DEEPEST:
-            problem = f"nested deeper than {DEEPEST} levels"
-        elif parts + len(left) > MOST_PARTS:
-            problem = f"more than {MOST_PARTS:,} values and names in one call"
-        elif characters > MOST_CHARACTERS:
-            problem = f"more than {MOST_CHARACTERS:,} characters in one call"
-        if problem:
-            written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
-            raise errors.BadArgument(f"{quoted(written, LONGEST_PLACE)[1:-1]}: {problem}.")
+    """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
+    texts: list[str] = []
+    numbers: list[int | float] = []
+    level, depth, parts = [arguments], 0, 0
+    while level and depth <= DEEPEST and parts <= MOST_PARTS:
+        nested: list[object] = []
+        for value in level:
+            if isinstance(value, str):
+                texts.append(value)
+            elif isinstance(value, ARRAYS):
+                nested += value
+            elif isinstance(value, NUMBERS):
+                numbers.append(value)
+            elif isinstance(value, Mapping):
+                texts += map(str, value)
+                nested += value.values()
+                parts += len(value)
+        parts += len(level)
+        level, depth = nested, depth + 1
+    text = "".join(texts)
+    if level or parts > MOST_PARTS or len(text) > MOST_CHARACTERS:
+        raise errors.BadArgument(TOO_LARGE)
+    if UNSENDABLE.search(text) or not all(abs(each) <= LARGEST_NUMBER for each in numbers):
+        place, problem = next(_unreadable(arguments, ()))
+        written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
+        raise errors.BadArgument(f"{quoted(written, LONGEST_PLACE)[1:-1]}: {problem}.")
+
+
+def _unreadable(value: object, place: Location) -> Iterator[tuple[Location, str]]:
+    """Yield where no tool can read *value*, which is at *place*, and why."""
+    if isinstance(value, str) and UNSENDABLE.search(value):
+        yield place, "must be valid Unicode text without NUL"
+    elif isinstance(value, NUMBERS) and not abs(value) <= LARGEST_NUMBER:
+        yield place, "must have at most 400 digits. Write NaN and Infinity as strings"
+    elif isinstance(value, ARRAYS):
+        for at, each in enumerate(value):
+            yield from _unreadable(each, (*place, at))
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _unreadable(str(name), place)
+            yield from _unreadable(each, (*place, str(name)))
 
 
 def as_text(value: object) -> object:

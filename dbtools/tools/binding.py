@@ -1,7 +1,7 @@
 """Bind conditions and orders. Arguments in; clauses of a statement, and the values bound to it, out."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dbtools import errors
@@ -28,6 +28,8 @@ from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
 SEARCHING = (*TEXTUAL, Operator.MATCHES)
+MANY_CONDITIONS = f"{MOST_CONDITIONS} conditions"
+MANY_SEARCHES = f"{MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}"
 FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)
@@ -58,10 +60,8 @@ class Finds(Protocol):
 
 def bind_where(terms: Expressions, where: Sequence[Where]) -> tuple[tuple[Clause, ...], Mapping[str, object]]:
     """Return the conditions that *where* means, and the values of their parameters."""
-    _check_numbers([*_comparisons(where)])
-    relations = sum(bool(each.some or each.none) for each in where)
-    if relations > MOST_RELATIONS:
-        raise errors.BadArgument(f"where: at most {MOST_RELATIONS} of some and none, not {relations}.")
+    if not where:
+        return (), {}
     bound = _Bound("c")
     return tuple(bound.clause(terms, each, f"where[{at}]") for at, each in enumerate(where)), bound.values
 
@@ -70,7 +70,6 @@ def bind_having(
     names: Finds, having: Sequence[Comparison]
 ) -> tuple[tuple[Condition, ...], Mapping[str, object]]:
     """Return the conditions on groups that *having* means, and the values of their parameters."""
-    _check_numbers(having)
     bound = _Bound("h")
     return bound.conditions(names, having, "having"), bound.values
 
@@ -81,7 +80,7 @@ class _Bound:
     def __init__(self, prefix: str) -> None:
         self.values: dict[str, object] = {}
         self._prefix = prefix  #: of the names of parameters
-        self._count = 0
+        self._count = self._searches = self._relations = 0
 
     def clause(self, terms: Expressions, clause: Where, argument: str) -> Clause:
         name = clause.some or clause.none
@@ -91,6 +90,8 @@ class _Bound:
             return self._plain(terms, clause, argument)
         if (clause.some and clause.none) or clause.model_fields_set - {"some", "none", "where", "match"}:
             raise errors.BadArgument(f"{argument}: some and none take only where and match.")
+        self._relations += 1
+        self._check(self._relations <= MOST_RELATIONS, f"{MOST_RELATIONS} of some and none")
         relation, inner = terms.related(name, f"{argument}.{'some' if clause.some else 'none'}")
         conditions = tuple(
             self._plain(inner, each, f"{argument}.where[{at}]") for at, each in enumerate(clause.where)
@@ -116,29 +117,15 @@ class _Bound:
     def _condition(self, names: Finds, comparison: Comparison, argument: str) -> Condition:
         condition, values = _bind(names, comparison, argument, f"{self._prefix}{self._count}")
         self._count += 1
+        self._searches += comparison.op in SEARCHING
+        self._check(self._count <= MOST_CONDITIONS, MANY_CONDITIONS)
+        self._check(self._searches <= MOST_SEARCHES, MANY_SEARCHES)
         self.values |= zip(condition.parameters, values, strict=True)
         return condition
 
-
-def _comparisons(clauses: Sequence[Within]) -> Iterator[Comparison]:
-    """Yield the comparisons in *clauses*."""
-    for clause in clauses:
-        if clause.any:
-            yield from clause.any
-        elif isinstance(clause, Where) and (clause.some or clause.none):
-            yield from _comparisons(clause.where)
-        else:
-            yield clause
-
-
-def _check_numbers(comparisons: Sequence[Comparison]) -> None:
-    if len(comparisons) > MOST_CONDITIONS:
-        raise errors.BadArgument(f"where: at most {MOST_CONDITIONS} conditions, not {len(comparisons)}.")
-    searches = sum(comparison.op in SEARCHING for comparison in comparisons)
-    if searches > MOST_SEARCHES:
-        raise errors.BadArgument(
-            f"where: at most {MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}, not {searches}."
-        )
+    def _check(self, holds: bool, most: str) -> None:
+        if not holds:
+            raise errors.BadArgument(f"At most {most} in one call.")
 
 
 def _bind(
@@ -158,12 +145,13 @@ def _bind(
     texts = _texts(comparison, argument)
     if operator is Operator.IS_NULL:
         return _bind_null(term, texts[0], argument), ()
-    places = [f"{argument}.values[{at}]" for at in range(len(texts))]
-    if comparison.value is not None:
-        places = [f"{argument}.value"]
     try:
         name = comparison.column if isinstance(term, Measure) else ""
-        bound = [decode(term, operator, text, where, name) for text, where in zip(texts, places, strict=True)]
+        if comparison.value is not None:
+            bound = [decode(term, operator, comparison.value, f"{argument}.value", name)]
+        else:
+            at = f"{argument}.values"
+            bound = [decode(term, operator, text, f"{at}[{n}]", name) for n, text in enumerate(texts)]
     except errors.BadValue as exc:
         exc.hint = column_advice(names, operator, texts[0]) or exc.hint
         raise
@@ -315,7 +303,7 @@ def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] 
             exc.hint = exc.hint if name != step else f"{ORDER_FORM} {exc.hint}"
             raise
         refuse_masked(term, argument)
-        if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
+        if ORDER[0] not in term.type.operators and term.type.family is not Family.BOOLEAN:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be sorted.")
         order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())

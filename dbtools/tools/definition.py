@@ -28,17 +28,20 @@ LINKED: Mapping[Family, str] = {
     **dict.fromkeys((Family.JSON, Family.ARRAY, Family.OBJECT), "application/json"),
 }
 MOST_NAMES = 100  #: of tables in a schema
+#: The annotations of tools that only read: the other hints are for tools that write.
+READS: Mapping[str, bool] = {"readOnlyHint": True, "openWorldHint": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolDefinition:
-    """A tool as `tools/list` shows it. All tools of this release only read."""
+    """A tool as `tools/list` shows it."""
 
     name: str
     title: str
     description: str
     input_schema: Mapping[str, object]
     output_schema: Mapping[str, object]
+    annotations: Mapping[str, bool] = field(default_factory=lambda: READS)
 
     @cached_property
     def json(self) -> bytes:
@@ -54,8 +57,7 @@ def tool_content(definition: ToolDefinition) -> dict[str, object]:
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        # The other hints are only for tools that write.
-        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        "annotations": definition.annotations,
     }
 
 
@@ -144,15 +146,21 @@ class Setting:
     ) -> Link | None:
         """Return the link to the whole cell of *column* in *row*, the *outputs* of *table*."""
         at = {output.term: at for at, output in enumerate(outputs)}
-        key = [row[at[each]] for each in table.key_columns()]
+        key = [row[at[each]] for each in table.key_columns]
         uri = cell_uri(self.catalog.label(table), key, column.name)
         type = LINKED.get(column.type.family, "text/plain")
         return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
-    def schema(self, model: type[Arguments], of: Table | None) -> Mapping[str, object]:
-        """Return the JSON Schema of *model*, narrowed to this setting, or to its table *of*."""
+    def schema(
+        self, model: type[Arguments], of: Table | None, labels: Sequence[str] | None = None
+    ) -> Mapping[str, object]:
+        """Return the JSON Schema of *model*, narrowed to this setting, or to its table *of*.
+
+        *labels*: the tables to choose from, by default all.
+        """
         searches = any(each.searchable for each in ((of,) if of else self.catalog.tables))
-        schema, most, table = schema_of(model, searches=searches), self.limits.max_rows, self._table_schema()
+        schema, most = schema_of(model, searches=searches), self.limits.max_rows
+        table = self._table_schema(self.labels if labels is None else labels)
         limit = {"maximum": most, "default": min(DEFAULT_LIMIT, most)}
         narrowed = {"table": table, "tables": {"items": table}, "limit": limit}
         properties = schema["properties"]
@@ -162,9 +170,8 @@ class Setting:
             "properties": {name: {**each, **narrowed.get(name, {})} for name, each in properties.items()},
         }
 
-    def _table_schema(self) -> Mapping[str, object]:
-        """Return the schema of a table name: an enum, or the number of tables and their digest."""
-        labels = self.labels
+    def _table_schema(self, labels: Sequence[str]) -> Mapping[str, object]:
+        """Return the schema of one of the names *labels*: an enum, or their number and a digest."""
         if len(labels) <= MOST_NAMES:
             return {"type": "string"} | ({"enum": list(labels)} if labels else {})
         description = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
@@ -265,6 +272,7 @@ class ToolGroup(StrEnum):
 
     QUERIES = "queries"
     TABLES = "tables"
+    WRITES = "writes"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -300,6 +308,7 @@ class Tool:
         arguments: type[Arguments] | Mapping[str, object],
         answers: Mapping[str, object],
         title: str = "",
+        annotations: Mapping[str, bool] = READS,
     ) -> ToolDefinition:
         """Return the definition; *arguments* and *answers* are schemas."""
         return ToolDefinition(
@@ -310,6 +319,7 @@ class Tool:
             if isinstance(arguments, Mapping)
             else self.setting.schema(arguments, self.table),
             output_schema=answers,
+            annotations=annotations,
         )
 
     @classmethod

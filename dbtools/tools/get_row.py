@@ -73,7 +73,7 @@ class GetRow(TableTool):
         label = table_name(self.setting.catalog, table)
         schema = {
             "type": "object",
-            "properties": {name: _argument(name, column) for name, column in keys.items()},
+            "properties": key_schema(keys),
             "required": list(keys),
             "additionalProperties": False,
         }
@@ -136,12 +136,12 @@ class Lookup:
 
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return the statement for the row with the key *texts*."""
-        values: dict[str, object] = {}
+        values = dict(self.terms.values)
         for condition, name, text in zip(self._shape.comparisons, self.keys, texts, strict=True):
             value = decode(condition.term, Operator.EQ, text, name)
             (parameter,) = condition.parameters
             values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
-        return Statement(shape=self._shape, values={**self.terms.values, **values}, limit=1)
+        return Statement(shape=self._shape, values=values, limit=1)
 
     @cached_property
     def terms(self) -> Expressions:
@@ -221,6 +221,11 @@ class Lookup:
         return self.setting.link(self.table, found.outputs, found.rows[0], place)
 
 
+def key_schema(keys: Mapping[str, Column]) -> Mapping[str, Mapping[str, object]]:
+    """Return the JSON Schema of each argument of a key, which *keys* have by name."""
+    return {name: _argument(name, column) for name, column in keys.items()}
+
+
 def _argument(name: str, column: Column) -> dict[str, object]:
     schema = column.type.schema() or {"type": "string"}
     if column.choices and "enum" not in schema:
@@ -232,7 +237,7 @@ def _argument(name: str, column: Column) -> dict[str, object]:
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
     """Return the key columns of *table* by their arguments; empty if arguments cannot hold the key."""
-    keys = argument_names(table.key_columns())
+    keys = argument_names(table.key_columns)
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
 
 

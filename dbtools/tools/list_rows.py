@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, size
+from dbtools.cells import Cut
 from dbtools.errors import BadArgument, listing
 from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
@@ -75,15 +75,11 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     columns = find_columns(terms, asked.columns)
     conditions, values = bind_where(terms, asked.where)
     total = total_order(names.table, bind_order(terms, asked.order_by, conditions))
-    mark = digest(
-        setting.catalog.qualified(names.table),
-        [each.model_dump(exclude_defaults=True) for each in asked.where],
-        asked.match,
-        [[step.term.name, step.direction] for step in total.order],
-    )
     if asked.cursor and asked.offset:
         raise BadArgument("offset: not allowed with a cursor.", hint="Pass one of them.")
-    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
+    position = Position(skip=asked.offset)
+    if asked.cursor:
+        position = read_cursor(asked.cursor, _mark(setting, names.table, asked, total), total)
     steps, keys = after(position)
     shape = Select(
         table=names.table,
@@ -97,13 +93,20 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     return ListCall(
         setting=setting,
         table=names.table,
+        asked=asked,
         statement=Statement(shape=shape, values={**terms.values, **values, **keys}, limit=asked.limit),
         columns=columns,
         total=total,
         position=position,
-        mark=mark,
-        limited="limit" in asked.model_fields_set,
         reasons=Reasons(terms=terms, written=asked.where, conditions=conditions, match=asked.match),
+    )
+
+
+def _mark(setting: Setting, table: Table, asked: ListArguments, total: Total) -> str:
+    """Return a digest of what a cursor belongs to: a table, conditions and an order."""
+    where = asked.model_dump_json(include={"where", "match"}, exclude_defaults=True)
+    return digest(
+        setting.catalog.qualified(table), where, [(step.term.name, step.direction) for step in total.order]
     )
 
 
@@ -128,15 +131,13 @@ def _outputs(
     most = setting.limits.max_cell
     least = most if named else min(UNASKED_BYTES, most)
     shown = [
-        Output(term=place, cut=least if place.type.family is Family.BYTES else most)
-        for place in columns.values()
+        Output(place, least if place.type.family is Family.BYTES else most) for place in columns.values()
     ]
     visible = set(columns.values())
     needed = [step.term for step in total.order] if total.keyset else []
-    hidden = dict.fromkeys(term for term in (*needed, *table.key_columns()) if term not in visible)
+    hidden = dict.fromkeys(term for term in (*needed, *table.key_columns) if term not in visible)
     # A rank is a number; ORDER BY refers to it by its name.
-    cuts = (None if isinstance(term, Rank) else LONGEST_KEY for term in hidden)
-    return (*shown, *(Output(term=term, cut=cut) for term, cut in zip(hidden, cuts, strict=True)))
+    return (*shown, *(Output(term, None if isinstance(term, Rank) else LONGEST_KEY) for term in hidden))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +146,11 @@ class ListCall:
 
     setting: Setting
     table: Table
+    asked: ListArguments
     statement: Statement
     columns: Mapping[str, Operand]  #: the terms to show, by their names in the result
     total: Total
     position: Position
-    mark: str
-    limited: bool  #: whether the caller has set the limit
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
@@ -160,7 +160,7 @@ class ListCall:
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Render the page of rows in *found*, with a cursor if there are more."""
         budget = self.setting.budgets[Reserve.ROWS]
-        page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
+        page = budget.page(found, tuple(self.columns), cursor=lambda count: self._cursor(found, count))
         # These columns do not tell the URI of a row at the end of a path.
         cuts = [
             (row, place)
@@ -173,7 +173,6 @@ class ListCall:
         )
         return budget.rows_answer(
             page,
-            next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
             note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.values])),
             links=tuple(filter(None, links)),
         )
@@ -183,7 +182,8 @@ class ListCall:
         last = found.rows[count - 1]
         index = {output.term: at for at, output in enumerate(found.outputs)}
         values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
-        return write_cursor(next_position(self.total, self.position, count, values), self.mark)
+        mark = _mark(self.setting, self.table, self.asked, self.total)
+        return write_cursor(next_position(self.total, self.position, count, values), mark)
 
     def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
         if not page.found.rows:
@@ -193,7 +193,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
-            more = "Stopped at your limit." if self.limited else more
+            more = "Limit reached as asked." if "limit" in self.asked.model_fields_set else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut]))

@@ -145,7 +145,7 @@ class Reasons:
     def statements(self) -> Sequence[Statement]:
         """What asks whether there is any row, and then about the conditions; without them nothing."""
         table = self.terms.names.table
-        column = (*table.key_columns(), *table.columns)[0]
+        column = (*table.key_columns, *table.columns)[0]
         row = Statement(shape=Select(table=table, outputs=(Output(term=column, cut=1),)), limit=1)
         shapes, values = (check.shape for check in self.checks), self.terms.values
         checks = (Statement(shape=each, values=values, limit=MOST_VALUES) for each in shapes)

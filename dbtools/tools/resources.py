@@ -179,7 +179,7 @@ def bind_completion(
 
 def _keys(limits: Limits, table: Table, value: str) -> Statement | None:
     """Return the statement for the keys of *table* that begin with *value*, if the key has one column."""
-    column, *others = table.key_columns()
+    column, *others = table.key_columns
     if others or not column.type.ordered or column.type.family in UNCOMPLETED:
         return None
     starts = Condition(term=column, operator=Operator.STARTS_WITH, parameters=("start",))

@@ -28,8 +28,9 @@ from dbtools.backends.port import (
     Run,
     refusal,
 )
+from dbtools.backends.queries import compile_query
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.backends.selects import compile_query, compile_select
+from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.cells import Cut

@@ -17,6 +17,7 @@ from dbtools.statement import Statement
 from dbtools.types import ColumnType, Family
 from tests.protocol.client import VERSIONS, Client, Message, build_server, connect
 from tests.unit.shop import resolving
+from tests.unit.stub_database import Unchanging
 
 SECRET = "postgres://u:p@h"
 INTERNAL_ERROR = -32603
@@ -30,7 +31,7 @@ CALL: Message = {"name": "list_person", "arguments": {}}
 READ: Message = {"uri": "dbtools://row/person/1"}
 
 
-class Steady:
+class Steady(Unchanging):
     """The schema is always the same."""
 
     async def is_current(self, stamp: str) -> bool:

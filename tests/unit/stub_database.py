@@ -6,7 +6,10 @@ import anyio
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.policy import Limits, Role
+from dbtools.policy import Caller, Limits, Role
+from dbtools.results import Changed
+from dbtools.service.snapshot import View
+from dbtools.statement import Transaction
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 
 LARGE = Catalog(tables=(SALE, ORDER_LINE, PRODUCT))
@@ -28,3 +31,11 @@ class Database:
         if isinstance(found, errors.DbtoolsError):
             raise found
         return found
+
+
+class Unchanging:
+    """Stands in for an execution that no call asks to change anything."""
+
+    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
+        """Fail."""
+        raise AssertionError(transaction)

@@ -13,11 +13,11 @@ from dbtools.service.snapshot import View
 from dbtools.service.toolbox import PATIENCE, Toolbox
 from dbtools.statement import Statement
 from tests.unit.shop import resolving
-from tests.unit.stub_database import LARGE, ROLES, Database
+from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging
 
 
 @dataclass
-class Scripted:
+class Scripted(Unchanging):
     """Stands in for the execution: gives one result or error after the other, and remembers the timeouts."""
 
     results: list[Sequence[tuple[object, ...]] | errors.CallError]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.cells import Cut
-from dbtools.policy import DIGITS, READ_OF_MASKED, REDACTED, masked, masked_rows
+from dbtools.masks import DIGITS, READ_OF_MASKED, REDACTED, masked, masked_rows
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import TYPES
 

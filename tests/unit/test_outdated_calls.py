@@ -13,6 +13,7 @@ from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
 from tests.unit.shop import SALE, resolving
+from tests.unit.stub_database import Unchanging
 
 HASTY, PATIENT = (
     Role(name="hasty", limits=Limits(timeout=0.01)),
@@ -22,7 +23,7 @@ FIRST = Catalog(tables=(SALE,), stamp="1")
 
 
 @dataclass
-class Changed:
+class Changed(Unchanging):
     """A database that has changed since its first reading; each later one waits to be let go on."""
 
     read: int = 0

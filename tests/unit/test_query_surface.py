@@ -73,8 +73,9 @@ def test_queries_and_tables_share_the_budget() -> None:
     both = cost(ToolGroup.QUERIES) + cost(ToolGroup.TABLES)
 
     assert choose(Listing(budget=both), shown) == set(ToolGroup)
-    assert choose(Listing(budget=both - 1), shown) == {ToolGroup.QUERIES}
-    assert choose(Listing(budget=cost(ToolGroup.QUERIES) - 1), shown) == frozenset()
+    # A group without tools costs nothing.
+    assert choose(Listing(budget=both - 1), shown) == {ToolGroup.QUERIES, ToolGroup.WRITES}
+    assert choose(Listing(budget=cost(ToolGroup.QUERIES) - 1), shown) == {ToolGroup.WRITES}
 
 
 def test_tables_keep_their_surface_if_the_queries_are_not_listed() -> None:
@@ -90,7 +91,7 @@ def test_tables_keep_their_surface_if_the_queries_are_not_listed() -> None:
 def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
     typed = choose(Listing(budget=500), define(_setting(*MANY[:2])))
 
-    assert typed == {ToolGroup.QUERIES}
+    assert typed == {ToolGroup.QUERIES, ToolGroup.WRITES}
 
 
 def test_role_of_queries_alone_has_no_tools_for_tables() -> None:

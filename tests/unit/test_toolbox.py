@@ -18,13 +18,13 @@ from dbtools.service.toolbox import COMPLETION, Toolbox
 from dbtools.statement import Statement
 from dbtools.tools.resources import Completed
 from tests.unit.shop import SALE, resolved, resolving
-from tests.unit.stub_database import LARGE, ROLES, Database
+from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging
 
 SMALL = Catalog(tables=(SALE,))
 
 
 @dataclass
-class Executed:
+class Executed(Unchanging):
     """Stands in for the execution: answers with rows, and remembers what it was asked."""
 
     rows: Sequence[tuple[object, ...]] = ()

@@ -18,12 +18,13 @@ from dbtools.service.snapshot import DATABASE, Snapshot, View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
 from tests.unit.shop import SALE, resolving
+from tests.unit.stub_database import Unchanging
 
 FIRST = Catalog(tables=(SALE,), stamp="1")
 SECOND = Catalog(tables=(replace(SALE, comment="what was sold"),), stamp="2")
 
 
-class Executed:
+class Executed(Unchanging):
     """Stands in for the execution, which no test here needs."""
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:

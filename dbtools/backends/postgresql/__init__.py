@@ -43,6 +43,7 @@ class Backend(port.Backend):
         watch_script=changes.SCRIPT,
     )
     runner_module = "dbtools.backends.postgresql.runner"
+    writer_module = "dbtools.backends.postgresql.writer"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

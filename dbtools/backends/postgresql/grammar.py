@@ -63,6 +63,11 @@ class PostgresqlGrammar(Grammar):
         """Return the parameter as a text that is cast to *type*."""
         return sa.cast(sa.bindparam(name, type_=sa.Text), Named(_cast(type)))
 
+    def stored(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter as a text, or an array of texts, that is cast to *type*."""
+        is_array = type.family is Family.ARRAY
+        return self.array(name, _cast(type)) if is_array else self.value(name, type)
+
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with an array, so that a list of any length is one parameter."""
         array = self.array(name, f"{_cast(type)}[]")

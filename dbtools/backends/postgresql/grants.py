@@ -15,7 +15,8 @@ from dbtools.backends.postgresql.inspection import Description
 from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
-from dbtools.policy import BLANK, Role, restrict
+from dbtools.masks import BLANK
+from dbtools.policy import Role, restrict
 from dbtools.types import quoted
 
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself

@@ -27,10 +27,11 @@ from dbtools.catalog import (
     Table,
     TableKind,
     TextIndex,
+    identifying,
     searched,
 )
 from dbtools.errors import listing
-from dbtools.types import Family
+from dbtools.types import ColumnType, Family
 
 KINDS: Mapping[str, TableKind] = {
     "r": TableKind.TABLE,
@@ -40,6 +41,13 @@ KINDS: Mapping[str, TableKind] = {
     "f": TableKind.FOREIGN,
 }
 HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
+#: Where a row is stored: its partition, and its place there (PostgreSQL, "System Columns").
+PLACE = tuple(
+    Column(
+        name=name, type=ColumnType(family=Family.OTHER, name=type, cast=f"pg_catalog.{type}"), nullable=False
+    )
+    for name, type in (("tableoid", "oid"), ("ctid", "tid"))
+)
 DERIVED = ("v", "m")  #: kinds in which an outer join may leave nulls that a domain forbids
 
 #: Different types of a target and of a source that "=" compares as their foreign key does.
@@ -170,6 +178,17 @@ async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapp
     return {row["number"]: row["query"] or "" for row in rows}
 
 
+def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -> tuple[Column, ...]:
+    """Return what identifies a row of the table *row*: its primary key, or else its place.
+
+    Rows of tables that inherit from it have keys of their own.
+    """
+    if KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
+        return ()
+    primary = next((key.columns for key in keys if key.primary), ())
+    return identifying(column for column in columns.values() if column.name in primary) or PLACE
+
+
 def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, replaced: bool) -> list[Table]:
     """Return the tables of *facts*; *replaced*: users' functions may replace those of the system."""
     columns = _columns(facts)
@@ -182,7 +201,8 @@ def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, r
                 tuple(columns[number].values()),
                 _text_indexes(text_indexes.get(number, ()), [each.name for each in columns[number].values()]),
             ),
-            keys=_keys(facts.keys.get(number, ()), columns),
+            keys=(keys := _keys(facts.keys.get(number, ()), columns)),
+            identity=_identity(row, keys, columns[number]),
             unique=frozenset(_unique(facts.keys.get(number, ()), columns)),
             foreign_keys=tuple(_foreign_keys(facts, number, columns)),
             comment=row["comment"],

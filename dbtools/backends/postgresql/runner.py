@@ -7,8 +7,8 @@ then prepared and compared again.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,8 @@ from dbtools.backends.postgresql.pipeline import (
     rolled_back,
     setting,
 )
-from dbtools.backends.selects import compile_query, compile_select
+from dbtools.backends.queries import compile_query
+from dbtools.backends.selects import compile_select
 from dbtools.cells import Cut, held
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape
@@ -94,8 +95,8 @@ class PostgresqlRunner:
     """The Runner of PostgreSQL."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._pool = Pool(self._open, size=CONNECTIONS, is_usable=_is_usable, end=Connection.terminate)
+        connect = partial(open_connection, url)
+        self._pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -128,17 +129,6 @@ class PostgresqlRunner:
                     # The idle connections are probably lost as well.
                     await self.close()
 
-    async def _open(self) -> Connection:
-        connection = await connect(self._url)
-        try:
-            await prepare(connection)
-            # Prepare the carrier of messages now: its snapshot must not precede BEGIN.
-            await connection.send(b"")
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
-
     async def _fetch(self, run: Run) -> ResultSet:
         async with self._pool.connection() as connection:
             try:
@@ -153,7 +143,7 @@ class PostgresqlRunner:
                     connection.terminate()
                     raise errors.SchemaChanged from exc
                 raise
-        rows = _rows(records[: run.limit], run.plan)
+        rows = rows_of(records[: run.limit], run.plan)
         return ResultSet(outputs=run.plan.outputs, rows=rows, more=more)
 
     async def probe(self) -> Probe:
@@ -177,7 +167,20 @@ class PostgresqlRunner:
         await self._pool.dispose()
 
 
-def _is_usable(connection: Any) -> bool:
+async def open_connection(url: str) -> Connection:
+    """Return a connection to *url* for a pool, or raise DatabaseUnavailable."""
+    connection = await connect(url)
+    try:
+        await prepare(connection)
+        # Prepare the carrier of messages now: its snapshot must not precede BEGIN.
+        await connection.send(b"")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+def is_usable(connection: Any) -> bool:
     """Return whether another call may use *connection*; terminate one whose transaction has not ended."""
     if not connection.is_closed() and connection.is_in_transaction():
         connection.terminate()
@@ -232,7 +235,7 @@ async def _read_with(
 ) -> tuple[list[asyncpg.Record], bool]:
     """Return the records and whether there are more, read with the prepared statement for *key*."""
     prepared = connection.prepared(key)
-    begin = connection.begin + _limit(run.timeout)
+    begin = connection.begin + time_limit(run.timeout)
     if run.application:
         begin += setting({"application_name": run.application})
     if prepared is not None and prepared.guard:
@@ -243,20 +246,22 @@ async def _read_with(
                 raise
         await roll_back(connection)
         prepared = None
-    moment = await _begin(connection, run, begin)
+    moment = await begin_transaction(connection, run.session, begin)
     if prepared is None:
         guard = (f"{connection.marks} {moment}",) if is_guarded else ()
         prepared = await connection.prepare_key(key, guard)
     return await _run(connection, prepared, run, b"")
 
 
-async def _begin(connection: Connection, run: Run, begin: bytes) -> str:
-    """Begin the transaction of *run* with the settings of its role, and return its start."""
-    begin += messages(SAME_SESSION, connection.marks)
-    if not run.session:
+async def begin_transaction(
+    connection: Connection, session: Mapping[str, str], begin: bytes, after: bytes = b""
+) -> str:
+    """Send *begin*, check the session, send *after* and the settings *session*; return the start."""
+    begin += messages(SAME_SESSION, connection.marks) + after
+    if not session:
         return await connection.send(begin)
     try:
-        return await connection.send(begin + setting(run.session))
+        return await connection.send(begin + setting(session))
     except asyncpg.PostgresError as exc:
         if not is_of_settings(exc):
             raise
@@ -268,7 +273,8 @@ async def _run(
     connection: Connection, prepared: Prepared, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
     """Run *prepared* after the messages *before*, compare versions unless confirmed, and roll back."""
-    end = ROLLBACK if prepared.is_confirmed else confirmation(tuple(run.versions)) + ROLLBACK
+    shape = run.shape or run.plan.shape
+    end = ROLLBACK if prepared.is_confirmed else confirmation(shape.versions) + ROLLBACK
     if _may_touch(run):
         end = CHECK + end
     values = (*run.parameters, *prepared.guard)
@@ -286,7 +292,8 @@ async def _run(
 
 
 @lru_cache
-def _limit(timeout: float) -> bytes:
+def time_limit(timeout: float) -> bytes:
+    """Return the messages that limit each statement of a transaction to *timeout* seconds."""
     return messages(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
 
 
@@ -311,7 +318,7 @@ async def _fetch_batches(
     return records, True
 
 
-def _rows(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object, ...], ...]:
+def rows_of(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object, ...], ...]:
     """Return the cells of *records*, in which the lengths of cells that may be cut follow the outputs."""
     width = len(plan.outputs)
     whole = (None,) * len(plan.cuts)

@@ -41,6 +41,7 @@ class Backend(port.Backend):
         watch_script=None,
     )
     runner_module = "dbtools.backends.sqlite.runner"
+    writer_module = "dbtools.backends.sqlite.writer"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

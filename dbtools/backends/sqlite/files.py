@@ -76,6 +76,8 @@ LARGEST_VALUE = 16 * 2**20  #: bytes of the largest cell that SQLite may load
 #: Full-text search reads data_version, SQLAlchemy read_uncommitted, and a Job encoding.
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION}
+#: Triggers and virtual tables may use savepoints.
+CHANGES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_SAVEPOINT}
 VIEWS_WITH_QUOTES = """
 select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sql, '"'))
 """
@@ -258,9 +260,29 @@ def authorize(action: int, first: str | None, second: str | None, *_: str | None
     return sqlite3.SQLITE_DENY
 
 
+def authorize_writes(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
+    """Allow what `authorize` allows, and to change rows of tables that are not the system's."""
+    is_system = first is not None and first.lower().startswith("sqlite_")
+    if action in CHANGES and not is_system:
+        return sqlite3.SQLITE_OK
+    return authorize(action, first, second, *rest)
+
+
 def secure(connection: sqlite3.Connection) -> None:
     """Restrict *connection* to reading, and to cells of a bounded size."""
     connection.execute("pragma query_only = on")
+    _harden(connection)
+    connection.set_authorizer(authorize)
+
+
+def secure_for_writes(connection: sqlite3.Connection) -> None:
+    """Restrict *connection* to reading and changing rows; enforce foreign keys."""
+    connection.execute("pragma foreign_keys = on")
+    _harden(connection)
+    connection.set_authorizer(authorize_writes)
+
+
+def _harden(connection: sqlite3.Connection) -> None:
     if sys.version_info >= (3, 12):
         # Double quotes never quote a text: a second defence besides `with_names`. Views may use them.
         (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
@@ -271,7 +293,6 @@ def secure(connection: sqlite3.Connection) -> None:
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
     arithmetic.install(connection)
     _warm(connection)
-    connection.set_authorizer(authorize)
 
 
 def resolve_views(connection: sqlite3.Connection) -> dict[str, str]:

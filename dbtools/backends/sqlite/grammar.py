@@ -73,7 +73,7 @@ class SqliteGrammar(Grammar):
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as the driver takes it."""
-        if type == SEARCH:
+        if type is SEARCH:
             return f"({' OR '.join(map(_alternative, alternatives_of(str(value))))})"
         if isinstance(value, str) and type.family is Family.DECIMAL:
             return _number(value)

@@ -27,8 +27,8 @@ from dbtools.backends.sqlite.relations import (
 )
 from dbtools.backends.sqlite.syntax import BINARY, Definition, fold, generation, lexis, module_of, query_of
 from dbtools.backends.sqlite.types import column_type, limited
-from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind, searched
-from dbtools.types import quoted
+from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind, identifying, searched
+from dbtools.types import ColumnType, Family, quoted
 
 #: The tables of migrations and of the registry.
 INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call"})
@@ -186,11 +186,13 @@ def _table(structure: Structure) -> Table:
     columns = tuple(_column(row, structure, checks) for row in structure.rows if row.hidden != HIDDEN)
     if any(column.generated for column in columns):
         columns = tuple(_with_sources(columns, generation(structure.sql)))
+    keys = _keys(structure, columns)
     return Table(
         name=structure.name,
         kind=structure.kind,
         columns=columns,
-        keys=_keys(structure, columns),
+        keys=keys,
+        identity=_identity(structure, keys, columns),
         unique=frozenset(each.name for each in columns if {each.name} in structure.unique),
         comment=structure.definition.comment,
         definition=query_of(structure.sql) if structure.kind is TableKind.VIEW else "",
@@ -227,6 +229,7 @@ def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[
         nullable=not (row.not_null or rowid),
         default=row.default,
         generated=row.hidden in (VIRTUAL, STORED),
+        assigned=rowid,
         comment=definition.comments.get(folded, ""),
     )
     if folded not in checks:
@@ -255,6 +258,16 @@ def _row_identifier(structure: Structure) -> str | None:
         return None
     taken = {fold(row.name) for row in structure.rows}
     return next((name for name in ROWIDS if name not in taken), None)
+
+
+def _identity(structure: Structure, keys: Sequence[Key], columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return what identifies a row of a table: its rowid, or else its primary key."""
+    if structure.kind is not TableKind.TABLE:
+        return ()
+    if (name := _row_identifier(structure)) is not None:
+        return (Column(name=name, type=ColumnType(family=Family.OTHER, name="rowid"), nullable=False),)
+    primary = next((key.columns for key in keys if key.primary), ())
+    return identifying(column for column in columns if column.name in primary)
 
 
 def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> dict[str, int]:

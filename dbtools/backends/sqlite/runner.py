@@ -20,7 +20,8 @@ from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
-from dbtools.backends.selects import compile_query, compile_select
+from dbtools.backends.queries import compile_query
+from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped
 from dbtools.backends.sqlite.files import (
@@ -215,7 +216,7 @@ class Job:
                 if length > shortest or read is not None:
                     # Only a long row may have a cell to cut, or take long to read.
                     self._check()
-                    row = tuple(map(_cut, row, self._outputs))
+                    row = tuple(map(cut, row, self._outputs))
                     length = held(row)
                 total += length
                 rows.append(row)
@@ -245,7 +246,7 @@ class Job:
             # already selected the row, in the same transaction.
             sql = CELL.format(*map(identifier, (name, shape.table.name, str(shape.table.row_identifier))))
             (cell,) = self._driver.execute(sql, (number,)).fetchone()
-            return _cut(cell, output)
+            return cut(cell, output)
         with blob:
             most = len(blob) if output.longest is None else output.longest
             return self._text(blob, most) if kind == "text" else _begun(blob.read(most), len(blob))
@@ -276,7 +277,7 @@ def is_too_big(error: Exception) -> bool:
     return getattr(error, "sqlite_errorname", "") == "SQLITE_TOOBIG" or "too big" in str(error)
 
 
-def _cut(cell: object, output: Output) -> object:
+def cut(cell: object, output: Output) -> object:
     """Return *cell*, cut to the longest that *output* allows."""
     if isinstance(cell, str | bytes) and output.longest is not None:
         return _begun(cell[: output.longest], len(cell))

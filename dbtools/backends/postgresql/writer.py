@@ -1,0 +1,304 @@
+"""Change rows on PostgreSQL, the writes of one call in one transaction. A WriteRun in, a Written out."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import anyio
+import asyncpg
+
+from dbtools import errors
+from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.pool import Pool
+from dbtools.backends.port import Row, WriteRun, Written
+from dbtools.backends.postgresql.changes import CHANGED, confirmation
+from dbtools.backends.postgresql.connections import connect, end, is_lost
+from dbtools.backends.postgresql.pipeline import (
+    DRIVER_ERRORS,
+    PATIENCE,
+    Connection,
+    is_failure_of,
+    messages,
+    roll_back,
+    setting,
+)
+from dbtools.backends.postgresql.runner import (
+    CHECK,
+    CLEAN,
+    GRACE,
+    GRAMMAR,
+    STALE,
+    begin_transaction,
+    is_usable,
+    open_connection,
+    rows_of,
+    time_limit,
+    translated,
+)
+from dbtools.backends.writing import compile_write, script_of
+from dbtools.catalog import Location
+from dbtools.errors import Broken
+from dbtools.statement import Write, WriteKind
+
+CONNECTIONS = 4
+COMMITTING = 10.0  #: seconds to wait for COMMIT
+LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each look at the outcome of a transaction
+BEGIN = "begin isolation level read committed read write"
+SETTLE = messages("set constraints all immediate")
+NUMBER = "select pg_catalog.pg_current_xact_id()::pg_catalog.text"
+OUTCOME = "select pg_catalog.pg_xact_status($1::pg_catalog.text::pg_catalog.xid8)"
+#: The number of rows that the transaction has changed so far, by table; partitions count for their table.
+TOUCHED = """
+select n.nspname::text, c.relname::text, pg_catalog.sum(s.n_tup_ins + s.n_tup_upd + s.n_tup_del)::int8
+from pg_catalog.pg_stat_xact_user_tables as s
+join pg_catalog.pg_class as c on c.oid = coalesce(pg_catalog.pg_partition_root(s.relid), s.relid)
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where s.n_tup_ins + s.n_tup_upd + s.n_tup_del > 0
+group by 1, 2
+"""
+#: The table of the constraint or unique index $3 of the table $2 in the schema $1, and its columns.
+CONSTRAINED = """
+select m.nspname::text, w.relname::text, array(
+    select a.attname::text
+    from pg_catalog.pg_attribute as a
+    where a.attrelid = r.oid and a.attnum = any(coalesce(c.conkey, i.indkey::pg_catalog.int2[]))
+)
+from pg_catalog.pg_class as r
+join pg_catalog.pg_namespace as n on n.oid = r.relnamespace
+join pg_catalog.pg_class as w on w.oid = coalesce(pg_catalog.pg_partition_root(r.oid), r.oid)
+join pg_catalog.pg_namespace as m on m.oid = w.relnamespace
+left join pg_catalog.pg_constraint as c on c.conrelid = r.oid and c.conname = $3
+left join pg_catalog.pg_class as x on x.relnamespace = r.relnamespace and x.relname = $3
+left join pg_catalog.pg_index as i on i.indexrelid = x.oid and i.indrelid = r.oid
+where n.nspname = $1 and r.relname = $2
+"""
+#: The kinds of constraints, by SQLSTATE.
+KINDS: Mapping[str, Broken] = {
+    "23001": Broken.REFERENCED,
+    "23502": Broken.NOT_NULL,
+    "23503": Broken.FOREIGN_KEY,
+    "23505": Broken.UNIQUE,
+    "23514": Broken.CHECK,
+    "23P01": Broken.EXCLUSION,
+    "P0001": Broken.TRIGGER,
+}
+#: Errors that mean something else for a change than for a read, by SQLSTATE.
+REFUSALS: Mapping[str, errors.CallError] = {
+    "22001": errors.BadValue("A value is too long for its column."),
+    "22003": errors.BadValue("A number is out of the range of its column."),
+    "25006": errors.Refused("The database takes no changes: it is read-only, or a standby."),
+    "42501": errors.Refused("The database does not let this login make the change."),
+    "55P03": errors.Busy("Another transaction locks the row.", hint="Try again in a moment."),
+}
+UNDONE = "The connection was lost before COMMIT. Nothing was changed."
+
+
+class PostgresqlWriter:
+    """The Writer of PostgreSQL."""
+
+    def __init__(self, url: str, lock_timeout: float) -> None:
+        self._url = url
+        self._lock_timeout = setting({"lock_timeout": f"{max(1, round(lock_timeout * 1000))}ms"})
+        self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
+
+    def compile(self, shape: Write) -> WritePlan:
+        """Return the SQL of *shape*; the row to be updated is locked when it is read."""
+        plan = compile_write(shape, GRAMMAR)
+        if shape.kind is not WriteKind.UPDATE or plan.before is None:
+            return plan
+        return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
+
+    async def write(self, run: WriteRun) -> Written:
+        """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK in a dry run."""
+        try:
+            return await self._write(run)
+        except Unbegun:
+            # The idle connections are probably lost as well.
+            await self._pool.dispose()
+        try:
+            return await self._write(run)
+        except Unbegun as exc:
+            raise errors.DatabaseUnavailable(UNDONE) from exc
+
+    async def _write(self, run: WriteRun) -> Written:
+        async with self._pool.connection() as connection:
+            try:
+                async with asyncio.timeout(run.timeout + GRACE):
+                    await self._begin(connection, run)
+                    written, number = await _change(connection, run)
+            except BaseException as exc:
+                await roll_back(connection, CLEAN)
+                if isinstance(exc, TimeoutError):
+                    raise errors.TimedOut from exc
+                if isinstance(exc, DRIVER_ERRORS):
+                    raise await _refusal(connection, exc, run) from exc
+                raise
+            if run.dry_run:
+                await roll_back(connection)
+            elif not await _commit(connection):
+                await self._find_outcome(number)
+        return written
+
+    async def _begin(self, connection: Connection, run: WriteRun) -> None:
+        """Begin the transaction, or raise Unbegun if the connection was lost before."""
+        begin = connection.begin + time_limit(run.timeout)
+        if run.application:
+            begin += setting({"application_name": run.application})
+        try:
+            await begin_transaction(connection, run.session, begin, self._lock_timeout)
+        except DRIVER_ERRORS as exc:
+            if not is_lost(exc):
+                raise
+            connection.terminate()
+            raise Unbegun from exc
+
+    async def _open(self) -> Connection:
+        connection = await open_connection(self._url)
+        connection.begin = messages(BEGIN) + setting(connection.local)
+        return connection
+
+    async def _find_outcome(self, number: str) -> None:
+        """Return if transaction *number* was committed, otherwise raise a CallError."""
+        for pause in LOOKS:
+            await asyncio.sleep(pause)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    connection = await connect(self._url)
+                    try:
+                        outcome = await connection.fetchval(OUTCOME, number)
+                    finally:
+                        await end(connection)
+            except (*DRIVER_ERRORS, errors.DatabaseUnavailable, TimeoutError):
+                continue
+            if outcome == "committed":
+                return
+            if outcome == "aborted":
+                raise errors.DatabaseUnavailable(UNDONE)
+        raise errors.UnknownOutcome
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.dispose()
+
+
+class Unbegun(Exception):
+    """The connection was lost before a transaction began on it."""
+
+
+def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
+    """Return the Writer of the database at *url*."""
+    return PostgresqlWriter(url, lock_timeout)
+
+
+async def _change(connection: Connection, run: WriteRun) -> tuple[Written, str]:
+    """Return what the statements of *run* did, and the number of the transaction, which is still open."""
+    script = script_of(run)
+    step = next(script)
+    try:
+        while True:
+            if step is None:
+                await connection.send(SETTLE)
+                step = script.send(())
+            else:
+                step = script.send(await _rows(connection, run, *step))
+    except StopIteration as exc:
+        written: Written = exc.value
+    if run.dry_run:
+        written = written._replace(elsewhere=await _elsewhere(connection, run, written.affected))
+    numbered = await _prepared(connection, run, NUMBER)
+    ((number,),) = await connection.run(numbered, (), CHECK + confirmation(tuple(run.versions)), b"")
+    return written, str(number)
+
+
+async def _rows(
+    connection: Connection, run: WriteRun, plan: Plan, parameters: tuple[object, ...]
+) -> Sequence[Row]:
+    statement = await _prepared(connection, run, plan.sql)
+    return rows_of(await connection.run(statement, parameters, b"", b""), plan)
+
+
+async def _prepared(connection: Connection, run: WriteRun, sql: str) -> object:
+    key = run.comment + sql, run.stamp
+    found = connection.prepared(key) or await connection.prepare_key(key, ())
+    return found.statement
+
+
+async def _elsewhere(
+    connection: Connection, run: WriteRun, affected: int
+) -> Sequence[tuple[frozenset[Location], int]]:
+    """Return how many rows of other tables the transaction has changed, and how many more of its own."""
+    statement = await _prepared(connection, run, TOUCHED)
+    own = run.steps[0][0].shape.table.location
+    counted = {
+        (schema, name): number - affected * ((schema, name) == own)
+        for schema, name, number in await connection.run(statement, (), b"", b"")
+    }
+    return [(frozenset({place}), number) for place, number in counted.items() if number]
+
+
+async def _commit(connection: Connection) -> bool:
+    """Commit, whatever is cancelled meanwhile; return False if it is not known whether that happened."""
+    committing, task = asyncio.ensure_future(connection.execute("commit")), asyncio.current_task()
+    with anyio.CancelScope(shield=True):
+        ends = asyncio.get_running_loop().time() + COMMITTING
+        while not committing.done() and (left := ends - asyncio.get_running_loop().time()) > 0:
+            try:
+                await asyncio.wait([committing], timeout=left)
+            except asyncio.CancelledError:
+                if task is not None:
+                    task.uncancel()
+    if not committing.done():
+        connection.terminate()
+        committing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return False
+    try:
+        status = committing.result()
+    except DRIVER_ERRORS as exc:
+        connection.terminate()
+        if is_lost(exc):
+            return False
+        raise await _refusal(connection, exc, None) from exc
+    if status != "COMMIT":
+        raise errors.Refused("The database did not commit the change.")
+    return True
+
+
+async def _refusal(connection: Connection, error: Exception, run: WriteRun | None) -> errors.CallError:
+    """Return the error that a caller gets for *error*, after which nothing is changed."""
+    if isinstance(error, STALE) or is_failure_of(error, CHANGED):
+        for plan, _ in run.steps if run is not None else ():
+            for each in (plan.before, plan.change, plan.after, plan.checked):
+                if each is not None and run is not None:
+                    connection.forget((run.comment + each.sql, run.stamp))
+        return errors.SchemaChanged()
+    if is_lost(error):
+        connection.terminate()
+        return errors.DatabaseUnavailable(UNDONE)
+    state = getattr(error, "sqlstate", None) or ""
+    if state in KINDS and isinstance(error, asyncpg.PostgresError):
+        return await _violation(connection, error, KINDS[state], run)
+    known = REFUSALS.get(state)
+    return translated(error) if known is None else type(known)(known.message, hint=known.hint)
+
+
+async def _violation(
+    connection: Connection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
+) -> errors.ConstraintViolated:
+    """Return which constraint *error* is about, as far as the server says so."""
+    violated = errors.ConstraintViolated()
+    violated.kind = kind
+    facts = {name: getattr(error, name, None) for name in ("schema_name", "table_name", "constraint_name")}
+    schema, table, constraint = facts.values()
+    if not (isinstance(schema, str) and isinstance(table, str)):
+        return violated
+    violated.table = (schema, table)
+    column = getattr(error, "column_name", None)
+    if isinstance(column, str):
+        violated.columns = (column,)
+    elif isinstance(constraint, str) and not connection.is_closed():
+        for found in await connection.fetch(CONSTRAINED, schema, table, constraint):
+            violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
+    own = run.steps[0][0].shape.table.location if run is not None else violated.table
+    if kind is Broken.FOREIGN_KEY and violated.table != own:
+        violated.kind = Broken.REFERENCED
+    return violated

@@ -1,0 +1,236 @@
+"""Change rows of a SQLite file, in one hop to the thread of a connection. A WriteRun in, a Written out."""
+
+import asyncio
+import secrets
+import sqlite3
+import time
+from collections.abc import Coroutine, Sequence
+from threading import Event
+
+from dbtools import errors
+from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.port import Row, WriteRun, Written
+from dbtools.backends.sqlite.connections import OPERATIONS, PAUSE, Connection, ConnectionLost, Stopped
+from dbtools.backends.sqlite.files import (
+    Location,
+    Search,
+    authorize_writes,
+    is_locked,
+    location_of,
+    open_file,
+    secure_for_writes,
+    unavailable,
+)
+from dbtools.backends.sqlite.grammar import SqliteGrammar
+from dbtools.backends.sqlite.runner import GRACE, cut, pool_of, translated
+from dbtools.backends.writing import compile_write, script_of
+from dbtools.catalog import Location as Place
+from dbtools.errors import Broken, SchemaChanged
+from dbtools.statement import Write
+
+GRAMMAR = SqliteGrammar()
+CHANGING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
+#: The kinds of constraints, by SQLite's extended result codes.
+KINDS = {
+    "SQLITE_CONSTRAINT_UNIQUE": Broken.UNIQUE,
+    "SQLITE_CONSTRAINT_PRIMARYKEY": Broken.UNIQUE,
+    "SQLITE_CONSTRAINT_ROWID": Broken.UNIQUE,
+    "SQLITE_CONSTRAINT_NOTNULL": Broken.NOT_NULL,
+    "SQLITE_CONSTRAINT_CHECK": Broken.CHECK,
+    "SQLITE_CONSTRAINT_FOREIGNKEY": Broken.FOREIGN_KEY,
+    "SQLITE_CONSTRAINT_TRIGGER": Broken.TRIGGER,
+}
+
+
+class WriteConnection(Connection):
+    """A connection that may change rows, with its thread."""
+
+    def _open(self) -> sqlite3.Connection:
+        """Open the file, or raise DatabaseUnavailable."""
+        try:
+            connection = open_file(self._where, mode="rw", lock_timeout=0)
+            self.search = Search(connection)
+            secure_for_writes(connection)
+        except sqlite3.Error as exc:
+            if is_locked(exc):
+                raise
+            raise unavailable(self._where, exc) from exc
+        # A change must not run again because a text that it returns is not valid UTF-8.
+        connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+        return connection
+
+
+class SqliteWriter:
+    """The Writer of SQLite: one connection, because SQLite lets one program write at a time."""
+
+    def __init__(self, where: Location, lock_timeout: float) -> None:
+        self._pool = pool_of(lambda: WriteConnection(where), size=1)
+        self._lock_timeout = lock_timeout
+
+    def compile(self, shape: Write) -> WritePlan:
+        """Return the SQL of *shape*."""
+        return compile_write(shape, GRAMMAR)
+
+    async def write(self, run: WriteRun) -> Written:
+        """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK in a dry run."""
+        jobs: list[Job] = []
+
+        def work(connection: Connection, cancelled: Event) -> Written:
+            jobs.append(Job(run, connection, cancelled, self._lock_timeout))
+            return jobs[0].write()
+
+        try:
+            async with asyncio.timeout(run.timeout + self._lock_timeout + GRACE):
+                async with self._pool.connection() as connection:
+                    return await _finished(connection.run(work), jobs)
+        except ConnectionLost as exc:
+            # The file has been replaced; the next call opens the new one.
+            await self._pool.dispose()
+            raise SchemaChanged from exc
+        except TimeoutError as exc:
+            raise errors.TimedOut from exc
+        except (Stopped, sqlite3.Error) as exc:
+            is_unknown = jobs and jobs[0].is_committing
+            raise errors.UnknownOutcome if is_unknown else refusal(exc) from exc
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._pool.dispose()
+
+
+async def _finished(running: Coroutine[object, None, Written], jobs: Sequence["Job"]) -> Written:
+    """Return what *running* returns; a cancellation that comes after COMMIT has no effect."""
+    try:
+        return await running
+    except asyncio.CancelledError:
+        job, task = next(iter(jobs), None), asyncio.current_task()
+        if job is None or task is None or not job.is_committing:
+            raise
+        task.uncancel()
+        if job.written is None:
+            raise errors.UnknownOutcome from None
+        return job.written
+
+
+def open_writer(url: str, lock_timeout: float) -> SqliteWriter:
+    """Return the Writer of the file at *url*."""
+    return SqliteWriter(location_of(url), lock_timeout)
+
+
+class Job:
+    """Runs one transaction on the thread of *connection*, until its deadline or until *cancelled*."""
+
+    def __init__(self, run: WriteRun, connection: Connection, cancelled: Event, lock_timeout: float) -> None:
+        self._run = run
+        self._connection = connection
+        self._driver = connection.driver
+        self._cancelled = cancelled
+        self._lock_timeout = lock_timeout
+        self._deadline = time.monotonic() + run.timeout
+        self.is_committing = False  #: whether COMMIT has begun, and has not been refused
+        self.written: Written | None = None  #: once it is committed
+
+    def write(self) -> Written:
+        """Return what was changed, or raise Stopped, CallError, ConnectionLost or sqlite3.Error."""
+        self._connection.search.check = self._check
+        try:
+            self._patiently("begin immediate")
+            self._driver.set_progress_handler(self._expired, OPERATIONS)
+            if self._run.stamp and self._connection.stamp() != self._run.stamp:
+                raise SchemaChanged
+            written = self._changed()
+            self._check()
+            self._driver.set_progress_handler(None, 0)
+            if not self._run.dry_run:
+                self._commit()
+            self.written = written
+            return written
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise Stopped from exc
+            raise
+        finally:
+            self._driver.set_progress_handler(None, 0)
+            self._driver.rollback()
+
+    def _commit(self) -> None:
+        self.is_committing = True
+        try:
+            self._patiently("commit")
+        except (Stopped, sqlite3.Error):
+            # Otherwise the error came when nothing was left to be rolled back.
+            self.is_committing = not self._driver.in_transaction
+            raise
+
+    def _changed(self) -> Written:
+        before, script = self._driver.total_changes, script_of(self._run)
+        step = next(script)
+        try:
+            while True:
+                step = script.send(() if step is None else self._rows(*step))
+        except StopIteration as exc:
+            written: Written = exc.value
+        others = self._driver.total_changes - before - written.affected
+        if not (self._run.dry_run and others):
+            return written
+        return written._replace(elsewhere=((self._touched(), others),))
+
+    def _rows(self, plan: Plan, parameters: tuple[object, ...]) -> list[Row]:
+        self._check()
+        rows = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters).fetchall()
+        return [tuple(map(cut, row, plan.outputs)) for row in rows]
+
+    def _touched(self) -> frozenset[Place]:
+        """Return the tables that the statements may change, by themselves, foreign keys and triggers."""
+        touched: set[str] = set()
+
+        def note(action: int, first: str | None, *rest: str | None) -> int:
+            if action in CHANGING and first is not None:
+                touched.add(first)
+            return sqlite3.SQLITE_OK
+
+        self._driver.set_authorizer(note)
+        try:
+            for plan, _ in self._run.steps:
+                # The driver keeps prepared statements, which ask for nothing again.
+                sql = f"explain {plan.change.sql} -- {secrets.token_hex(8)}"
+                self._driver.execute(sql, [None] * len(plan.change.parameters)).close()
+        finally:
+            self._driver.set_authorizer(authorize_writes)
+        return frozenset(("", name) for name in touched)
+
+    def _patiently(self, sql: str) -> None:
+        """Run *sql*; wait for a lock until the lock timeout."""
+        until = time.monotonic() + self._lock_timeout
+        while True:
+            self._check()
+            try:
+                self._driver.execute(sql)
+                return
+            except sqlite3.OperationalError as exc:
+                if not is_locked(exc) or time.monotonic() > until:
+                    raise
+            time.sleep(PAUSE)
+
+    def _check(self) -> None:
+        if self._expired():
+            raise Stopped
+
+    def _expired(self) -> bool:
+        return self._cancelled.is_set() or time.monotonic() > self._deadline
+
+
+def refusal(error: Exception) -> errors.CallError:
+    """Return the error that a caller gets for *error*, after which nothing is changed."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if not name.startswith("SQLITE_CONSTRAINT"):
+        return translated(error)
+    violated = errors.ConstraintViolated()
+    violated.kind = KINDS.get(name, Broken.UNKNOWN)
+    if violated.kind in (Broken.UNIQUE, Broken.NOT_NULL):
+        # Such as "UNIQUE constraint failed: orders.number, orders.year".
+        named = str(error).partition(": ")[2].split(", ")
+        places = [each.partition(".") for each in named]
+        violated.table = ("", places[0][0])
+        violated.columns = tuple(column for _, _, column in places)
+    return violated

@@ -1,0 +1,288 @@
+"""What the tools that change rows share: how values are described and read, and the answer."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from dbtools import errors
+from dbtools.catalog import Catalog, Column, Table, Writes
+from dbtools.cells import json_of, size
+from dbtools.errors import listing
+from dbtools.paths import folded
+from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
+from dbtools.statement import Output, Statement, Transaction, Write, assigned
+from dbtools.tools.arguments import Arguments, Object, as_text, named, unknown_argument
+from dbtools.tools.definition import (
+    ARRAY,
+    BOOLEAN,
+    INTEGER,
+    Setting,
+    TableTool,
+    Tool,
+    ToolGroup,
+    content_schema,
+)
+from dbtools.tools.list_rows import UNASKED_BYTES
+from dbtools.tools.wording import relation_targets, shown_default
+from dbtools.types import ColumnType, Family, quoted
+
+CHANGES = content_schema(
+    {"affected": INTEGER, "dry_run": BOOLEAN, "columns": ARRAY, "rows": ARRAY}, before=ARRAY
+)
+Values = Annotated[dict[str, object], Object]
+DryRun = Annotated[bool, Field(description="show the result, change nothing")]
+NOTHING_CHANGED = "Dry run: nothing was changed."
+
+
+class ChangeArguments(Arguments):
+    """Arguments of every tool that changes rows."""
+
+    dry_run: DryRun = False
+
+
+def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
+    """Return the annotations of a tool that *destroys* data, and whose call *repeats* without more effect."""
+    return {
+        "readOnlyHint": False,
+        "destructiveHint": destroys,
+        "idempotentHint": repeats,
+        "openWorldHint": False,
+    }
+
+
+class ChangeTool(TableTool):
+    """A tool that changes rows of one table, or of any table that the role may change so."""
+
+    group = ToolGroup.WRITES
+    effects: ClassVar[Mapping[str, bool]]  #: the annotations
+
+    @classmethod
+    @abstractmethod
+    def grants(cls, writes: Writes) -> bool:
+        """Return whether *writes* include this kind of change."""
+
+    @classmethod
+    def suits(cls, table: Table) -> bool:
+        """Return whether the role may change *table* so."""
+        return table.writes is not None and cls.grants(table.writes)
+
+    @classmethod
+    def define(cls, setting: Setting) -> Iterator[Tool]:
+        """Yield the generic tool and those of tables, if there are any."""
+        tables = [table for table in setting.catalog.tables if cls.suits(table)]
+        if tables:
+            yield cls(setting=setting)
+            yield from (cls(setting=setting, table=table) for table in tables)
+
+    def labels(self) -> list[str]:
+        """Return the labels of the tables that the role may change so."""
+        catalog = self.setting.catalog
+        return [catalog.label(table) for table in catalog.tables if self.suits(table)]
+
+    def target(self, name: str) -> Table:
+        """Return the table *name*, or raise a CallError if the role may not change it so."""
+        table = self.setting.table(name)
+        if not self.suits(table):
+            may = f"Tables: {listing(self.labels())}."
+            raise errors.Denied(f"{self.general_name} is not granted for {table.name}.", hint=may)
+        return table
+
+
+def row_schema(catalog: Catalog, table: Table, columns: Sequence[Column], required: Sequence[str]) -> object:
+    """Return the JSON Schema of values for *columns* of *table*."""
+    targets = relation_targets(catalog, table)
+    schema: dict[str, object] = {
+        "type": "object",
+        "properties": {each.name: _value_schema(each, targets.get(each.name, "")) for each in columns},
+    }
+    return schema | ({"required": list(required)} if required else {}) | {"additionalProperties": False}
+
+
+def _value_schema(column: Column, target: str) -> Mapping[str, object]:
+    type = column.type
+    schema: dict[str, object] = {"type": "array"} if type.family is Family.ARRAY else type.schema()
+    if column.choices and "enum" not in schema and schema.get("type") == "string":
+        schema["enum"] = list(column.choices)
+    if type.family is Family.INTEGER:
+        for key, bound in (("minimum", column.minimum), ("maximum", column.maximum)):
+            if bound is not None and bound.lstrip("-").isdigit():
+                schema[key] = int(bound)
+    default = shown_default(column.default)
+    words = [f"default {default}" if default else "", f"→ {target}" if target else ""]
+    description = ", ".join(filter(None, words))
+    return schema | ({"description": description} if description else {})
+
+
+def read_values(
+    columns: Sequence[Column], given: Mapping[str, object], place: str
+) -> Mapping[Column, object]:
+    """Return the decoded values of *given* for *columns*, or raise a CallError that names *place*."""
+    known = {column.name: column.name for column in columns}
+    by_name = {column.name: column for column in columns}
+    values: dict[Column, object] = {}
+    for written, value in given.items():
+        name = folded(written, known)
+        if name is None:
+            raise unknown_argument(written, list(known), place)
+        if by_name[name] in values:
+            raise errors.BadArgument(f"{place}.{name} is given twice.")
+        values[by_name[name]] = _value(by_name[name], value, f"{place}.{name}")
+    return values
+
+
+def _value(column: Column, value: object, place: str) -> object:
+    if value is None:
+        if not column.nullable and not column.assigned:
+            raise errors.BadValue(f"{place}: must not be null.")
+        return None
+    if isinstance(value, str) and column.choices and value not in column.choices:
+        raise errors.BadValue(
+            f"{place}: there is no {quoted(value)}.", hint=f"It is one of {listing(column.choices)}."
+        )
+    return decoded(column.type, value, f"{place}: ")
+
+
+def decoded(type: ColumnType, value: object, place: str) -> object:
+    """Return the JSON *value* as a value of *type*, or raise BadValue."""
+    structured = isinstance(value, list | tuple | Mapping)
+    if type.family is Family.JSON:
+        return _json_text(value)
+    if type.family is Family.ARRAY and type.element is not None:
+        items = _items(value)
+        if items is None:
+            raise errors.BadValue(f"{place}must be an array, not {named(value)}.")
+        return [None if each is None else decoded(type.element, each, place) for each in items]
+    if structured:
+        raise errors.BadValue(f"{place}must be {type.expected}, not {named(value)}.")
+    if type.family is Family.ANY and isinstance(value, str):
+        return value
+    return type.decode(str(as_text(value)), place)
+
+
+def _json_text(value: object) -> str:
+    """Return *value* as the text of JSON: some clients send an object or an array as its text."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        try:
+            json.loads(value)
+        except ValueError:
+            pass
+        else:
+            return value
+    return json_of(value)
+
+
+def _items(value: object) -> Sequence[object] | None:
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, list | tuple) else None
+
+
+def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
+    """Return *values* by the parameters of a Write."""
+    return {assigned(column.name): value for column, value in values.items()}
+
+
+def shown_outputs(setting: Setting, table: Table) -> tuple[Output, ...]:
+    """Return what the answer shows of the rows of *table*."""
+    most = setting.limits.max_cell
+    least = min(UNASKED_BYTES, most)
+    return tuple(
+        Output(term=column, cut=least if column.type.family is Family.BYTES else most)
+        for column in table.columns
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeCall:
+    """A call that changes rows, by a transaction instead of a statement."""
+
+    setting: Setting
+    table: Table
+    transaction: Transaction
+    statement: None = None
+
+    def inquire(self, found: ResultSet) -> Sequence[Statement]:
+        """Return nothing."""
+        return ()
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+        """Return the answer with the rows that were changed."""
+        assert isinstance(found, Changed)
+        names = [column.name for column in self.table.columns]
+        budget: Budget = self.setting.budgets[Reserve.ROWS]
+        before: Mapping[str, object] = {}
+        if found.before and found.dry_run:
+            half = replace(budget, reserved=budget.reserved + budget.room // 2)
+            before = {"before": _fitting(half, replace(found, rows=found.before), names)}
+            budget = replace(budget, reserved=budget.reserved + size(before))
+        rows = _fitting(budget, found, names)
+        count = len(rows)
+        content = {
+            "affected": found.affected,
+            "dry_run": found.dry_run,
+            "columns": names,
+            "rows": rows,
+            **before,
+        }
+        capped = count < len(found.rows)
+        left = f"Only {count} of {len(found.rows)} rows fit into the answer." if capped else ""
+        dry = NOTHING_CHANGED if found.dry_run else ""
+        return budget.answer(
+            content,
+            rows=count,
+            truncated=capped,
+            note=" ".join(filter(None, [dry, self._elsewhere(found), left])),
+            affected=found.affected,
+            dry_run=found.dry_run,
+        )
+
+    def _elsewhere(self, found: Changed) -> str:
+        """Return what else would change: rows of tables that the role sees whole, and others."""
+        catalog = self.setting.catalog
+        parts: list[str] = []
+        hidden = False
+        for places, number in found.elsewhere:
+            tables = [catalog.table(*place) for place in sorted(places - {self.table.location})]
+            own = self.table.location in places and not tables
+            whole = [each for each in tables if each is not None and each.filter is None]
+            if len(whole) < len(tables) or (own and self.table.filter is not None):
+                hidden = True
+                continue
+            labels = listing(map(catalog.label, whole)) if whole else f"{catalog.label(self.table)} besides"
+            parts.append(f"{number:,} row{'s' * (number > 1)} of {labels}")
+        parts += ["rows elsewhere"] if hidden else []
+        return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
+
+
+def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
+    """Return the rows of *found* that fit; perhaps none, since the change has happened."""
+    try:
+        page = budget.page(found, names)
+    except errors.BadArgument:
+        return ()
+    return page.table.shown[: len(page.found.rows)]
+
+
+def transaction_of(call: object) -> Transaction | None:
+    """Return the transaction of *call*, if it changes rows."""
+    return call.transaction if isinstance(call, ChangeCall) else None
+
+
+def write_call(
+    tool: ChangeTool,
+    table: Table,
+    writes: Sequence[tuple[Write, Mapping[str, object]]],
+    *,
+    dry_run: bool,
+    missing: str = "",
+) -> ChangeCall:
+    """Return the call of *tool* that runs *writes* on *table*."""
+    transaction = Transaction(writes=writes, dry_run=dry_run, missing=missing)
+    return ChangeCall(setting=tool.setting, table=table, transaction=transaction)

@@ -1,0 +1,246 @@
+"""The tools `update_T`, `update_rows`, `delete_T` and `delete_rows`: change one row, by its key."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from pydantic import Field
+
+from dbtools import errors
+from dbtools.catalog import Column, Table, Writes
+from dbtools.errors import listing
+from dbtools.expressions import refuse_masked
+from dbtools.statement import Condition, Statement, Write, WriteKind
+from dbtools.tools.arguments import as_text, check
+from dbtools.tools.binding import decode, either
+from dbtools.tools.changing import (
+    CHANGES,
+    ChangeArguments,
+    ChangeCall,
+    ChangeTool,
+    Values,
+    effects,
+    parameters,
+    read_values,
+    row_schema,
+    shown_outputs,
+    write_call,
+)
+from dbtools.tools.definition import ToolDefinition
+from dbtools.tools.get_row import Lookup, key_arguments, key_schema
+from dbtools.tools.wording import table_name
+from dbtools.types import Family, Operator, quoted
+
+#: Arguments of which no column of a key may have the name.
+RESERVED = {"key", "set", "expected", "dry_run", "idempotency_key", "confirm"}
+KEY = "key"
+
+
+class KeyedArguments(ChangeArguments):
+    """Arguments of every tool that changes a row by its key."""
+
+    expected: Values = Field(default={}, description="old values: refused if the row has others")
+
+
+class UpdateArguments(KeyedArguments):
+    """Arguments of `update_T`, besides the key."""
+
+    set: Values = Field(description="new values by column")
+
+
+class DeleteRowsArguments(KeyedArguments):
+    """Arguments of `delete_rows`."""
+
+    table: str
+    key: Values = Field(description='such as {"id": "17"}')
+
+
+class UpdateRowsArguments(UpdateArguments):
+    """Arguments of `update_rows`."""
+
+    table: str
+    key: Values = Field(description='such as {"id": "17"}')
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KeyedTool(ChangeTool):
+    """A tool that changes one row of a table with a key, or of any table."""
+
+    kind: ClassVar[WriteKind]
+    typed: ClassVar[type[KeyedArguments]]
+    generic: ClassVar[type[DeleteRowsArguments | UpdateRowsArguments]]
+    does: ClassVar[str]  #: the description, with the name of the table
+
+    @classmethod
+    def suits(cls, table: Table) -> bool:
+        """Return whether the role may change *table* so, and arguments can hold its key."""
+        return super().suits(table) and bool(key_arguments(table))
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        title = f"{self.prefix.capitalize()} a row"
+        if self.table is None:
+            schema = self.setting.schema(self.generic, None, self.labels())
+            return self.defined(self.does.format("a table"), schema, CHANGES, title, self.effects)
+        setting, table = self.setting, self.table
+        schema = dict(setting.schema(self.typed, table))
+        properties = schema["properties"]
+        assert isinstance(properties, Mapping)
+        keys = key_schema(self._keys)
+        own = dict(properties)
+        if "set" in own:
+            own["set"] = row_schema(setting.catalog, table, _writes(table).update, ())
+        if self._wraps:
+            whole = {"type": "object", "properties": keys, "required": list(keys)}
+            keys = {KEY: {**whole, "additionalProperties": False}}
+        schema |= {"properties": {**keys, **own}, "required": [*keys, *(["set"] if "set" in own else [])]}
+        description = self.does.format(table_name(setting.catalog, table))
+        return self.defined(description, schema, CHANGES, f"{title} of {setting.shown(table)}", self.effects)
+
+    @cached_property
+    def _keys(self) -> Mapping[str, Column]:
+        assert self.table is not None
+        return key_arguments(self.table)
+
+    @property
+    def _wraps(self) -> bool:
+        """Whether the key is one argument, because a column of it has the name of another argument."""
+        return not RESERVED.isdisjoint(self._keys)
+
+    def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
+        """Bind the key and the values in *arguments* to a call."""
+        if self.table is None:
+            found = self.setting.read(self.generic, arguments)
+            table = self.target(found.table)
+            keys = {column.name: column for column in key_arguments(table).values()}
+            return self._call(table, keys, found.key, found, f"{KEY}.")
+        own = {name: value for name, value in arguments.items() if name in self.typed.model_fields}
+        key = {name: value for name, value in arguments.items() if name not in own}
+        if self._wraps:
+            whole = key.pop(KEY, None)
+            if key or not isinstance(whole, Mapping):
+                raise errors.BadArgument(f"{KEY}: must be an object with {listing(self._keys)}.")
+            key = dict(whole)
+        check(key)
+        asked = self.setting.read(self.typed, own)
+        return self._call(self.table, self._keys, key, asked, f"{KEY}." if self._wraps else "")
+
+    def _call(
+        self,
+        table: Table,
+        keys: Mapping[str, Column],
+        key: Mapping[str, object],
+        asked: KeyedArguments,
+        place: str,
+    ) -> ChangeCall:
+        lookup = Lookup(setting=self.setting, table=table, keys=keys)
+        texts = lookup.texts(key, place)
+        found: Statement = lookup.statement(texts)
+        values = self.assignments(table, asked)
+        conditions, expected = _expected(table, asked.expected)
+        shape = Write(
+            kind=self.kind,
+            table=table,
+            columns=tuple(each for each in table_order(table, values)),
+            conditions=(*found.shape.comparisons, *conditions),
+            key=len(found.shape.comparisons),
+            outputs=shown_outputs(self.setting, table),
+        )
+        named = ", ".join(f"{name} {quoted(text)}" for name, text in zip(keys, texts, strict=True))
+        return write_call(
+            self,
+            table,
+            [(shape, {**found.values, **expected, **parameters(values)})],
+            dry_run=asked.dry_run,
+            missing=f"{table.name} has no row with {named}.",
+        )
+
+    @abstractmethod
+    def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
+        """Return the new values that *asked* has for columns of *table*."""
+
+
+class UpdateRow(KeyedTool):
+    """`update_T` for one table with a key, or `update_rows`."""
+
+    prefix = "update"
+    general_name = "update_rows"
+    kind = WriteKind.UPDATE
+    typed, generic = UpdateArguments, UpdateRowsArguments
+    does = "Set columns of one row of {}, by key; returns the row as stored."
+    effects = effects(destroys=True, repeats=True)
+
+    @classmethod
+    def grants(cls, writes: Writes) -> bool:
+        """Return whether rows may be updated."""
+        return bool(writes.update)
+
+    def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
+        """Return the values in `set`."""
+        assert isinstance(asked, UpdateArguments)
+        if not asked.set:
+            raise errors.BadArgument("set: is empty.", hint=f"Columns: {listing(_names(table))}.")
+        return read_values(_writes(table).update, asked.set, "set")
+
+
+class DeleteRow(KeyedTool):
+    """`delete_T` for one table with a key, or `delete_rows`."""
+
+    prefix = "delete"
+    general_name = "delete_rows"
+    kind = WriteKind.DELETE
+    typed, generic = KeyedArguments, DeleteRowsArguments
+    does = "Delete one row of {}, by key; returns the row as it was."
+    effects = effects(destroys=True, repeats=True)
+
+    @classmethod
+    def grants(cls, writes: Writes) -> bool:
+        """Return whether rows may be deleted."""
+        return writes.delete
+
+    def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
+        """Return nothing."""
+        return {}
+
+
+def _names(table: Table) -> list[str]:
+    return [column.name for column in _writes(table).update]
+
+
+def table_order(table: Table, values: Mapping[Column, object]) -> Sequence[Column]:
+    """Return the columns of *values* in the order of *table*, so that equal sets share one statement."""
+    return [column for column in _writes(table).update if column in values]
+
+
+def _writes(table: Table) -> Writes:
+    assert table.writes is not None
+    return table.writes
+
+
+def _expected(
+    table: Table, expected: Mapping[str, object]
+) -> tuple[Sequence[Condition], Mapping[str, object]]:
+    """Return the conditions that a row has the values *expected*, and their parameters."""
+    conditions: list[Condition] = []
+    values: dict[str, object] = {}
+    by_name = table.column_by_name
+    for at, (name, value) in enumerate(expected.items()):
+        if name not in by_name:
+            read_values(table.columns, {name: value}, "expected")
+        column, place = by_name[name], f"expected.{name}"
+        refuse_masked(column, place)
+        if value is None:
+            conditions.append(Condition(term=column, operator=Operator.IS_NULL))
+            continue
+        if Operator.EQ not in column.type.operators or isinstance(value, list | tuple | Mapping):
+            raise errors.BadArgument(f"{place}: {column.type.name} cannot be compared.", hint="Leave it out.")
+        text, parameter = str(as_text(value)), f"x{at}"
+        is_any = column.type.family is Family.ANY
+        operator = Operator.IN if is_any else Operator.EQ
+        conditions.append(Condition(term=column, operator=operator, parameters=(parameter,)))
+        read = decode(column, Operator.EQ, text, place)
+        values[parameter] = either([read], [text]) if is_any else read
+    return conditions, values
