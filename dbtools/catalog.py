@@ -209,16 +209,10 @@ class Table:
         """The full-text indexes by the names of their columns."""
         return {each.name: each.text_index for each in self.columns if each.text_index is not None}
 
-    @property
-    def primary_key(self) -> Key | None:
-        """The first key, if the table has one."""
-        return self.keys[0] if self.keys else None
-
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """The columns of the primary key; none without a key."""
-        key = self.primary_key
-        return tuple(self.column_by_name[name] for name in key.columns) if key else ()
+        """The columns of the first key; none without a key."""
+        return tuple(self.column_by_name[name] for key in self.keys[:1] for name in key.columns)
 
     @cached_property
     def cursor_key(self) -> tuple[Column, ...]:

@@ -22,7 +22,6 @@ from dbtools.types import ColumnType, Family, quoted
 MOST_STEPS = 3
 MOST_PATHS = 500  #: paths in which a name is searched
 #: An unquoted part has no dot, no colon, and no quote at its start; in a quoted part, quotes are doubled.
-SPECIAL = re.compile('[.:"]')  #: characters for which a part is quoted
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
 LONGEST_NAME = 40  #: characters of a tool's name
@@ -77,7 +76,7 @@ def spelled(name: str) -> str:
 
     A name that is empty, or has spaces at its ends, is quoted as well.
     """
-    plain = name and name == name.strip() and not SPECIAL.search(name)
+    plain = name and name == name.strip() and not re.search('[.:"]', name)
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 

@@ -198,6 +198,11 @@ class Select:
         return any(isinstance(output.term, Measure) for output in self.outputs)
 
     @property
+    def distinct(self) -> bool:
+        """Whether the statement reads groups alone, in any order, so that it can stop at enough of them."""
+        return bool(self.groups) and not (self.order or self.having or self.computes or self.counting)
+
+    @property
     def is_lookup(self) -> bool:
         """Whether the statement only reads one row by its key, so that it cannot take long."""
         key = self.table.key_columns

@@ -219,11 +219,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
         select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
-    if shape.groups and not (shape.order or shape.having or shape.computes or shape.counting):
-        # With DISTINCT, a database can stop when it has enough groups.
-        select = select.distinct()
-    else:
-        select = select.group_by(*(terms[group] for group in shape.groups))
+    select = select.distinct() if shape.distinct else select.group_by(*map(terms.__getitem__, shape.groups))
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
     counted: sa.FromClause | None = None

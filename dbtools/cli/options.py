@@ -167,11 +167,11 @@ def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING
         return run(function, *arguments)
 
 
-def run(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run an async *function* to its end."""
+def run(function: Callable[..., Any], *arguments: Any, **options: object) -> Any:
+    """Run an async *function* to its end, on an event loop with *options*."""
     import anyio
 
-    return anyio.run(function, *arguments)
+    return anyio.run(function, *arguments, backend_options=options)
 
 
 def width_of(stream: TextIO) -> int:

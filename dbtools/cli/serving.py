@@ -82,7 +82,7 @@ def serve(
     if http is None:
         from dbtools.server.stdio import serve_stdio
 
-        run(serve_stdio, settings, caller, operator)
+        run(serve_stdio, settings, caller, operator, use_uvloop=sys.platform != "win32")
         return
     from dbtools.server.http import ListenAddress, Startup, listen
 

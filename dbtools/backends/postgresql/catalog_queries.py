@@ -24,6 +24,17 @@ SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
 ROWS = """nullif(c.reltuples, case
         when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 140000 then '0' else '-1'
     end::pg_catalog.float4)"""
+#: Whether reading a row of relation c may raise an error: views, foreign tables, tables of which one may be a
+#: part, and tables with virtual generated columns.
+COMPUTED = """(
+    c.relkind in ('v', 'f')
+    or c.relhassubclass and exists (
+        select
+        from pg_catalog.pg_inherits as i
+        join pg_catalog.pg_class as f on f.oid = i.inhrelid and f.relkind = 'f'
+    )
+    or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
+)"""
 
 #: A partitioned table has the rows of its partitions.
 RELATIONS = f"""
@@ -35,9 +46,7 @@ select
     pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
     pg_catalog.has_table_privilege(c.oid, 'select') as readable, c.relkind <> 'p'
     and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
-    exists (
-        select from pg_catalog.pg_attribute as a where a.attrelid = c.oid and a.attgenerated = 'v'
-    ) as computed,
+    {COMPUTED} as computed,
     c.relrowsecurity as guarded,
     {VERSION} as version
 from pg_catalog.pg_class as c
@@ -200,7 +209,7 @@ DEFINITIONS = """
 select u.oid as number, pg_catalog.pg_get_viewdef(u.oid, true) as query
 from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
 """
-#: What may raise an error in a row filter: views, foreign tables, and functions and operators of users; all
+#: What may raise an error in a row filter: such relations, and functions and operators of users; all
 #: operators if a user has created an implicit cast.
 RAISING = f"""
 select p.proname::text as name
@@ -218,8 +227,7 @@ where o.oid >= '16384' and not {of_extension("pg_operator", "o.oid")}
 union
 select c.relname::text
 from pg_catalog.pg_class as c
-where c.relkind in ('v', 'f')
-    or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
+where {COMPUTED}
 """
 #: Whether a generated statement may run an operator, a cast or a function that users have created. Only
 #: functions with the name of a system function matter.

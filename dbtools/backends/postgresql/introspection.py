@@ -41,7 +41,6 @@ KINDS: Mapping[str, TableKind] = {
     "f": TableKind.FOREIGN,
 }
 HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
-COMPUTED = ("v", "f")  #: kinds of relations in which reading a row may raise an error
 #: Where a row is stored: its partition, and its place there (PostgreSQL, "System Columns").
 PLACE = tuple(
     Column(
@@ -182,7 +181,7 @@ async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapp
 def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -> tuple[Column, ...]:
     """Return what identifies a row of the table *row*: its primary key, or else its place.
 
-    Rows of child tables may have the same key.
+    Tables that inherit from it have separate keys.
     """
     if KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
         return ()
@@ -211,10 +210,10 @@ def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, r
             # The estimate counts rows that row-level security hides.
             row_estimate=None if row["secured"] or row["rows"] is None else round(row["rows"]),
             reads=facts.reads.get(number),
-            computed=row["kind"] in COMPUTED or row["computed"],
+            computed=row["computed"],
             runs_functions=replaced
             or row["guarded"]
-            or row["kind"] in COMPUTED
+            or row["computed"]
             or any(map(_is_foreign, columns[row["number"]].values())),
             version=row["version"],
         )

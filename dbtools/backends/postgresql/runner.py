@@ -347,7 +347,7 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("22003 22008", errors.OutOfRange()),
     ("57014", errors.TimedOut()),
     ("55P03 40001 40P01 53300 53400", errors.Busy()),
-    ("55000", errors.Unreadable("The view has no data yet: it has never been refreshed.")),
+    ("55000", errors.Unreadable("A view was never refreshed, or a foreign table has no server.")),
     ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
     ("25006", errors.Refused("The statement tries to write, but dbtools only reads.")),
     ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),

@@ -155,8 +155,8 @@ def _foreign_key(
     """Return the foreign key of *pairs* of columns of *table* and *target*, None if a column is missing."""
     names = {fold(column.name): column.name for column in target.columns}
     exact = [names.get(fold(name)) for _, name in pairs if name is not None]
-    if not exact and target.primary_key and target.primary_key.primary:
-        exact = [*target.primary_key.columns]
+    if not exact and any(key.primary for key in target.keys):
+        exact = [column.name for column in target.key_columns]
     target_columns = tuple([name for name in exact if name is not None])
     if len(target_columns) != len(pairs):
         return None
