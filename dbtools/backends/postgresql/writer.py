@@ -44,7 +44,7 @@ from dbtools.statement import Write, WriteKind
 
 CONNECTIONS = 4
 COMMITTING = 10.0  #: seconds to wait for COMMIT
-LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each look at the outcome of a transaction
+LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each check of the outcome of a transaction
 BEGIN = "begin isolation level read committed read write"
 SETTLE = messages("set constraints all immediate")
 #: Undoes what functions may have done to the session: settings, a role, LISTEN, temporary tables.
@@ -88,7 +88,7 @@ KINDS: Mapping[str, Broken] = {
 }
 LOCKED = "Another transaction locks the row."
 FAILED = "The database cannot make this change."
-#: Errors that mean something else for a change than for a read, by SQLSTATE.
+#: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
@@ -255,7 +255,7 @@ async def _prepared(connection: Connection, run: WriteRun, sql: str) -> object:
 async def _elsewhere(
     connection: Connection, run: WriteRun, affected: int
 ) -> Sequence[tuple[frozenset[Location], int]]:
-    """Return how many rows of other tables the transaction has changed, and how many more of its own."""
+    """Return how many rows the transaction has changed in other tables, and how many more in its table."""
     statement = await _prepared(connection, run, TOUCHED)
     own = run.steps[0][0].shape.table.location
     counted = {
@@ -266,7 +266,7 @@ async def _elsewhere(
 
 
 async def _uncancelled(work: Coroutine[object, None, None]) -> None:
-    """Finish *work*, whatever is cancelled meanwhile."""
+    """Finish *work*, even if cancelled meanwhile."""
     working, task = asyncio.ensure_future(work), asyncio.current_task()
     with anyio.CancelScope(shield=True):
         while not working.done():
@@ -319,7 +319,7 @@ async def _refusal(connection: Connection, error: Exception, run: WriteRun | Non
 async def _violation(
     connection: Connection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
 ) -> errors.ConstraintViolated:
-    """Return which constraint *error* is about, as far as the server says so."""
+    """Return the constraint that *error* concerns, with what the server reports about it."""
     violated = errors.ConstraintViolated()
     violated.kind = kind
     facts = {name: getattr(error, name, None) for name in ("schema_name", "table_name", "constraint_name")}
