@@ -23,7 +23,7 @@ MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 NO_NUMBER = "must have at most 400 digits. Write NaN and Infinity as strings"
 NO_TEXT = "must be valid Unicode text without NUL"
-PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: that go without saying
+PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: that go without saying
 LONGEST_PLACE = 120  #: characters that say where in the arguments something is
 Location = tuple[int | str, ...]  #: where in the arguments something is
 
