@@ -10,7 +10,7 @@ from dbtools import errors
 from dbtools.settings.sections import GrantSection, RoleLimitsSection, RoleSection
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import Caller, calling_as
-from tests.database.shop import Shop, same
+from tests.database.shop import Shop, quote, same
 
 LARGE = "é" * 400_000
 DDL = {
@@ -313,3 +313,35 @@ def test_row_that_is_too_large_to_show_is_changed_all_the_same(serve: Serve, dia
         assert shop.bare.rows(f"select {columns[0]} from wide") == [("x",)]
     assert (answer["affected"], answer["rows"]) == (1, [])
     assert "0 of 1 rows" in str(answer["note"])
+
+
+ODD_NAMES = (
+    *("set_set", "a b", "%(limit)s", "$1", "?", 'x"y', ":name", "c0_0", "x0", "claim0", "identity0", "limit"),
+    *("key", "expected", "dry_run", "Größe", "{0}", "percent%", "back\\slash", "select", "table"),
+)
+
+
+def test_columns_with_odd_names_are_written(serve: Serve, dialect: str) -> None:
+    columns = ", ".join(f"{quote(each)} text" for each in ODD_NAMES)
+    ddl = f'create table "odd %s" ("set" integer primary key, region text not null, {columns})'
+    values = {name: f"of {name}" for name in ODD_NAMES}
+    claim = ":claims.region"
+    section = GrantSection(
+        where=f'"odd %s".region = {claim} and "set" in (select "set" from "odd %s" where region = {claim})',
+        check="\"%(limit)s\" <> '?' and \"?\" not like '%$1'",
+        insert=True,
+        update=True,
+        delete=True,
+        preset={"region": claim},
+    )
+    with serve(dialect, ddl) as shop, calling_as(shop, {"odd %s": section}, {"region": "north"}) as caller:
+        assert caller.problems() == ()
+        caller.call("insert_rows", table="odd %s", rows=[{"set": 1, **values}])
+        changed = {name: text.upper() for name, text in values.items()}
+        tool = next(each for each in caller.tools() if each.startswith("update_") and each != "update_rows")
+        caller.call(tool, key={"set": 1}, set=changed, expected=values)
+        found = shop.bare.rows('select * from "odd %s"')
+        deleted = caller.call("delete_rows", table="odd %s", key={"set": 1}, expected=changed)
+
+    assert found == [(1, "north", *changed.values())]
+    assert deleted["affected"] == 1
