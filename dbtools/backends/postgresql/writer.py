@@ -38,7 +38,7 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.writing import compile_write, script_of
 from dbtools.catalog import Location
 from dbtools.errors import Broken
-from dbtools.statement import Write, WriteKind
+from dbtools.statement import Write
 
 CONNECTIONS = 4
 COMMITTING = 10.0  #: seconds to wait for COMMIT
@@ -102,9 +102,12 @@ class PostgresqlWriter:
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*; the row to be updated is locked when it is read."""
+        """Return the SQL of *shape*; the row to be changed is locked when it is read.
+
+        Behind the barrier of a filter that may raise an error, every row that the role sees would be locked.
+        """
         plan = compile_write(shape, GRAMMAR)
-        if shape.kind is not WriteKind.UPDATE or plan.before is None:
+        if plan.before is None or shape.table.guarded:
             return plan
         return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
 
@@ -193,6 +196,8 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
 async def _change(connection: Connection, run: WriteRun) -> tuple[Written, str]:
     """Return what the statements of *run* did, and the number of the transaction, which is still open."""
     script = script_of(run)
+    # The server also counts for transactions before, as long as it has not yet reported them.
+    earlier = await _touched(connection, run) if run.dry_run else {}
     step = next(script)
     try:
         while True:
@@ -204,7 +209,11 @@ async def _change(connection: Connection, run: WriteRun) -> tuple[Written, str]:
     except StopIteration as exc:
         written: Written = exc.value
     if run.dry_run:
-        written = written._replace(elsewhere=await _elsewhere(connection, run, written.affected))
+        own = {run.steps[0][0].shape.table.location: written.affected}
+        later = await _touched(connection, run)
+        more = {each: later[each] - earlier.get(each, 0) - own.get(each, 0) for each in later}
+        elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
+        written = written._replace(elsewhere=elsewhere)
     numbered = await _prepared(connection, run, NUMBER)
     ((number,),) = await connection.run(numbered, (), CHECK + confirmation(tuple(run.versions)), b"")
     return written, str(number)
@@ -223,17 +232,11 @@ async def _prepared(connection: Connection, run: WriteRun, sql: str) -> object:
     return found.statement
 
 
-async def _elsewhere(
-    connection: Connection, run: WriteRun, affected: int
-) -> Sequence[tuple[frozenset[Location], int]]:
-    """Return how many rows the transaction has changed in other tables, and how many more in its table."""
+async def _touched(connection: Connection, run: WriteRun) -> Mapping[Location, int]:
+    """Return how many rows have been changed, by table."""
     statement = await _prepared(connection, run, TOUCHED)
-    own = run.steps[0][0].shape.table.location
-    counted = {
-        (schema, name): number - affected * ((schema, name) == own)
-        for schema, name, number in await connection.run(statement, (), b"", b"")
-    }
-    return [(frozenset({place}), number) for place, number in counted.items() if number]
+    found = await connection.run(statement, (), b"", b"")
+    return {(schema, name): number for schema, name, number in found}
 
 
 async def _commit(connection: Connection) -> bool:
