@@ -123,6 +123,7 @@ class Changed(ResultSet):
     dry_run: bool
     #: In a dry run: other tables whose rows change, by sets of their places, and how many rows.
     elsewhere: Sequence[tuple[frozenset[Location], int]]
+    unchecked: bool  #: whether constraints were left out that only COMMIT checks
 
 
 @dataclass(frozen=True, kw_only=True)

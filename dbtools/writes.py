@@ -89,7 +89,7 @@ def explained(
     if kind is Broken.FOREIGN_KEY and not named and table.foreign_keys:
         hint = f"Check {listing(name for key in table.foreign_keys for name in key.columns)}."
     message = message.format(table=catalog.label(table), columns=named)
-    return ConstraintViolated(f"{message} Nothing was changed.", hint=hint)
+    return ConstraintViolated(message, hint=hint)
 
 
 #: The message and the hint, by the kind of the constraint, and whether its columns can be named.

@@ -22,6 +22,7 @@ from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
+UNCHANGED = "Nothing was changed."
 STAMP_TIMEOUT = 5.0  #: seconds
 PLANS = 1_000  #: compiled shapes that are kept
 
@@ -99,6 +100,7 @@ class Execution:
             affected=written.affected,
             dry_run=transaction.dry_run,
             elsewhere=written.elsewhere,
+            unchecked=written.unchecked,
         )
 
     async def is_current(self, stamp: str) -> bool:
@@ -167,7 +169,14 @@ def preset_values(shape: Write, caller: Caller) -> Mapping[str, object]:
 
 
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
-    """Return *error* worded for *transaction* of a role that sees *catalog*."""
+    """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
+    worded = _reworded_write(error, transaction, catalog)
+    if isinstance(worded, errors.NoRow | errors.UnknownOutcome):
+        return worded
+    return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
+
+
+def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     shape, _ = transaction.writes[0]
     if isinstance(error, errors.ConstraintViolated):
         return explained(error, shape.table, catalog, refers=shape.refers)
@@ -185,7 +194,7 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
     if isinstance(error, errors.TimedOut):
-        return errors.TimedOut("The call reached its timeout and was stopped. Nothing was changed.")
+        return errors.TimedOut("The call reached its timeout and was stopped.")
     return error
 
 

@@ -36,6 +36,7 @@ CHANGES = content_schema(
 Values = Annotated[dict[str, object], Object]
 DryRun = Annotated[bool, Field(description="show the result, change nothing")]
 NOTHING_CHANGED = "Dry run: nothing was changed."
+UNCHECKED = "Deferred foreign keys were not checked."
 
 
 class ChangeArguments(Arguments):
@@ -246,7 +247,7 @@ class ChangeCall:
             **before,
         }
         left = f"Only {count} of {len(found.rows)} rows fit into the answer." if capped else ""
-        dry = NOTHING_CHANGED if found.dry_run else ""
+        dry = " ".join([NOTHING_CHANGED] * found.dry_run + [UNCHECKED] * found.unchecked)
         return budget.answer(
             content,
             rows=count,
