@@ -40,7 +40,7 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.writing import compile_write, script_of
 from dbtools.catalog import Location
 from dbtools.errors import Broken
-from dbtools.statement import Write
+from dbtools.statement import Write, WriteKind
 
 CONNECTIONS = 4
 COMMITTING = 10.0  #: seconds to wait for COMMIT
@@ -110,12 +110,13 @@ class PostgresqlWriter:
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*; the row to be changed is locked when it is read.
+        """Return the SQL of *shape*; the row to be updated is locked when it is read.
 
-        Behind the barrier of a filter that may raise an error, every row that the role sees would be locked.
+        To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
+        barrier of a filter that may raise an error, every row that the role sees would be locked.
         """
         plan = compile_write(shape, GRAMMAR)
-        if plan.before is None or shape.table.guarded:
+        if shape.kind is not WriteKind.UPDATE or plan.before is None or shape.table.guarded:
             return plan
         return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
 
