@@ -128,7 +128,7 @@ class Written(NamedTuple):
 
 
 class Writer(Protocol):
-    """The half of a backend that changes rows, on connections of its own."""
+    """The half of a backend that changes rows, on separate connections."""
 
     def compile(self, shape: Write) -> WritePlan:
         """Return the SQL of *shape*."""

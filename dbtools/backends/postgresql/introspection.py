@@ -181,7 +181,7 @@ async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapp
 def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -> tuple[Column, ...]:
     """Return what identifies a row of the table *row*: its primary key, or else its place.
 
-    Rows of tables that inherit from it have keys of their own.
+    Rows of tables that inherit from it have separate keys.
     """
     if KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
         return ()

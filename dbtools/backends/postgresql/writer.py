@@ -226,7 +226,7 @@ async def _prepared(connection: Connection, run: WriteRun, sql: str) -> object:
 async def _elsewhere(
     connection: Connection, run: WriteRun, affected: int
 ) -> Sequence[tuple[frozenset[Location], int]]:
-    """Return how many rows of other tables the transaction has changed, and how many more of its own."""
+    """Return how many rows of other tables the transaction has changed, and how many more of its table."""
     statement = await _prepared(connection, run, TOUCHED)
     own = run.steps[0][0].shape.table.location
     counted = {
