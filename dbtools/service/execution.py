@@ -184,8 +184,8 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):
-        writes, table = shape.writes, shape.table
-        named = named_in([table.filter, writes.check], table)
+        table = shape.table
+        named = named_in([table.filter, shape.check], table)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
