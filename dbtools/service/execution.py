@@ -94,6 +94,7 @@ class Execution:
         types = [output.term.type for output in shape.outputs]
         rows, before = (masked_rows(types, each, view.hash_key) for each in (written.rows, written.before))
         return Changed(
+            shape=shape,
             outputs=shape.outputs,
             rows=rows,
             before=before,

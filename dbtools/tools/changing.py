@@ -13,7 +13,7 @@ from dbtools.catalog import Catalog, Column, Table, Writes
 from dbtools.cells import json_of, size
 from dbtools.errors import listing
 from dbtools.paths import folded
-from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
+from dbtools.results import Answer, Budget, Changed, Page, Reserve, ResultSet, encode_rows
 from dbtools.statement import Output, Statement, Transaction, Write, assigned
 from dbtools.tools.arguments import Arguments, Object, as_text, named, unknown_argument
 from dbtools.tools.definition import (
@@ -220,9 +220,9 @@ class ChangeCall:
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
-            old = half.page(replace(found, rows=found.before), names)
+            old = _page(half, replace(found, rows=found.before), names)
             before = {"before": old.table.shown[: len(old.found.rows)]}
-        page = budget.page(found, names, after=lambda count: size(before))
+        page = _page(budget, found, names, size(before))
         count = len(page.found.rows)
         content = {
             "affected": found.affected,
@@ -238,8 +238,7 @@ class ChangeCall:
             rows=count,
             truncated=page.capped,
             note=" ".join(filter(None, [dry, self._elsewhere(found), left])),
-            affected=found.affected,
-            dry_run=found.dry_run,
+            changed=found,
         )
 
     def _elsewhere(self, found: Changed) -> str:
@@ -258,6 +257,15 @@ class ChangeCall:
             parts.append(f"{number:,} row{'s' * (number > 1)} of {labels}")
         parts += ["rows elsewhere"] if hidden else []
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
+
+
+def _page(budget: Budget, found: Changed, names: Sequence[str], beside: int = 0) -> Page:
+    """Return the rows of *found* that fit *beside* other bytes, perhaps none: the change has been made."""
+    try:
+        return budget.page(found, names, after=lambda count: beside)
+    except errors.BadArgument:
+        none = replace(found, rows=())
+        return Page(found=none, table=encode_rows(none, names, budget.style), capped=True)
 
 
 def transaction_of(call: object) -> Transaction | None:
