@@ -253,8 +253,7 @@ class ChangeCall:
             rows=count,
             truncated=capped,
             note=" ".join(filter(None, [dry, self._elsewhere(found), left])),
-            affected=found.affected,
-            dry_run=found.dry_run,
+            changed=found,
         )
 
     def _elsewhere(self, found: Changed) -> str:
