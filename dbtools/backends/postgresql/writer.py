@@ -110,9 +110,13 @@ class PostgresqlWriter:
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*; the row to be updated is locked when it is read."""
+        """Return the SQL of *shape*; the row to be updated is locked when it is read.
+
+        To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
+        barrier of a filter that may raise an error, every row that the role sees would be locked.
+        """
         plan = compile_write(shape, GRAMMAR)
-        if shape.kind is not WriteKind.UPDATE or plan.before is None:
+        if shape.kind is not WriteKind.UPDATE or plan.before is None or shape.table.guarded:
             return plan
         return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
 
@@ -150,7 +154,7 @@ class PostgresqlWriter:
     async def _refused(self, connection: Connection, error: Exception, run: WriteRun) -> errors.CallError:
         refusal = await _refusal(connection, error, run)
         if isinstance(refusal, errors.SchemaChanged):
-            # In old sessions, the functions of triggers keep plans for the old types.
+            # In an old session, functions of triggers keep plans for the old types.
             connection.terminate()
             await self._pool.dispose()
         return refusal
@@ -218,6 +222,8 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
 async def _change(connection: Connection, run: WriteRun) -> tuple[Written, str]:
     """Return what the statements of *run* did, and the number of the transaction, which is still open."""
     script = script_of(run)
+    # The server also counts for transactions before, as long as it has not yet reported them.
+    earlier = await _touched(connection, run) if run.dry_run else {}
     step = next(script)
     try:
         while True:
@@ -229,7 +235,11 @@ async def _change(connection: Connection, run: WriteRun) -> tuple[Written, str]:
     except StopIteration as exc:
         written: Written = exc.value
     if run.dry_run:
-        written = written._replace(elsewhere=await _elsewhere(connection, run, written.affected))
+        own = {run.steps[0][0].shape.table.location: written.affected}
+        later = await _touched(connection, run)
+        more = {each: later[each] - earlier.get(each, 0) - own.get(each, 0) for each in later}
+        elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
+        written = written._replace(elsewhere=elsewhere)
     numbered = await _prepared(connection, run, NUMBER)
     before = CHECK + confirmation(tuple(run.versions)) + _restored(connection)
     ((number,),) = await connection.run(numbered, (), before, b"")
@@ -255,17 +265,11 @@ async def _prepared(connection: Connection, run: WriteRun, sql: str) -> object:
     return found.statement
 
 
-async def _elsewhere(
-    connection: Connection, run: WriteRun, affected: int
-) -> Sequence[tuple[frozenset[Location], int]]:
-    """Return how many rows the transaction has changed in other tables, and how many more in its table."""
+async def _touched(connection: Connection, run: WriteRun) -> Mapping[Location, int]:
+    """Return how many rows have been changed, by table."""
     statement = await _prepared(connection, run, TOUCHED)
-    own = run.steps[0][0].shape.table.location
-    counted = {
-        (schema, name): number - affected * ((schema, name) == own)
-        for schema, name, number in await connection.run(statement, (), b"", b"")
-    }
-    return [(frozenset({place}), number) for place, number in counted.items() if number]
+    found = await connection.run(statement, (), b"", b"")
+    return {(schema, name): number for schema, name, number in found}
 
 
 async def _uncancelled(work: Coroutine[object, None, None]) -> None:

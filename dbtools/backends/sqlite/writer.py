@@ -26,7 +26,7 @@ from dbtools.backends.sqlite.runner import GRACE, cut, pool_of, translated
 from dbtools.backends.writing import compile_write, script_of
 from dbtools.catalog import Location as Place
 from dbtools.errors import Broken, SchemaChanged
-from dbtools.statement import Write
+from dbtools.statement import Write, WriteKind
 
 GRAMMAR = SqliteGrammar()
 LOCKED = "Another program locks the database file."
@@ -197,12 +197,13 @@ class Job:
         return [tuple(map(cut, row, plan.outputs)) for row in rows]
 
     def _touched(self) -> frozenset[Place]:
-        """Return the tables that the statements may change, by themselves, foreign keys and triggers."""
-        touched: set[str] = set()
+        """Return the tables that foreign keys and triggers may change."""
+        touched: list[str] = []
+        others: set[str] = set()
 
         def note(action: int, first: str | None, *rest: str | None) -> int:
             if action in CHANGING and first is not None:
-                touched.add(first)
+                touched.append(first)
             return sqlite3.SQLITE_OK
 
         self._driver.set_authorizer(note)
@@ -210,10 +211,15 @@ class Job:
             for plan, _ in self._run.steps:
                 # The driver keeps prepared statements, which ask for nothing again.
                 sql = f"explain {plan.change.sql} -- {secrets.token_hex(8)}"
+                touched.clear()
                 self._driver.execute(sql, [None] * len(plan.change.parameters)).close()
+                # The statement itself comes first, column by column if it updates.
+                shape = plan.shape
+                updated = len(shape.columns) + len(shape.presets)
+                others.update(touched[updated if shape.kind is WriteKind.UPDATE else 1 :])
         finally:
             self._driver.set_authorizer(authorize_writes)
-        return frozenset(("", name) for name in touched)
+        return frozenset(("", name) for name in others)
 
     def _patiently(self, sql: str) -> None:
         """Run *sql*; wait for a lock until the lock timeout."""
