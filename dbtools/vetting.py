@@ -89,7 +89,10 @@ def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Find
 def _withheld_writes(whole: Catalog, role: Role, lens: Lens) -> Iterator[Finding]:
     """Yield the writes that *lens* withholds, those that a rule withholds for one reason together."""
     labels: dict[tuple[int, Problem], list[str]] = {}
+    views = {view.location for view, *_ in lens.views}
     for table, rule, problem in lens.writes:
+        if table.location in views:
+            continue
         labels.setdefault((id(rule), problem), []).append(whole.label(table))
     rules = {id(rule): rule for _, rule, _ in lens.writes}
     for (number, (change, why)), named in labels.items():

@@ -20,7 +20,7 @@ from dbtools.types import Family, quoted
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: a value that is a claim of the caller
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
-UNIDENTIFIED = "its rows cannot be identified, or tables inherit from it"
+UNIDENTIFIED = "tables inherit from it, or it has neither a rowid nor a primary key"
 KEYLESS = "the role must see a key of it unmasked"
 Columns = bool | tuple[str, ...]  #: all that the role sees, none, or these
 Problem = tuple[str, str]  #: the change that is withheld, empty for all, and why
@@ -45,7 +45,14 @@ EVERYTHING = WriteGrant(insert=True, update=True, delete=True)
 def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | None, tuple[Problem, ...]]:
     """Return what *grant* allows in *table*, of which a role sees *shown*, and why it does not allow more."""
     if not table.identity:
-        return None, (("", UNIDENTIFIED if table.kind is TableKind.TABLE else f"it is a {table.kind}"),)
+        return None, (
+            (
+                "",
+                UNIDENTIFIED
+                if table.kind is TableKind.TABLE
+                else f"dbtools changes no rows of a {table.kind}",
+            ),
+        )
     wrong_insert = (
         *_mistakes(table, shown, grant.insert, grant.preset),
         *(f"{name} needs a value: {hint}" for name, hint in _missing(table, shown, grant)),

@@ -360,7 +360,7 @@ def _writable_findings(settings: Settings) -> Iterator[Finding]:
     """Yield what [database] writable does, or that it does nothing."""
     if not settings.database.writable:
         return
-    message = "[database] writable: every caller may insert, update and delete rows of every table."
+    message = "[database] writable (--write): every caller may insert, update and delete rows of every table."
     if settings.roles:
         message = "[database] writable has no effect beside [roles], which grant insert, update and delete."
     source = settings.source("database", "writable")

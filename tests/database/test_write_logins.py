@@ -316,3 +316,11 @@ def test_file_that_the_user_may_not_write_is_not_changed(
 
     assert says in found[0]
     assert not can
+
+
+def test_write_url_is_not_opened_without_a_grant(desk: Shop) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/shop"
+    path = configured(desk, desk.url, nowhere, "[roles.support]\ntables.tickets = true\n")
+
+    assert [each for each in problems(path) if "posture" not in each] == []
+    assert call(path, "list_tickets", {}).exit_code == 0
