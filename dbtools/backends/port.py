@@ -302,7 +302,6 @@ class Backend(ABC):
             hint="Roles limit what callers see and change.",
         )
 
-    @abstractmethod
     async def lacking(
         self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
     ) -> Mapping[Location, str]:
@@ -310,6 +309,7 @@ class Backend(ABC):
 
         The login has the settings *session*; raise Refused if the database does not accept them.
         """
+        return {table.location: "dbtools does not change databases of this kind." for table in tables}
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""

@@ -96,17 +96,17 @@ async def write_script(
     It also changes what they change, unless the login *writer* does.
     """
     for each in (login, writer or login):
-        if not each or "\0" in each or len(each.encode()) > LONGEST_NAME:
-            message = f"The name of a login has at most {LONGEST_NAME} bytes."
-            raise errors.ConfigurationError(message, hint="Choose another name with --login NAME.")
+        _check_name(each)
     set_role = _set_role(roles, login)
     tables = [(role, table) for role in roles for table in restrict(catalog, role).tables]
     read, changed = await _places(description, catalog, tables, reads)
     named = {*catalog.search_path, *(schema for schema, *_ in read), *_schemas_named(tables)}
     ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named))
-    whole = {table.location for role, table in tables if _is_whole(catalog, role, table)}
-    reading = _grants(catalog, read, whole)
+    reading = _grants(
+        catalog, read, {table.location for each, table in tables if _is_whole(catalog, each, table)}
+    )
     writing = await _write_grants(description, [table for _, table in tables])
+    # The role that both logins become has the grants of both.
     grants = {login: reading if writer and not set_role else [*reading, *writing]}
     if writer and writing:
         grants[writer] = [*_grants(catalog, changed, ()), *writing]
@@ -128,6 +128,13 @@ commit;
 
 {_left(list(grants), set_role, database, schemas)}{TRIGGERS if writing else ""}
 """
+
+
+def _check_name(login: str) -> None:
+    """Raise ConfigurationError if *login* cannot be the name of a login."""
+    if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
+        message = f"The name of a login has at most {LONGEST_NAME} bytes."
+        raise errors.ConfigurationError(message, hint="Choose another name with --login NAME.")
 
 
 def _purpose(roles: Sequence[Role], logins: Collection[str], writes: bool) -> str:
