@@ -270,14 +270,16 @@ async def _able(settings: Settings, role: ResolvedRole, backend: Backend) -> Res
     if not tables:
         return role
     session = {setting.name: setting.value for setting in role.served.session}
+    lacking: Mapping[Location, str] = {}
     try:
         lacking = await backend.lacking(tables, session)
         found = tuple(_lacking(settings, role, tables, lacking))
     except (errors.DatabaseUnavailable, errors.Refused) as exc:
-        lacking = dict.fromkeys((table.location for table in tables), "")
-        code = LACKING if isinstance(exc, errors.Refused) and not exc.passes else UNCHECKED
-        message = f"role {role.served.name}: its changes are withheld, since the login cannot be used: {exc}"
-        found = (Finding(code=code, message=message, source=settings.source("database", "write_url")),)
+        # A login that cannot be reached now may make the changes later.
+        if isinstance(exc, errors.Refused) and not exc.passes:
+            lacking = {table.location: exc.message for table in tables}
+        message = f"The privileges of the login that changes rows cannot be checked: {exc}"
+        found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
     kept = (replace(each, writes=None) if each.location in lacking else each for each in role.catalog.tables)
     catalog = replace(role.catalog, tables=tuple(kept))
     return replace(role, catalog=catalog, findings=(*role.findings, *found))

@@ -242,13 +242,34 @@ def test_login_that_only_reads_is_reported_once_for_a_writable_database(
     assert found[0].startswith("error lacks_privilege: [database] writable: regions cannot be changed: ")
 
 
-def test_login_that_cannot_connect_withholds_the_changes(desk: Shop) -> None:
-    path = configured(desk, desk.url, desk.url.replace("dbtools@", "dbtools_test_nobody@"))
+def test_login_that_cannot_connect_is_reported_and_tried_again_by_each_change(desk: Shop) -> None:
+    path = configured(desk, desk.url, "postgresql://nobody@127.0.0.1:1/shop")
     found = problems(path)
     read = call(path, "list_tickets", {})
+    changed = call(path, "delete_tickets", {"id": 1})
 
-    assert any("its changes are withheld, since the login cannot be used" in each for each in found)
+    assert any("the login that changes rows cannot be checked: 127.0.0.1:1" in each for each in found)
+    assert run("check", path).exit_code == 1
     assert read.exit_code == 0
+    assert "127.0.0.1:1" in changed.stderr
+
+
+def test_login_that_may_not_become_the_role_of_the_database_changes_nothing(
+    desk: Shop, postgresql_login: Callable[[str, str], AbstractContextManager[str]]
+) -> None:
+    runs_as = f"{desk.login}_clerk"
+    roles = ROLES.replace("[roles.support]\n", f'[roles.support]\nset_role = "{runs_as}"\n')
+    desk.execute(f"create role {runs_as}; grant select on all tables in schema public to {runs_as}")
+    try:
+        with postgresql_login(desk.url, "select") as writing:
+            path = configured(desk, desk.url, writing, roles)
+            found = problems(path)
+            tools = json.loads(run("tools", path, *CALLER, "--json").stdout)
+    finally:
+        desk.execute(f"drop owned by {runs_as}; drop role {runs_as}")
+
+    assert any("cannot be checked" in each and runs_as in each for each in found)
+    assert [each["name"] for each in tools if "tickets" in each["name"]] == ["list_tickets", "get_tickets"]
 
 
 def test_strict_server_asks_for_a_second_login(desk: Shop) -> None:
