@@ -288,17 +288,21 @@ async def _able(settings: Settings, role: ResolvedRole, backend: Backend) -> Res
 def _lacking(
     settings: Settings, role: ResolvedRole, tables: Sequence[Table], lacking: Mapping[Location, str]
 ) -> Iterator[Finding]:
-    """Yield what the login lacks, tables that lack the same together."""
-    labels: dict[tuple[Source, str, str], list[str]] = {}
+    """Yield what the login lacks for the writes of *tables*, those of one rule together."""
+    by_rule: dict[Source, list[tuple[Rule | None, Table]]] = {}
     for table in tables:
-        rule = role.served.rule_of(role.whole, role.whole.table(*table.location) or table)
-        place = (rule.source, f"role {role.served.name}, tables.{rule.pattern}: ") if rule else None
-        key = place or (settings.source("database", "writable"), "[database] writable: ")
-        if why := lacking.get(table.location):
-            labels.setdefault((*key, why), []).append(role.catalog.label(table))
-    for (source, where, why), named in labels.items():
-        message = f"{where}{listing(named)} cannot be changed: {why}"
-        yield Finding(code=LACKING, message=message, source=source, role=role.served.name)
+        rule = role.served.rule_of(role.whole, table)
+        source = rule.source if rule is not None else settings.source("database", "writable")
+        if table.location in lacking:
+            by_rule.setdefault(source, []).append((rule, table))
+    for source, found in by_rule.items():
+        rule, first = found[0]
+        labels = [role.catalog.label(table) for _, table in found]
+        where = f"role {role.served.name}, tables.{rule.pattern}" if rule else "[database] writable"
+        why = lacking[first.location] if len(found) == 1 else f"{labels[0]}: {lacking[first.location]}"
+        level = "warning" if rule is not None and rule.is_pattern else "error"
+        message = f"{where}: {listing(labels)} cannot be changed: {why}"
+        yield Finding(code=LACKING, message=message, level=level, source=source, role=role.served.name)
 
 
 async def _with_working_queries(

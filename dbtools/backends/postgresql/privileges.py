@@ -78,7 +78,7 @@ def _privileges(parts: Mapping[str, Sequence[str]]) -> str:
     """Return *parts*, columns by privilege, as words."""
     return listing(
         f"{privilege} ({listing(sorted(columns))})" if any(columns) else privilege
-        for privilege, columns in parts.items()
+        for privilege, columns in sorted(parts.items())
     )
 
 
