@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from dbtools.catalog import Column, Preset, Table, Writes
+from dbtools.catalog import Column, Preset, RowFilter, Table, Writes
 from dbtools.masks import READ_OF_MASKED
 from dbtools.paths import Distant, Relation
 from dbtools.sql import Parameter
@@ -287,9 +287,33 @@ class Write:
         return by_kind.get(self.kind, ())
 
     @property
+    def check(self) -> RowFilter | None:
+        """What the row must satisfy after the change, besides the row filter."""
+        return None if self.kind is WriteKind.DELETE else self.writes.check
+
+    @property
     def comparisons(self) -> tuple[Condition, ...]:
         """All comparisons."""
         return self.conditions
+
+    @property
+    def refers(self) -> bool:
+        """Whether it may give the row foreign keys."""
+        written = {*self.columns, *(preset.column for preset in self.presets)}
+        keys = {name for key in self.table.foreign_keys for name in key.columns}
+        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in written)
+
+    @property
+    def compared(self) -> tuple[Term, ...]:
+        """The columns that are compared with values of the caller."""
+        return tuple(each.term for each in self.conditions if each.parameters)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the row filter, the check or a preset asks for a claim of the caller."""
+        filters = (self.table.filter, self.writes.check)
+        asked = any(each is not None and each.condition.parameters for each in filters)
+        return asked or any(preset.claim for preset in self.presets)
 
     @property
     def tables(self) -> tuple[Table, ...]:

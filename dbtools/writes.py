@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dbtools.catalog import (
     UNREADABLE,
@@ -43,48 +43,46 @@ EVERYTHING = WriteGrant(insert=True, update=True, delete=True)
 
 
 def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | None, tuple[Problem, ...]]:
-    """Return what *grant* allows in *table*, of which a role sees *shown*, and why it does not allow more."""
+    """Return what *grant* allows in *table*, of which a role sees *shown*, and why it does not allow more.
+
+    Where callers may update every column, they may not update those that are preset in new rows.
+    """
     if not table.identity:
-        return None, (
-            (
-                "",
-                UNIDENTIFIED
-                if table.kind is TableKind.TABLE
-                else f"dbtools changes no rows of a {table.kind}",
-            ),
-        )
+        is_table = table.kind is TableKind.TABLE
+        return None, (("", UNIDENTIFIED if is_table else f"dbtools changes no rows of a {table.kind}"),)
     wrong_insert = (
         *_mistakes(table, shown, grant.insert, grant.preset),
         *(f"{name} needs a value: {hint}" for name, hint in _missing(table, shown, grant)),
     )
     wrong_update = tuple(_mistakes(table, shown, grant.update, grant.preset_update))
-    inserts = grant.insert is not False and not wrong_insert
-    updates = bool(shown.keys) and not wrong_update
+    has_key = bool(shown.keys)
+    inserts, updates = grant.insert is not False and not wrong_insert, has_key and not wrong_update
+    fixed = {**(grant.preset if grant.update is True else {}), **grant.preset_update}
     writes = Writes(
         insert=_supplied(table, shown, grant.insert, grant.preset) if inserts else None,
-        update=_supplied(table, shown, grant.update, grant.preset_update) if updates else (),
-        delete=grant.delete and bool(shown.keys),
+        update=_supplied(table, shown, grant.update, fixed) if updates else (),
+        delete=grant.delete and has_key,
         insert_presets=_presets(table, grant.preset) if inserts else (),
         update_presets=_presets(table, grant.preset_update) if updates else (),
         check=grant.check,
         most=grant.max_affected,
+        key=_key(table, shown),
     )
-    keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False]
+    keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False and not has_key]
     problems = [("insert", problem) for problem in wrong_insert]
     problems += [("update", problem) for problem in wrong_update]
-    problems += [(name, KEYLESS) for name in keyed if not shown.keys]
+    problems += [(name, KEYLESS) for name in keyed]
     does_nothing = writes.insert is None and not writes.update and not writes.delete
     return None if does_nothing else writes, tuple(problems)
 
 
 def all_writes(table: Table) -> Writes | None:
     """Return every possible change of *table*, for a role that sees everything."""
-    if not table.identity:
-        return None
-    columns = _supplied(table, table, True, {})
-    has_key = bool(table.keys)
-    fits = not any(_missing(table, table, EVERYTHING))
-    return Writes(insert=columns if fits else None, update=columns if has_key else (), delete=has_key)
+    return writes_of(table, table, EVERYTHING)[0]
+
+
+def _key(table: Table, shown: Table) -> tuple[str, ...]:
+    return tuple(each.name for each in table.key_columns if each.name in shown.column_by_name)
 
 
 def named_in(condition: RowFilter | None, table: Table) -> list[str]:
@@ -94,25 +92,26 @@ def named_in(condition: RowFilter | None, table: Table) -> list[str]:
 
 
 def explained(
-    violated: ConstraintViolated, table: Table, catalog: Catalog, *, deletes: bool
+    violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool
 ) -> ConstraintViolated:
     """Return *violated* in words for a change of *table* by a role that sees *catalog*.
 
-    Name nothing that the role does not see. *deletes*: whether a row was to be deleted.
+    Name nothing that the role does not see. *refers*: whether the row was to get foreign keys.
     """
     kind, place = violated.kind, violated.table
-    if deletes and kind is Broken.FOREIGN_KEY and place in (None, table.location):
+    if not refers and kind is Broken.FOREIGN_KEY and place in (None, table.location):
         kind = Broken.REFERENCED
     is_own = place == table.location and set(violated.columns) <= set(table.column_by_name)
     named = listing(violated.columns) if is_own else ""
     if kind is Broken.REFERENCED:
-        other = catalog.table(*place) if place and place != table.location else None
-        named = catalog.label(other) if other is not None else ""
+        # Rows and foreign keys that the role does not see may be the reason.
+        others = (each for each, _ in catalog.references(table) if each.filter is None and each != table)
+        named = next((catalog.label(each) for each in others if each.location == place), "")
     message, hint = MESSAGES.get((kind, bool(named))) or MESSAGES[kind, False]
-    if kind is Broken.FOREIGN_KEY and not named:
+    if kind is Broken.FOREIGN_KEY and not named and table.foreign_keys:
         hint = f"Check {listing(name for key in table.foreign_keys for name in key.columns)}."
     message = message.format(table=catalog.label(table), columns=named)
-    return ConstraintViolated(f"{message} Nothing was changed.", hint=hint)
+    return ConstraintViolated(message, hint=hint)
 
 
 #: The message and the hint, by the kind of the constraint, and whether its columns can be named.
@@ -137,10 +136,15 @@ def _supplied(table: Table, shown: Table, granted: Columns, presets: Collection[
     """Return the *granted* columns with their own types: generated and preset ones are left out."""
     names = shown.column_by_name if granted is True else granted or ()
     return tuple(
-        column
+        # The default of a masked column is hidden, whether it has one is not.
+        replace(column, default=column.default and "") if _is_masked(shown, column) else column
         for column in table.columns
         if column.name in names and column.name not in presets and _is_writable(column)
     )
+
+
+def _is_masked(shown: Table, column: Column) -> bool:
+    return column.name in shown.column_by_name and shown.column_by_name[column.name].type.mask is not None
 
 
 def _is_writable(column: Column) -> bool:
@@ -157,6 +161,8 @@ def _preset(column: Column, value: object) -> Preset:
     """Return the preset of *column*, or raise ValueError if it cannot hold *value*."""
     if isinstance(value, str) and (claim := CLAIM.fullmatch(value)):
         return Preset(column=column, claim=claim[1])
+    if column.type.family is Family.ARRAY:
+        raise ValueError
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if column.choices and text not in column.choices:
         raise ValueError
@@ -198,6 +204,8 @@ def _misfit(column: Column, value: object) -> Sequence[str]:
         _preset(column, value)
     except ValueError:
         expected = f"one of {listing(column.choices)}" if column.choices else column.type.expected
+        if column.type.family is Family.ARRAY:
+            expected = "a claim, since it is an array"
         return (f"{column.name} is preset to {quoted(str(value))}, but must be {expected}",)
     return ()
 

@@ -188,7 +188,7 @@ def test_all_columns_are_those_that_the_role_sees_and_can_write(roles: Roles) ->
 
     assert role.findings == ()
     assert named(writes.insert) == ["id", "status", "owner"]
-    assert named(writes.update) == ["id", "customer", "status", "owner"]
+    assert named(writes.update) == ["id", "status", "owner"]
     assert writes.insert is not None
     assert writes.insert[-1] == OWNER
     assert [(each.column.name, each.claim) for each in writes.insert_presets] == [("customer", "customer")]
