@@ -1,7 +1,6 @@
 """Read the roles and the types of claims in a configuration. Settings in, Roles as written out."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,11 +13,9 @@ from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims
-from dbtools.writes import WriteGrant
+from dbtools.writes import CLAIM, LIKE_CLAIM, WriteGrant
 
 DEEPEST = 50  #: roles that inherit from each other
-CLAIM = re.compile(r":claims\.(\w+)")  #: a setting that takes the value of a claim
-LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
 def role_names(settings: Settings) -> tuple[str, ...]:
@@ -42,6 +39,14 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     if not settings.roles:
         return (Role(limits=limits, bounds=_bounds(settings), writable=settings.database.writable),)
     return tuple(_role(settings, name, limits, lexis) for name in names)
+
+
+def may_write(settings: Settings) -> bool:
+    """Return whether callers may change rows, as far as the configuration says."""
+    if not settings.roles:
+        return settings.database.writable
+    grants = (grant for role in settings.roles.values() for grant in role.tables.values())
+    return any(isinstance(grant, GrantSection) and grant.granted for grant in grants)
 
 
 def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
@@ -152,13 +157,12 @@ def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source,
 
 
 def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> WriteGrant | None:
-    granted = [key for key in ("insert", "update", "delete") if getattr(wanted, key) is not False]
     options = ("check", "preset", "preset_update", "max_affected")
-    idle = [key for key in options if not granted and key in wanted.model_fields_set]
+    idle = [key for key in options if not wanted.granted and key in wanted.model_fields_set]
     if idle:
         problem = f"{where}.{idle[0]}: nothing may be changed: grant insert, update or delete."
         raise Unusable("bad_writes", problem, source)
-    if not granted:
+    if not wanted.granted:
         return None
     return WriteGrant(
         insert=wanted.insert,
