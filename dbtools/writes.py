@@ -1,6 +1,6 @@
 """What a role may change in a table. A table and a grant in; Writes, or what is wrong with the grant, out."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dbtools.catalog import Catalog, Column, Preset, RowFilter, Table, Writes, has_name
@@ -62,14 +62,13 @@ def all_writes(table: Table) -> Writes | None:
 
 
 def _key(table: Table, shown: Table) -> tuple[str, ...]:
-    names = table.primary_key.columns if table.primary_key else ()
-    return tuple(name for name in names if name in shown.column_by_name)
+    return tuple(each.name for each in table.key_columns if each.name in shown.column_by_name)
 
 
-def named_in(conditions: Iterable[RowFilter | None], table: Table) -> list[str]:
-    """Return the columns of *table*, which a role sees, that *conditions* seem to name."""
-    texts = [each.condition.text for each in conditions if each is not None]
-    return [name for name in table.column_by_name if any(has_name(text, name) for text in texts)]
+def named_in(condition: RowFilter | None, table: Table) -> list[str]:
+    """Return the columns of *table*, which a role sees, that *condition* seems to name."""
+    text = condition.condition.text if condition is not None else ""
+    return [name for name in table.column_by_name if has_name(text, name)]
 
 
 def explained(

@@ -14,7 +14,7 @@ from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import Row, WriteRun, Written
+from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteRun, Written
 from dbtools.backends.selects import all_hold, cells_of, compile_select, plan_of
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter
@@ -22,10 +22,6 @@ from dbtools.masks import BLANK
 from dbtools.sql import Fragment, Parameter
 from dbtools.statement import Condition, Output, Select, Write, WriteKind, assigned
 from dbtools.types import Family, Operator
-
-#: Why a role may not change a row as asked.
-UNSEEN = "After the change, the row would not be among those that you may change. Nothing was changed."
-UNFIT = "After the change, the row would not be one that your role may write. Nothing was changed."
 
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
@@ -38,9 +34,7 @@ def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
         before=compile_select(own, grammar) if is_update or is_delete else None,
         change=_change(shape, grammar),
         after=None if is_delete else compile_select(_identified(shape, shape.table.filter), grammar),
-        checked=None
-        if is_delete or check is None
-        else compile_select(_identified(shape, _both(shape.table.filter, check)), grammar),
+        checked=None if is_delete or check is None else compile_select(_checked(shape, check), grammar),
     )
 
 
@@ -94,7 +88,7 @@ def _bound(plan: Plan, values: Mapping[str, object], run: WriteRun) -> tuple[Pla
 
 
 def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
-    """Return why a change found no row, although *seen* is there or not."""
+    """Return why a change found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow()
     if len(plan.shape.conditions) > plan.shape.key:
@@ -117,6 +111,12 @@ def _identified(shape: Write, filter: RowFilter | None) -> Select:
             for at, column in enumerate(table.identity)
         ),
     )
+
+
+def _checked(shape: Write, check: RowFilter) -> Select:
+    """Return the shape that finds the row with an identity, if it also satisfies *check*."""
+    outputs = tuple(map(_plain, shape.table.identity))
+    return replace(_identified(shape, _both(shape.table.filter, check)), outputs=outputs)
 
 
 def _both(filter: RowFilter | None, check: RowFilter) -> RowFilter:

@@ -13,7 +13,7 @@ from dbtools.catalog import Catalog, Column, Table, Writes
 from dbtools.cells import json_of, size
 from dbtools.errors import listing
 from dbtools.paths import folded
-from dbtools.results import Answer, Budget, Changed, Page, Reserve, ResultSet, encode_rows
+from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
 from dbtools.statement import Output, Statement, Transaction, Write, assigned
 from dbtools.tools.arguments import Arguments, Object, as_text, named, unknown_argument
 from dbtools.tools.definition import (
@@ -45,7 +45,7 @@ class ChangeArguments(Arguments):
 
 
 def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
-    """Return the annotations of a tool that *destroys* data, and whose call *repeats* without more effect."""
+    """Return the annotations of a tool; *repeats*: a repeated call has no further effect."""
     return {
         "readOnlyHint": False,
         "destructiveHint": destroys,
@@ -55,7 +55,7 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
 
 
 class ChangeTool(TableTool):
-    """A tool that changes rows of one table, or of any table that the role may change so."""
+    """A tool that changes rows of one table, or of any table that the role may change in this way."""
 
     group = ToolGroup.WRITES
     effects: ClassVar[Mapping[str, bool]]  #: the annotations
@@ -67,7 +67,7 @@ class ChangeTool(TableTool):
 
     @classmethod
     def suits(cls, table: Table) -> bool:
-        """Return whether the role may change *table* so."""
+        """Return whether the role may change *table* in this way."""
         return table.writes is not None and cls.grants(table.writes)
 
     @classmethod
@@ -79,12 +79,12 @@ class ChangeTool(TableTool):
             yield from (cls(setting=setting, table=table) for table in tables)
 
     def labels(self) -> list[str]:
-        """Return the labels of the tables that the role may change so."""
+        """Return the labels of the tables that the role may change in this way."""
         catalog = self.setting.catalog
         return [catalog.label(table) for table in catalog.tables if self.suits(table)]
 
     def target(self, name: str) -> Table:
-        """Return the table *name*, or raise a CallError if the role may not change it so."""
+        """Return the table *name*, or raise a CallError if the role may not change it in this way."""
         table = self.setting.table(name)
         if not self.suits(table):
             may = f"Tables: {listing(self.labels())}."
@@ -190,7 +190,7 @@ def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
 
 
 def shown_outputs(setting: Setting, table: Table) -> tuple[Output, ...]:
-    """Return what the answer shows of the rows of *table*."""
+    """Return the outputs that the answer shows for rows of *table*."""
     most = setting.limits.max_cell
     least = min(UNASKED_BYTES, most)
     return tuple(
@@ -220,23 +220,24 @@ class ChangeCall:
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
-            old = _page(half, replace(found, rows=found.before), names)
-            before = {"before": old.table.shown[: len(old.found.rows)]}
-        page = _page(budget, found, names, size(before))
-        count = len(page.found.rows)
+            before = {"before": _fitting(half, replace(found, rows=found.before), names)}
+            budget = replace(budget, reserved=budget.reserved + size(before))
+        rows = _fitting(budget, found, names)
+        count = len(rows)
         content = {
             "affected": found.affected,
             "dry_run": found.dry_run,
             "columns": names,
-            "rows": page.table.shown[:count],
+            "rows": rows,
             **before,
         }
-        left = f"Only {count} of {len(found.rows)} rows are shown." if page.capped else ""
+        capped = count < len(found.rows)
+        left = f"Only {count} of {len(found.rows)} rows fit into the answer." if capped else ""
         dry = NOTHING_CHANGED if found.dry_run else ""
         return budget.answer(
             content,
             rows=count,
-            truncated=page.capped,
+            truncated=capped,
             note=" ".join(filter(None, [dry, self._elsewhere(found), left])),
             changed=found,
         )
@@ -259,13 +260,13 @@ class ChangeCall:
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
 
 
-def _page(budget: Budget, found: Changed, names: Sequence[str], beside: int = 0) -> Page:
-    """Return the rows of *found* that fit *beside* other bytes, perhaps none: the change has been made."""
+def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
+    """Return the rows of *found* that fit; perhaps none, since the change has happened."""
     try:
-        return budget.page(found, names, after=lambda count: beside)
+        page = budget.page(found, names)
     except errors.BadArgument:
-        none = replace(found, rows=())
-        return Page(found=none, table=encode_rows(none, names, budget.style), capped=True)
+        return ()
+    return page.table.shown[: len(page.found.rows)]
 
 
 def transaction_of(call: object) -> Transaction | None:
