@@ -49,7 +49,7 @@ def read_date(text: str, calendar: Calendar) -> object:
     if not calendar.lenient:
         raise ValueError
     # Midnight is written without a time, as stored dates are.
-    moment = read_moment(text, calendar)
+    moment = read_timestamp(text, calendar)
     return MIDNIGHT.sub("", moment) if isinstance(moment, str) else moment
 
 

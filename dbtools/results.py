@@ -124,6 +124,7 @@ class Changed(ResultSet):
     dry_run: bool
     #: In a dry run: other tables whose rows change, by sets of their places, and how many rows.
     elsewhere: Sequence[tuple[frozenset[Location], int]]
+    unchecked: bool  #: whether constraints were left out that only COMMIT checks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +160,7 @@ class Answer:
     links: tuple[Link, ...] = ()
     rows: int = 0
     truncated: bool = False
-    changed: Changed | None = None  #: what the call changed, for the audit log
+    changed: Changed | None = field(default=None, repr=False)  #: what the call changed, for the audit log
 
     @property
     def text(self) -> str:

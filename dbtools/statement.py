@@ -297,6 +297,25 @@ class Write:
         return self.conditions
 
     @property
+    def refers(self) -> bool:
+        """Whether it may give the row foreign keys."""
+        written = {*self.columns, *(preset.column for preset in self.presets)}
+        keys = {name for key in self.table.foreign_keys for name in key.columns}
+        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in written)
+
+    @property
+    def compared(self) -> tuple[Term, ...]:
+        """The columns that are compared with values of the caller."""
+        return tuple(each.term for each in self.conditions if each.parameters)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the row filter, the check or a preset asks for a claim of the caller."""
+        filters = (self.table.filter, self.writes.check)
+        asked = any(each is not None and each.condition.parameters for each in filters)
+        return asked or any(preset.claim for preset in self.presets)
+
+    @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that rules are about."""
         return (self.table,)

@@ -1,7 +1,7 @@
 """What a role may change in a table. A table and a grant in; Writes, or what is wrong with the grant, out."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dbtools.catalog import Catalog, Column, Preset, RowFilter, Table, Writes, has_name
 from dbtools.errors import Broken, ConstraintViolated, listing, nearest
@@ -30,15 +30,19 @@ EVERYTHING = WriteGrant(insert=True, update=True, delete=True)
 
 
 def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | None, tuple[str, ...]]:
-    """Return what *grant* allows in *table*, of which a role sees *shown*; or None, and what is wrong."""
+    """Return what *grant* allows in *table*, of which a role sees *shown*; or None, and what is wrong.
+
+    Where callers may update every column, they may not update those that are preset in new rows.
+    """
     problems = tuple(_problems(table, shown, grant))
     if problems:
         return None, problems
     inserted = _supplied(table, shown, grant.insert, grant.preset)
+    preset = grant.preset if grant.update is True else {}
     return (
         Writes(
             insert=None if grant.insert is False else inserted,
-            update=_supplied(table, shown, grant.update, grant.preset_update),
+            update=_supplied(table, shown, grant.update, {**preset, **grant.preset_update}),
             delete=grant.delete,
             insert_presets=_presets(table, grant.preset),
             update_presets=_presets(table, grant.preset_update),
@@ -72,25 +76,26 @@ def named_in(condition: RowFilter | None, table: Table) -> list[str]:
 
 
 def explained(
-    violated: ConstraintViolated, table: Table, catalog: Catalog, *, deletes: bool
+    violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool
 ) -> ConstraintViolated:
     """Return *violated* in words for a change of *table* by a role that sees *catalog*.
 
-    Name nothing that the role does not see. *deletes*: whether a row was to be deleted.
+    Name nothing that the role does not see. *refers*: whether the row was to get foreign keys.
     """
     kind, place = violated.kind, violated.table
-    if deletes and kind is Broken.FOREIGN_KEY and place in (None, table.location):
+    if not refers and kind is Broken.FOREIGN_KEY and place in (None, table.location):
         kind = Broken.REFERENCED
     is_own = place == table.location and set(violated.columns) <= set(table.column_by_name)
     named = listing(violated.columns) if is_own else ""
     if kind is Broken.REFERENCED:
-        other = catalog.table(*place) if place and place != table.location else None
-        named = catalog.label(other) if other is not None else ""
+        # Rows and foreign keys that the role does not see may be the reason.
+        others = (each for each, _ in catalog.references(table) if each.filter is None and each != table)
+        named = next((catalog.label(each) for each in others if each.location == place), "")
     message, hint = MESSAGES.get((kind, bool(named))) or MESSAGES[kind, False]
-    if kind is Broken.FOREIGN_KEY and not named:
+    if kind is Broken.FOREIGN_KEY and not named and table.foreign_keys:
         hint = f"Check {listing(name for key in table.foreign_keys for name in key.columns)}."
     message = message.format(table=catalog.label(table), columns=named)
-    return ConstraintViolated(f"{message} Nothing was changed.", hint=hint)
+    return ConstraintViolated(message, hint=hint)
 
 
 #: The message and the hint, by the kind of the constraint, and whether its columns can be named.
@@ -115,10 +120,15 @@ def _supplied(table: Table, shown: Table, granted: Columns, presets: Collection[
     """Return the *granted* columns with their own types: generated and preset ones are left out."""
     names = shown.column_by_name if granted is True else granted or ()
     return tuple(
-        column
+        # The default of a masked column is hidden, whether it has one is not.
+        replace(column, default=column.default and "") if _is_masked(shown, column) else column
         for column in table.columns
         if column.name in names and column.name not in presets and _is_writable(column)
     )
+
+
+def _is_masked(shown: Table, column: Column) -> bool:
+    return column.name in shown.column_by_name and shown.column_by_name[column.name].type.mask is not None
 
 
 def _is_writable(column: Column) -> bool:
@@ -135,6 +145,8 @@ def _preset(column: Column, value: object) -> Preset:
     """Return the preset of *column*, or raise ValueError if it cannot hold *value*."""
     if isinstance(value, str) and value.startswith(CLAIM):
         return Preset(column=column, claim=value.removeprefix(CLAIM))
+    if column.type.family is Family.ARRAY:
+        raise ValueError("only a claim can be an array")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return Preset(column=column, value=column.type.read(text))
 

@@ -6,7 +6,6 @@ identifies the row, by which it is read again: as the role sees it, and if it sa
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,26 +14,24 @@ from sqlalchemy.sql import quoted_name
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteRun, Written
-from dbtools.backends.selects import all_hold, cells_of, compile_select, plan_of
+from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter
 from dbtools.masks import BLANK
-from dbtools.sql import Fragment, Parameter
 from dbtools.statement import Condition, Output, Select, Write, WriteKind, assigned
 from dbtools.types import Family, Operator
 
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
-    is_update, is_delete = shape.kind is WriteKind.UPDATE, shape.kind is WriteKind.DELETE
     own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
-    check = shape.writes.check
+    stays, check = shape.kind is not WriteKind.DELETE, shape.writes.check
     return WritePlan(
         shape=shape,
-        before=compile_select(own, grammar) if is_update or is_delete else None,
+        before=None if shape.kind is WriteKind.INSERT else compile_select(own, grammar),
         change=_change(shape, grammar),
-        after=None if is_delete else compile_select(_identified(shape, shape.table.filter), grammar),
-        checked=None if is_delete or check is None else compile_select(_checked(shape, check), grammar),
+        after=_reading(shape, shape.table.filter, grammar) if stays else None,
+        checked=_reading(shape, check, grammar) if stays and check is not None else None,
     )
 
 
@@ -54,32 +51,44 @@ def script_of(run: WriteRun) -> Script:
     """
     rows: list[Row] = []
     before: list[Row] = []
-    changed: list[tuple[WritePlan, Mapping[str, object], Row]] = []
+    changed: list[tuple[WritePlan, Row]] = []
     for plan, values in run.steps:
-        if plan.shape.kind is WriteKind.UPDATE and plan.before is not None:
+        is_delete, expects = plan.after is None, len(plan.shape.conditions) > plan.shape.key
+        # What is expected is compared only with a row that the role sees: a comparison may raise an error.
+        if plan.before is not None and (expects or not is_delete):
             seen = yield _bound(plan.before, values, run)
             if not seen:
                 raise errors.NoRow
-            before += seen
+            before += () if is_delete else seen
         found = yield _bound(plan.change, values, run)
         if not found:
             seen = (yield _bound(plan.before, values, run)) if plan.before is not None else ()
             raise _unchanged(plan, seen)
-        if plan.after is None:
-            rows += found
-        changed += ((plan, values, each) for each in found)
+        if len(found) > 1:
+            raise errors.TooManyRows
+        rows += found if is_delete else ()
+        changed += ((plan, each) for each in found)
     yield None
-    for plan, values, identity in changed:
-        if plan.after is None:
-            continue
-        places = {place(at): cell for at, cell in enumerate(identity)}
-        shown = yield _bound(plan.after, {**values, **places}, run)
-        if not shown:
-            raise errors.Denied(UNSEEN)
-        if plan.checked is not None and not (yield _bound(plan.checked, {**values, **places}, run)):
-            raise errors.Denied(UNFIT)
-        rows += shown
+    for plan, identity in changed:
+        rows += yield from _after(plan, identity, run)
     return Written(rows=rows, before=before, affected=len(changed))
+
+
+Reads = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Sequence[Row]]
+
+
+def _after(plan: WritePlan, identity: Row, run: WriteRun) -> Reads:
+    """Read the row with *identity* after its change, or raise Denied if the role may not write it so."""
+    if plan.after is None:
+        return ()
+    places = {place(at): cell for at, cell in enumerate(identity)}
+    shown = yield _bound(plan.after, places, run)
+    # Without a filter, a trigger has moved the row elsewhere.
+    if not shown and plan.shape.table.filter is not None:
+        raise errors.Denied(UNSEEN)
+    if plan.checked is not None and not (yield _bound(plan.checked, places, run)):
+        raise errors.Denied(UNFIT)
+    return shown
 
 
 def _bound(plan: Plan, values: Mapping[str, object], run: WriteRun) -> tuple[Plan, tuple[object, ...]]:
@@ -98,54 +107,37 @@ def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
     return refused
 
 
-def _identified(shape: Write, filter: RowFilter | None) -> Select:
-    """Return the shape that reads the row with an identity, if *filter* shows it."""
+def _reading(shape: Write, filter: RowFilter | None, grammar: Grammar) -> Plan:
+    """Return the statement that reads the row with an identity, if *filter* shows it."""
+    target, claims, identity = _target(shape), dict[str, str](), shape.table.identity
+    conditions = [
+        Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
+        for at, column in enumerate(identity)
+    ]
+    same = all_hold(conditions, target, grammar)
+    read = [_read(each, target, grammar) for each in shape.outputs]
+    select = sa.select(*cells_of(read)).select_from(target).where(same)
+    if filter is not None:
+        # A CASE is evaluated in its order: the filter may raise an error on another row.
+        select = select.where(sa.case((same, filtering(filter, grammar, claims))))
+    types = {place(at): column.type for at, column in enumerate(identity)}
+    return plan_of(shape, select, grammar, types, frozenset(), claims)
+
+
+def _target(shape: Write) -> sa.TableClause:
+    """Return the table of *shape* without an alias, as the SQL of row filters names it."""
     table = shape.table
-    known = table.column_by_name
-    others = tuple(column for column in table.identity if column.name not in known)
-    return Select(
-        table=replace(table, columns=(*table.columns, *others), filter=filter),
-        outputs=shape.outputs,
-        conditions=tuple(
-            Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
-            for at, column in enumerate(table.identity)
-        ),
-    )
-
-
-def _checked(shape: Write, check: RowFilter) -> Select:
-    """Return the shape that finds the row with an identity, if it also satisfies *check*."""
-    outputs = tuple(map(_plain, shape.table.identity))
-    return replace(_identified(shape, _both(shape.table.filter, check)), outputs=outputs)
-
-
-def _both(filter: RowFilter | None, check: RowFilter) -> RowFilter:
-    """Return the condition that both *filter* and *check* hold."""
-    if filter is None:
-        return check
-    # On a separate line, a parenthesis cannot be part of a comment.
-    pieces = ("(", *filter.condition.pieces, "\n) and (", *check.condition.pieces, "\n)")
-    return RowFilter(
-        condition=Fragment(pieces=pieces),
-        casts=tuple(chain(*map(_casts, (filter, check)))),
-        total=filter.total and check.total,
-    )
-
-
-def _casts(filter: RowFilter) -> Sequence[str]:
-    """Return the cast of each claim in *filter*, empty where the database needs none."""
-    claims = sum(isinstance(piece, Parameter) for piece in filter.condition.pieces)
-    return filter.casts or ("",) * claims
-
-
-def _change(shape: Write, grammar: Grammar) -> Plan:
-    """Return the statement that changes the row."""
-    table, claims = shape.table, dict[str, str]()
     written = (*shape.columns, *(preset.column for preset in shape.presets))
     names = dict.fromkeys(column.name for column in (*written, *table.columns, *table.identity))
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     columns: list[sa.ColumnClause[Any]] = [sa.column(quoted_name(name, quote=True)) for name in names]
-    target = sa.table(quoted_name(table.name, quote=True), *columns, schema=schema)
+    return sa.table(quoted_name(table.name, quote=True), *columns, schema=schema)
+
+
+def _change(shape: Write, grammar: Grammar) -> Plan:
+    """Return the statement that changes the row."""
+    table, target, claims = shape.table, _target(shape), dict[str, str]()
+    written = (*shape.columns, *(preset.column for preset in shape.presets))
     values = {target.c[column.name]: grammar.stored(assigned(column.name), column.type) for column in written}
     statement: Any
     match shape.kind:
@@ -164,7 +156,9 @@ def _change(shape: Write, grammar: Grammar) -> Plan:
     read = [_read(each, target, grammar) for each in outputs]
     types = {assigned(each.name): each.type.element or each.type for each in written}
     types |= {name: each.type for each in shape.conditions for name in each.parameters}
-    lists = frozenset(assigned(each.name) for each in written if each.type.family is Family.ARRAY)
+    arrays = (assigned(each.name) for each in written if each.type.family is Family.ARRAY)
+    among = (name for each in shape.conditions if each.operator in LISTS for name in each.parameters)
+    lists = frozenset((*arrays, *among))
     returning = statement.returning(*cells_of(read))
     return plan_of(replace(shape, outputs=outputs), returning, grammar, types, lists, claims)
 

@@ -16,12 +16,13 @@ from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Statement, Transaction, Write, WriteKind, argument, assigned
+from dbtools.statement import QueryShape, Statement, Transaction, Write, argument, assigned
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
-from dbtools.tools.arguments import as_text
+from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
+UNCHANGED = "Nothing was changed."
 STAMP_TIMEOUT = 5.0  #: seconds
 PLANS = 1_000  #: compiled shapes that are kept
 
@@ -100,6 +101,7 @@ class Execution:
             affected=written.affected,
             dry_run=transaction.dry_run,
             elsewhere=written.elsewhere,
+            unchecked=written.unchecked,
         )
 
     async def is_current(self, stamp: str) -> bool:
@@ -169,28 +171,40 @@ def preset_values(shape: Write, caller: Caller) -> Mapping[str, object]:
         value = preset.value
         if preset.claim is not None:
             try:
-                value = preset.column.type.read(str(as_text(claim_of(caller, preset.claim))))
-            except ValueError as exc:
+                value = decoded(preset.column.type, claim_of(caller, preset.claim), "")
+            except errors.BadValue as exc:
                 raise errors.Denied from exc
         values[assigned(preset.column.name)] = value
     return values
 
 
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
-    """Return *error* worded for *transaction* of a role that sees *catalog*."""
+    """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
+    worded = _reworded_write(error, transaction, catalog)
+    if isinstance(worded, errors.NoRow | errors.UnknownOutcome):
+        return worded
+    return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
+
+
+def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     shape, _ = transaction.writes[0]
     if isinstance(error, errors.ConstraintViolated):
-        return explained(error, shape.table, catalog, deletes=shape.kind is WriteKind.DELETE)
+        return explained(error, shape.table, catalog, refers=shape.refers)
+    if isinstance(error, errors.BadValue):
+        columns = (each for shape, _ in transaction.writes for each in (*shape.columns, *shape.compared))
+        asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
+        claimed = f" {BAD_CLAIM}" if shape.claimed else ""
+        return errors.BadValue(error.message, hint=f"Values are given for {listing(asked)}.{claimed}")
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):
-        condition = shape.table.filter if error.message == UNSEEN else shape.writes.check
+        condition = shape.table.filter if error.message == UNSEEN else shape.check
         named = named_in(condition, shape.table)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
     if isinstance(error, errors.TimedOut):
-        return errors.TimedOut("The call reached its timeout and was stopped. Nothing was changed.")
+        return errors.TimedOut("The call reached its timeout and was stopped.")
     return error
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table, Writes
-from dbtools.cells import json_of, size
+from dbtools.cells import size
 from dbtools.errors import listing
 from dbtools.paths import folded
 from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
@@ -36,6 +36,7 @@ CHANGES = content_schema(
 Values = Annotated[dict[str, object], Object]
 DryRun = Annotated[bool, Field(description="show the result, change nothing")]
 NOTHING_CHANGED = "Dry run: nothing was changed."
+UNCHECKED = "Deferred foreign keys were not checked."
 
 
 class ChangeArguments(Arguments):
@@ -107,14 +108,18 @@ def _value_schema(column: Column, target: str) -> Mapping[str, object]:
     schema: dict[str, object] = {"type": "array"} if type.family is Family.ARRAY else type.schema()
     if column.choices and "enum" not in schema and schema.get("type") == "string":
         schema["enum"] = list(column.choices)
-    if type.family is Family.INTEGER:
-        for key, bound in (("minimum", column.minimum), ("maximum", column.maximum)):
-            if bound is not None and bound.lstrip("-").isdigit():
-                schema[key] = int(bound)
+    bounds = zip(("minimum", "maximum"), _bounds(column), strict=True)
+    schema |= {key: bound for key, bound in bounds if bound is not None}
     default = shown_default(column.default)
     words = [f"default {default}" if default else "", f"→ {target}" if target else ""]
     description = ", ".join(filter(None, words))
     return schema | ({"description": description} if description else {})
+
+
+def _bounds(column: Column) -> Sequence[int | None]:
+    """Return the least and the greatest integer that a CHECK constraint allows, None for no limit."""
+    texts = (column.minimum, column.maximum) if column.type.family is Family.INTEGER else (None, None)
+    return [int(text) if text is not None and text.lstrip("-").isdigit() else None for text in texts]
 
 
 def read_values(
@@ -143,7 +148,13 @@ def _value(column: Column, value: object, place: str) -> object:
         raise errors.BadValue(
             f"{place}: there is no {quoted(value)}.", hint=f"It is one of {listing(column.choices)}."
         )
-    return decoded(column.type, value, f"{place}: ")
+    found, (least, most) = decoded(column.type, value, f"{place}: "), _bounds(column)
+    if isinstance(found, int) and (
+        (least is not None and found < least) or (most is not None and found > most)
+    ):
+        limits = [f"at least {least}" * (least is not None), f"at most {most}" * (most is not None)]
+        raise errors.BadValue(f"{place}: must be {' and '.join(filter(None, limits))}, not {found}.")
+    return found
 
 
 def decoded(type: ColumnType, value: object, place: str) -> object:
@@ -155,7 +166,11 @@ def decoded(type: ColumnType, value: object, place: str) -> object:
         items = _items(value)
         if items is None:
             raise errors.BadValue(f"{place}must be an array, not {named(value)}.")
-        return [None if each is None else decoded(type.element, each, place) for each in items]
+        # An array of arrays has the same type.
+        types = [type if isinstance(each, list) else type.element for each in items]
+        return [
+            None if each is None else decoded(of, each, place) for of, each in zip(types, items, strict=True)
+        ]
     if structured:
         raise errors.BadValue(f"{place}must be {type.expected}, not {named(value)}.")
     if type.family is Family.ANY and isinstance(value, str):
@@ -172,7 +187,7 @@ def _json_text(value: object) -> str:
             pass
         else:
             return value
-    return json_of(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _items(value: object) -> Sequence[object] | None:
@@ -223,7 +238,7 @@ class ChangeCall:
             before = {"before": _fitting(half, replace(found, rows=found.before), names)}
             budget = replace(budget, reserved=budget.reserved + size(before))
         rows = _fitting(budget, found, names)
-        count = len(rows)
+        count, capped = len(rows), len(rows) < len(found.rows)
         content = {
             "affected": found.affected,
             "dry_run": found.dry_run,
@@ -231,9 +246,8 @@ class ChangeCall:
             "rows": rows,
             **before,
         }
-        capped = count < len(found.rows)
         left = f"Only {count} of {len(found.rows)} rows fit into the answer." if capped else ""
-        dry = NOTHING_CHANGED if found.dry_run else ""
+        dry = " ".join([NOTHING_CHANGED] * found.dry_run + [UNCHECKED] * found.unchecked)
         return budget.answer(
             content,
             rows=count,
@@ -248,14 +262,15 @@ class ChangeCall:
         parts: list[str] = []
         hidden = False
         for places, number in found.elsewhere:
-            tables = [catalog.table(*place) for place in sorted(places - {self.table.location})]
-            own = self.table.location in places and not tables
+            tables = [catalog.table(*place) for place in sorted(places)]
             whole = [each for each in tables if each is not None and each.filter is None]
-            if len(whole) < len(tables) or (own and self.table.filter is not None):
+            if len(whole) < len(places):
                 hidden = True
                 continue
-            labels = listing(map(catalog.label, whole)) if whole else f"{catalog.label(self.table)} besides"
-            parts.append(f"{number:,} row{'s' * (number > 1)} of {labels}")
+            labels = (
+                catalog.label(each) + " besides" * (each.location == self.table.location) for each in whole
+            )
+            parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
         parts += ["rows elsewhere"] if hidden else []
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
 

@@ -29,7 +29,7 @@ from dbtools.tools.wording import cleaned, table_name
 
 MOST_INSERTED = 100  #: rows of one call, unless the role says otherwise
 DESCRIPTION = (
-    "Insert rows into a table, all or none; returns them as stored. "
+    "Insert rows into a table, all or none; values may be null; returns them as stored. "
     "describe_tables says which columns to give."
 )
 
@@ -81,7 +81,9 @@ class InsertRows(ChangeTool):
         ]
         filled = f" Filled in for you: {cleaned(listing(preset), 200)}." if preset else ""
         name = table_name(self.setting.catalog, table)
-        description = f"Insert rows into {name}, all or none; returns them as stored.{filled}"
+        description = (
+            f"Insert rows into {name}, all or none; values may be null; returns them as stored.{filled}"
+        )
         title = f"Insert rows into {self.setting.shown(table)}"
         return self.defined(description, schema, CHANGES, title, self.effects)
 

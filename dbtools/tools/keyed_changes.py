@@ -12,8 +12,9 @@ from dbtools import errors
 from dbtools.catalog import Column, Table, Writes
 from dbtools.errors import listing
 from dbtools.expressions import refuse_masked
+from dbtools.paths import folded
 from dbtools.statement import Condition, Statement, Write, WriteKind
-from dbtools.tools.arguments import as_text, check
+from dbtools.tools.arguments import as_text, check, unknown_argument
 from dbtools.tools.binding import decode, either
 from dbtools.tools.changing import (
     CHANGES,
@@ -170,7 +171,7 @@ class UpdateRow(KeyedTool):
     general_name = "update_rows"
     kind = WriteKind.UPDATE
     typed, generic = UpdateArguments, UpdateRowsArguments
-    does = "Set columns of one row of {}, by key; returns the row as stored."
+    does = "Set columns of one row of {}, by key, or null; returns the row as stored."
     effects = effects(destroys=True, repeats=True)
 
     @classmethod
@@ -226,11 +227,11 @@ def _expected(
     """Return the conditions that a row has the values *expected*, and their parameters."""
     conditions: list[Condition] = []
     values: dict[str, object] = {}
-    by_name = table.column_by_name
     for at, (name, value) in enumerate(expected.items()):
-        if name not in by_name:
-            read_values(table.columns, {name: value}, "expected")
-        column, place = by_name[name], f"expected.{name}"
+        column = folded(name, table.column_by_name)
+        if column is None:
+            raise unknown_argument(name, list(table.column_by_name), "expected")
+        place = f"expected.{column.name}"
         refuse_masked(column, place)
         if value is None:
             conditions.append(Condition(term=column, operator=Operator.IS_NULL))

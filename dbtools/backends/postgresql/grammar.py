@@ -52,6 +52,8 @@ class PostgresqlGrammar(Grammar):
                 return "true" if value else "false"
             case bytes():
                 return "\\x" + value.hex()
+            case list():
+                return self.bound_list(value, type)
             case _:
                 return str(value)
 
