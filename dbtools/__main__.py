@@ -10,7 +10,7 @@ COLLECTED = 50_000
 
 
 def main() -> None:
-    """Run the command line; an interrupt ends it quietly, even while it is still being imported."""
+    """Run the command line; an interrupt ends it without a message, even during its imports."""
     gc.set_threshold(COLLECTED)
     try:
         from dbtools.cli import main as run

@@ -20,7 +20,7 @@ from dbtools import errors
 from dbtools.backends import announcement_of, open_backend
 
 PACKAGE = Path(dbtools.__file__).parent
-BRANCHES = ("registry", "sample")  #: the sample's too, since its database has both
+BRANCHES = ("registry", "sample")  #: both, since the sample database has both
 
 
 def notify(ctx: Any, *_: object, **__: object) -> None:

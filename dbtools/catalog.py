@@ -17,8 +17,9 @@ from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family, quoted
 
 Location = tuple[str, str]  #: of a table: its schema and its name
-#: The type of a column of which only the name is known.
+#: The type of a column whose name alone is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
+UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)  #: cells that, once read, cannot be compared again
 UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
 
@@ -38,10 +39,10 @@ class TextIndex:
     """A full-text index, which finds the rows of a table by words of a column."""
 
     reads: frozenset[str]  #: the columns in which it looks for words
-    document: str  #: SQL, in the row's terms: what is searched, or its number in the index
+    document: str  #: SQL over the row's columns: what is searched, or the row's number in the index
     source: str = ""  #: the table that is the index, or SQL for the configuration that reads the words
     ranked: bool = True  #: whether rows may be ordered by how well they match
-    #: the columns that rank depends on, over all rows; none if it depends on nothing but the document
+    #: the columns whose cells in all rows affect the rank; empty if the rank depends only on the document
     weighs: frozenset[str] = frozenset()
     shared: bool = False  #: whether several rows may have the same number in the index
 
@@ -55,8 +56,7 @@ class Column:
     nullable: bool = True
     default: str | None = None  #: the SQL expression, for people
     generated: bool = False  #: a generated or an identity column
-    #: Whether the database chooses a value if none is given, although there is no default.
-    assigned: bool = field(default=False, compare=False)
+    assigned: bool = field(default=False, compare=False)  #: by the database, though there is no default
     #: The columns of its table from which it may be computed.
     sources: frozenset[str] = field(default=frozenset(), compare=False)
     comment: str = ""
@@ -79,7 +79,7 @@ class Column:
 
 def identifying(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Return *columns* as the identity of a table: its cells are bound again as the driver returns them."""
-    return tuple(replace(column, type=replace(column.type, family=Family.OTHER)) for column in columns)
+    return tuple(replace(each, type=replace(each.type, family=Family.OTHER)) for each in columns)
 
 
 def searched(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
@@ -99,7 +99,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignKey:
-    """Columns that refer to a row of another table, or of the same one."""
+    """Columns that refer to a row of another table, or of the same table."""
 
     columns: tuple[str, ...]
     target_schema: str
@@ -147,11 +147,11 @@ class Writes:
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """What a view reads, or another relation that reads relations."""
+    """What a view, or another relation, reads."""
 
     #: Schema, table and column; the column is empty if only rows are read.
     columns: frozenset[tuple[str, str, str]] = frozenset()
-    #: The same for the parents of a table that inherits, whose rows these are as well.
+    #: The same for the parents of an inherited table, which show its rows as well.
     parents: frozenset[tuple[str, str, str]] = frozenset()
     #: Descriptions for the operator: functions, and what the database does not report.
     others: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class Table:
     kind: TableKind = TableKind.TABLE
     columns: tuple[Column, ...]
     keys: tuple[Key, ...] = ()  #: first the primary key, then unique keys without nulls
-    #: Columns that each hold no value twice, though they may hold nulls.
+    #: Columns that are each unique, but may hold nulls.
     unique: frozenset[str] = field(default=frozenset(), compare=False)
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
@@ -176,14 +176,13 @@ class Table:
     filter: RowFilter | None = None  #: None: all rows are visible
     aggregated: bool = True  #: whether its rows may be aggregated
     writes: Writes | None = None  #: None: its rows cannot be changed
-    #: What identifies a row within a transaction, columns of the system included; empty if no row can be
-    #: changed.
+    #: What identifies a row in a transaction, system columns included; empty if no row can be changed.
     identity: tuple[Column, ...] = field(default=(), compare=False)
     reads: Reads | None = field(default=None, compare=False)  #: None: only itself
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
     #: Whether reading it may run user-defined functions.
     runs_functions: bool = field(default=False, compare=False)
-    #: Identifies the state of its name and columns; empty if there is no version for each table.
+    #: Changes whenever its name or columns change; empty if the database has no versions of single tables.
     version: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
@@ -210,15 +209,20 @@ class Table:
         """The full-text indexes by the names of their columns."""
         return {each.name: each.text_index for each in self.columns if each.text_index is not None}
 
-    @property
-    def primary_key(self) -> Key | None:
-        """The first key, if the table has one."""
-        return self.keys[0] if self.keys else None
-
+    @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the primary key, or none without a key."""
-        key = self.primary_key
-        return tuple(self.column_by_name[name] for name in key.columns) if key else ()
+        """The columns of the first key; none without a key."""
+        return tuple(self.column_by_name[name] for key in self.keys[:1] for name in key.columns)
+
+    @cached_property
+    def cursor_key(self) -> tuple[Column, ...]:
+        """The columns of the first key whose values a cursor can hold; none without one."""
+        keys = (tuple(self.column_by_name[name] for name in key.columns) for key in self.keys)
+        return next((columns for columns in keys if all(map(_is_keyed, columns))), ())
+
+
+def _is_keyed(column: Column) -> bool:
+    return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +240,7 @@ class Catalog:
     unreadable: Mapping[Location, tuple[str, ...]] = field(default_factory=dict, compare=False)
     #: Relations, functions and operators, in lower case, that may raise an error in a row filter.
     raising: frozenset[str] = field(default=frozenset(), compare=False)
-    #: Identifies the state of the schema; empty if unknown.
+    #: Changes whenever the schema changes; empty if unknown.
     stamp: str = field(default="", compare=False)
 
     @cached_property
@@ -280,7 +284,7 @@ class Catalog:
     def conceals(self, sql: str, seen: Mapping[Location, Table]) -> bool:
         """Return whether *sql*, of a view, names tables or columns that are not among those *seen*.
 
-        A view's SQL may name what it never reads.
+        The SQL of a view may name what it does not read.
         """
         known = {name for table in seen.values() for name in (table.name, *table.column_by_name)}
         named = [table for table in self.tables if has_name(sql, table.name)]
@@ -310,7 +314,7 @@ class Catalog:
     def names_of(self, table: Table) -> tuple[str, ...]:
         """Return the names by which a rule can refer to *table*; other tables may share them.
 
-        Labels take tables into account that the login cannot read, so that they are the same for every login.
+        Labels depend on all tables, even those that the login cannot read, so every login has the same.
         """
         return (self.whole.label(table), self.qualified(table), table.name)
 

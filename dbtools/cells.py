@@ -1,4 +1,4 @@
-"""Encode cells as JSON values, and JSON values as text. Total: every cell has an encoding.
+"""Encode cells. A cell in, a JSON value or a text out; every cell has an encoding.
 
 Numbers that a double cannot hold become strings, as do NaN and infinities; bytes become base64. A cell of
 another type than its column declares, as some databases allow, is encoded by its own type.
@@ -32,7 +32,7 @@ INVISIBLE = re.compile(
 SURROGATES = re.compile("[\ud800-\udfff]")
 SPECIAL = re.compile('[",\r\n]')  #: characters for which a CSV cell is quoted
 
-class_of = type  #: under a name that no parameter shadows
+class_of = type  #: the built-in function, under a name that no parameter shadows
 INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 TEXTS = {str, bool, NoneType}  #: classes whose cells are always JSON values
 INTEGERS = {int, NoneType}

@@ -9,7 +9,7 @@ DATE = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)( BC)?", re.ASCII)
 PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 BASIC_DATE = re.compile(r"([12]\d{3})(\d\d)(\d\d)", re.ASCII)
 DAY = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)  #: a date alone, with or without hyphens
-#: 24:00 is the end of the day. Databases know zones of less than 16 hours.
+#: 24:00 is the end of the day. Databases accept UTC offsets of less than 16 hours.
 TIME = re.compile(
     r"([01]\d|2[0-3]|24(?=:00(?::00(?:\.0{1,9})?)?(?![:.\d]))):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?"
     r"(?P<zone>Z|([+-])(0\d|1[0-5])(?::?([0-5]\d))?(?::?([0-5]\d))?)?",
@@ -24,12 +24,12 @@ INTERVAL = re.compile(
     r"([+-]?\d+:\d\d(:\d\d(\.\d+)?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-LATEST_DATE, LATEST_TIMESTAMP = 5_874_897, 294_276  #: years that any database here knows
+LATEST_DATE, LATEST_TIMESTAMP = 5_874_897, 294_276  #: the latest years that a supported database accepts
 UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
 class Calendar(Protocol):
-    """What a column type says about its dates."""
+    """The properties of a column type that concern dates."""
 
     @property
     def infinite(self) -> bool:
@@ -48,7 +48,7 @@ def read_date(text: str, calendar: Calendar) -> object:
         return text
     if not calendar.lenient:
         raise ValueError
-    # Midnight is written as the day alone, as stored dates are.
+    # Midnight is written without a time, as stored dates are.
     moment = read_timestamp(text, calendar)
     return MIDNIGHT.sub("", moment) if isinstance(moment, str) else moment
 
@@ -62,7 +62,7 @@ def read_timestamp(text: str, calendar: Calendar) -> object:
     """Decode the date and time *text* without a zone, or raise ValueError."""
     time = TIME.fullmatch(_parts(text)[-1])
     if time and time["zone"] and time["zone"].upper() not in NO_OFFSET:
-        # There is no zone to convert it to, so the offset would be lost.
+        # The column has no time zone: the offset would be ignored, and the value would mean another time.
         raise ValueError
     return read_moment(text, calendar)
 

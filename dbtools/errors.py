@@ -1,4 +1,4 @@
-"""Every error that a caller can meet: a stable code, a message and a hint.
+"""Every error that a caller can get: a stable code, a message and a hint.
 
 DbtoolsError
 ├── CallError                 the model can fix it: a result with isError
@@ -178,7 +178,7 @@ class ConfigurationError(DbtoolsError, code="configuration"):
 
     def __init__(self, message: str = "", *, hint: str = "", place: object = None) -> None:
         super().__init__(message, hint=hint)
-        self.place = place  #: in a file, if it was read from one; stands before the message
+        self.place = place  #: where in a file the mistake is, if known; begins the message
 
     def __str__(self) -> str:
         """Return the place, the message and the hint."""
@@ -191,14 +191,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     low = name.lower()
     like = get_close_matches(low, folded, n=3, cutoff=0.6)
     inside = [each for each in folded if len(low) > 2 and low in each]
-    # A name that ends in this one, such as a path, is nearer than one that only looks like it.
+    # A name that ends in this one, such as a path, is nearer than one that is only similar.
     ends = sorted((each for each in inside if each.endswith((f".{low}", f":{low}"))), key=len)
     matches = list(dict.fromkeys([*ends, *like, *sorted(inside, key=len)]))[:3]
     return f"Did you mean {' or '.join(folded[match] for match in matches)}? " if matches else ""
 
 
 def nearest_path(path: Path) -> str:
-    """Return a hint for the first part of *path* that does not exist: the name there that is most like it."""
+    """Return a hint about the first part of *path* that does not exist, with the most similar name there."""
     missing = next((each for each in (*reversed(path.parents), path) if not os.path.exists(each)), path)
     folder = "" if missing == path else f"There is no folder {missing}. "
     try:
@@ -208,7 +208,7 @@ def nearest_path(path: Path) -> str:
 
 
 def listing(names: Iterable[str]) -> str:
-    """Return the *names* with commas between, the first sixty of them."""
+    """Return at most sixty of *names*, separated by commas."""
     names = list(names)
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more

@@ -1,4 +1,4 @@
-"""Expressions such as `quantity * unit_price * (1 - discount)`: text in, a typed term out.
+"""Parse expressions such as `quantity * unit_price * (1 - discount)`. Text in, a typed term out.
 
     sum      = product { ("+" | "-") product }
     product  = factor { ("*" | "/") factor }
@@ -6,11 +6,11 @@
     primary  = number | 'text' | "(" sum ")" | function "(" sum { "," sum } ")" | path
 
 A path is a column, or a column at the end of foreign keys. `operations` decides which operands an operation
-takes, and the type of its result. The databases compute it, with equal results.
+takes, and the type of its result. The database computes it; all databases give equal results.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dbtools import errors, habits
 from dbtools.errors import listing, nearest
 from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
-from dbtools.paths import Distant, Names, Relation, folded, spelled
+from dbtools.paths import Distant, Names, Relation, folded, parts_of, spelled, worded
 from dbtools.terms import (
     TEXT,
     Bucket,
@@ -38,8 +38,8 @@ from dbtools.types import quoted
 MOST_NODES = 64
 NAMES = ("name", "quoted")  #: kinds of tokens
 NODES = "columns, numbers and operators"
-DEEPEST = 8  #: parentheses: the stack of a database's parser is small
-MOST_IN_CALL = 500  #: nodes: more take too long to compile
+DEEPEST = 8  #: nested parentheses, since the stack of a database's parser is small
+MOST_IN_CALL = 500  #: nodes; more would take too long to compile
 MOST_CHARACTERS = 4_000
 TOKEN = re.compile(
     r"""\s*(?:
@@ -53,7 +53,7 @@ TOKEN = re.compile(
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
 COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
-MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date."
+MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Texts are not joined."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
 FUNCTIONS = {str(each): each for each in RULES}
@@ -61,10 +61,10 @@ FUNCTIONS = {str(each): each for each in RULES}
 
 @dataclass(kw_only=True)
 class Expressions:
-    """Resolves the texts of one call to terms, and keeps the values of their literals."""
+    """Resolves the texts of one call to terms, and collects the values of their literals."""
 
     names: Names
-    aggregating: bool = False  #: whether the rows are counted or summed, which a table may forbid
+    aggregating: bool = False  #: whether rows are counted or summed, which a grant may forbid
     literals: Literals = field(default_factory=Literals)
     aliases: dict[str, Operand] = field(default_factory=dict)  #: terms by the names that callers give them
 
@@ -80,13 +80,23 @@ class Expressions:
     def find(self, text: str, argument: str) -> Operand:
         """Return the term that *text* means: a name, a bucket such as "ordered_on:month", or an expression.
 
-        Raises UnknownColumn, or BadArgument with the position where *text* cannot be parsed.
+        Raise UnknownColumn, or BadArgument with the position at which *text* cannot be parsed.
         """
         try:
             return self._found(text, argument)
         except errors.CallError as exc:
-            exc.hint = habits.hint(text) or exc.hint
+            exc.hint = habits.hint(text) or self._spelling(text) or exc.hint
             raise
+
+    def _spelling(self, text: str) -> str:
+        """Return the right form of a name or a bucket in *text* that has another form."""
+        name, _, bucket = text.rpartition(".")
+        if bucket.lower() in tuple(Bucket) and self.get(name) is not None:
+            return f"Write the bucket as {name}:{bucket}."
+        names = self.names.table.column_by_name if COMPUTED.search(text) else ()
+        odd = (each for each in names if worded(each) != each)
+        found = (worded(each) for each in odd if each.lower() in text.lower() and worded(each) not in text)
+        return next((f"In an expression write {each}, in double quotes." for each in found), "")
 
     def _found(self, text: str, argument: str) -> Operand:
         named = self.get(text)
@@ -102,13 +112,13 @@ class Expressions:
         raise self.names.unknown(name if is_bucket else text, argument)
 
     def operand(self, text: str, argument: str) -> Operand:
-        """Return the column or the path that *text* names, for an expression to compute with."""
+        """Return the column or the path that *text* names, as an operand of an expression."""
         place = self._allowed(self.names.find(text, argument), argument)
         refuse_masked(place, argument)
         return place
 
     def _allowed(self, term: Operand, argument: str) -> Operand:
-        """Return *term* unless it leads to rows that may not be aggregated and are counted along."""
+        """Return *term*, or raise an error if it would aggregate rows that the role may only list."""
         path = term.path if self.aggregating and isinstance(term, Distant) else ()
         if not all(step.target.aggregated for step in path):
             raise errors.Denied(
@@ -117,7 +127,7 @@ class Expressions:
         return term
 
     def named(self, text: str, argument: str) -> tuple[str, Operand]:
-        """Return the name in results of *text* such as "quantity * price as total", and the term it means."""
+        """Return the name in results for *text* such as "quantity * price as total", and its term."""
         match = ALIAS.fullmatch(text)
         if match is None or self.get(text) is not None:
             return text.strip(), self.find(text, argument)
@@ -130,29 +140,33 @@ class Expressions:
     def related(
         self, name: str, argument: str, *, aggregating: bool = False
     ) -> "tuple[Relation, Expressions]":
-        """Return the relation *name*, to rows that refer to a row, and the terms of their table."""
+        """Return the relation *name* to rows that refer to a row, and the terms of their table."""
         table, paths = self.names.table, self.names.paths
         known = paths.referrers(table)
         relation = folded(name, known)
         if relation is None:
+            kind = (
+                "Names inside sum, count and the like begin with a relation"
+                if aggregating and known
+                else "Relations"
+            )
             raise errors.UnknownColumn(
                 f"{argument}: no rows {quoted(name)} refer to {table.name}.",
-                hint=f"{self._instead(name, known)}Relations: {listing(known) or 'none'}.",
+                hint=f"{self._instead(name, known, argument)}{kind}: {listing(known) or 'none'}.",
             )
-        names = Names(table=relation.target, paths=paths)
+        names = Names(table=relation.target, paths=paths, measured=aggregating)
         aggregating = aggregating or self.aggregating
         return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
 
-    def _instead(self, name: str, known: Iterable[str]) -> str:
+    def _instead(self, name: str, known: Iterable[str], argument: str) -> str:
         """Return what to do instead of naming *name* as a relation, of which the *known* ones exist."""
         if self.names.get(name) is not None:
             return f"{habits.MEASURES} "
-        step = self.names.paths.step(self.names.table, name)
-        return (
-            f"{name} leads to {step.target.name}: ask for {step.target.name}. "
-            if step
-            else nearest(name, known)
-        )
+        if step := self.names.paths.step(self.names.table, name):
+            return f"{name} leads to {step.target.name}: ask for {step.target.name}. "
+        is_condition = argument.endswith((".some", ".none"))
+        way = self.names.way_back([*(parts_of(name) or [name]), "…"], argument) if is_condition else ""
+        return way or nearest(name, known)
 
 
 def refuse_masked(term: Term, argument: str) -> None:
@@ -177,9 +191,9 @@ class _Parser:
         self._argument = argument
         self._tokens = self._split()
         self._next = 0
-        self._at = 0  #: the position of the operation that is applied
+        self._at = 0  #: the position of the current operation
         self._nodes = 0
-        self._depth = -1  #: in parentheses
+        self._depth = -1  #: number of open parentheses
 
     def parse(self) -> Operand:
         """Return the term of the whole text."""
@@ -281,12 +295,21 @@ class _Parser:
             parts.append(_unquoted(self._token))
             self._next += 1
         if self._relation is not None:
-            inside = parts[0].lower() == self._relation and len(parts) > 1
-            column = self._terms.names.get(parts[0]) or self._terms.names.table.columns[0]
-            names = f"names here begin with {self._relation}, as in {self._relation}.{spelled(column.name)}"
-            self._check(inside, first, names)
+            if parts[0].lower() != self._relation or len(parts) == 1:
+                raise self._outside(first, parts)
             parts = parts[1:]
         return self._terms.operand(".".join(map(spelled, parts)), self._argument)
+
+    def _outside(self, first: _Token, parts: Sequence[str]) -> errors.BadArgument:
+        """Return the error for a name in a measure of related rows that does not belong to these rows."""
+        name, own = ".".join(map(worded, parts)), self._terms.names
+        column = name if own.get(name) else worded(own.table.columns[0].name)
+        message = (
+            f"names here begin with {self._relation}, as in {self._relation}.{column}, not {quoted(name)}"
+        )
+        table = self._outer.names.table.name
+        hint = f"{name} of {table} goes outside the parentheses." if self._outer.get(name) else ""
+        return self._refusal(first.at, message, hint=hint)
 
     def _function(self, name: _Token) -> Operand:
         word = name.text.lower()

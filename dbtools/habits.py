@@ -1,24 +1,29 @@
-"""What callers write from habit in SQL, and hints on what to write instead. A text in, a hint out."""
+"""Hints for callers who write SQL out of habit. A text in, a hint on what to write instead out."""
 
 import re
 from collections.abc import Mapping
 
 from dbtools.terms import Bucket
 
-BUCKETS = tuple(map(str, Bucket))
+BUCKET_NAMES = tuple(map(str, Bucket))
 MEASURES = 'For totals use aggregate_rows with measures such as {"function": "sum", "column": "total"}.'
-LONGEST = 1_000  #: characters of a text that are looked at
+LONGEST = 1_000  #: characters of a text that are checked
 QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
-#: Forms that are no column and no expression, by what is in them.
+#: Hints by patterns of texts that are neither columns nor expressions.
 FORMS: Mapping[str, str] = {
-    r"^\s*(\w+\.)?\*\s*$": "Without columns all are shown.",
+    r"^\s*(\w+\.)?\*\s*$": "Omit columns to get all of them.",
     r"\bover\s*\(": "There are no window functions: group, order_by and offset instead.",
+    r"\brank\s*\(": "Only order_by of a list takes rank(column), beside matches in where.",
+    r"\b(where|filter)\b": "Expressions take no conditions: aggregate the rows themselves, with where.",
+    r"^[^()]*,": "Name one column in each item of the array.",
+    r"\b\d{4}-\d\d-\d\d\b": "Write a day in single quotes: '2024-03-05'.",
     r"\bcount\s*\(\s*[*)]": 'To count rows use aggregate_rows with measures [{"function": "count"}].',
-    r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures.",
+    r"^\s*(count|sum|avg|min|max)\s*$": "Only having and order_by of aggregate_rows name measures; a list "
+    'is ordered by an expression such as "count(orders) desc".',
     r"\bdistinct\b|\bcount_distinct\s*\(": "aggregate_rows without measures lists distinct groups; its "
     "function count_distinct counts values.",
-    rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKETS)})\s*\(": "Write a bucket after "
-    f"the date, such as ordered_on:month. Buckets: {', '.join(BUCKETS)}.",
+    rf"\b(date_trunc|date_part|extract|strftime|to_char|{'|'.join(BUCKET_NAMES)})\s*\(": "Write a bucket "
+    f"after the date, such as ordered_on:month. Buckets: {', '.join(BUCKET_NAMES)}.",
     r"\b(datediff|timestampdiff|julianday|age)\s*\(": "A date minus a date is a number of days.",
     r"\b(now|today|getdate|date)\s*\(|\bcurrent_(date|timestamp)\b|\b(today|interval)\b": "Write a day as "
     "'2024-03-05'; a date plus 7 is a week later.",
@@ -38,12 +43,27 @@ FORMS: Mapping[str, str] = {
 
 
 def hint(text: str) -> str:
-    """Return what to write instead of *text*, which is no column and no expression, if that is known."""
+    """Return a hint on what to write instead of *text*, which is neither a column nor an expression."""
     bare = QUOTED.sub("''", text[:LONGEST])
     return next((each for form, each in FORMS.items() if re.search(form, bare, re.IGNORECASE)), "")
 
 
-#: Signs for operators that can mean nothing else.
+#: Names of arguments in other tools, and what to write instead.
+ARGUMENTS: Mapping[str, str] = {
+    **dict.fromkeys(("filter", "filters", "conditions"), "where"),
+    **dict.fromkeys(("sort", "sort_by", "order"), "order_by"),
+    **dict.fromkeys(("fields", "select"), "columns"),
+    **dict.fromkeys(("group", "groups", "dimensions"), "group_by"),
+    **dict.fromkeys(("aggregates", "aggregations", "metrics"), "measures"),
+    **dict.fromkeys(("top", "page_size"), "limit"),
+    **dict.fromkeys(("skip", "page"), "offset"),
+}
+#: Names of arguments in a measure, and what to do instead.
+OF_MEASURES: Mapping[str, str] = {
+    **dict.fromkeys(("where", "filter"), "where holds for all measures: make a call for each condition. "),
+    "distinct": "Use the function count_distinct. ",
+}
+#: Operators by the signs that can only mean them.
 MEANT_BY_SIGN: Mapping[str, str] = {
     "=": "eq",
     "==": "eq",
@@ -74,5 +94,5 @@ MEANT: Mapping[str, str] = {
     "maximum": "max",
     "distinct": "count_distinct",
     "count(*)": "count without a column",
-    **dict.fromkeys(BUCKETS, "a bucket in group_by, such as ordered_on:month"),
+    **dict.fromkeys(BUCKET_NAMES, "a bucket in group_by, such as ordered_on:month"),
 }

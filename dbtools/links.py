@@ -1,4 +1,4 @@
-"""The URIs of rows, cells and the schema.
+"""The URIs of rows, cells and the schema. Names and values in, a URI out; and a URI in, an Address out.
 
 `dbtools://row/TABLE/KEY`, `dbtools://cell/TABLE/KEY/COLUMN`, `dbtools://schema` and `dbtools://schema/TABLE`.
 
@@ -22,7 +22,7 @@ MOST_CHARACTERS = 4_000
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """What a URI refers to: a row, a cell, or the schema if there is no key."""
+    """What a URI names: a cell, a row, or, without a key, the schema."""
 
     table: str | None = None  #: None: all tables
     key: tuple[str, ...] = ()

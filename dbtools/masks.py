@@ -1,4 +1,4 @@
-"""Masks: a cell in, what a role may see of it out."""
+"""Mask cells. A cell in, the part that a role may see out."""
 
 import hashlib
 import hmac
@@ -41,7 +41,7 @@ def masked(cell: object, mask: Mask, key: bytes) -> str | None:
     if mask is Mask.NULL or cell is None:
         return None
     if isinstance(cell, Cut):
-        # A beginning may have the hash of another cell, and is not an address.
+        # The beginning of a cell may have the hash of another cell, and is not an address.
         return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
     text = _text(cell)
     if mask is Mask.PARTIAL:

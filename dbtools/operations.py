@@ -1,4 +1,4 @@
-"""Apply operations to terms: operands in, a typed term out, or a ValueError that says why they do not fit."""
+"""Apply operations to terms. Operands in; a typed term out, or a ValueError with the reason."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from dbtools.types import ColumnType, Family
 MOST_PLACES = 15  #: decimal places of a rounded number
 INTEGER = ColumnType(family=Family.INTEGER, name="integer", minimum=-(2**63), maximum=2**63 - 1)
 DECIMAL = ColumnType(family=Family.DECIMAL, name="decimal")
-#: A moment in a text, where the database has no type for dates.
+#: The type of a date in a text, if the database has no types for dates.
 DATED = ColumnType(family=Family.TIMESTAMP, name="timestamp", lenient=True)
 NUMBERS: Mapping[Family, ColumnType] = {
     Family.INTEGER: INTEGER,
@@ -36,9 +36,9 @@ class Literals:
     _parameters: dict[tuple[Family, str], str] = field(default_factory=dict)
 
     def bound(self, text: str, type: ColumnType, name: str) -> Literal:
-        """Return the literal of *type* that *text* is.
+        """Return *text* as a literal of *type*.
 
-        Equal ones share a parameter: a database may group by one, and not by another of the same value.
+        Equal literals share a parameter, since a database may treat two parameters as different groups.
         """
         size = float(text) if type == DECIMAL else 1.0
         if math.isinf(size) or (size == 0 and Decimal(text) != 0):
@@ -50,7 +50,7 @@ class Literals:
         return Literal(parameter=parameter, type=type, name=name)
 
     def fitted(self, term: Operand, beside: Operand) -> Operand:
-        """Return *term*, or the moment that it is where it is a text in quotes beside a moment."""
+        """Return *term*, as a date if it is a text in quotes *beside* a date."""
         quoted = isinstance(term, Literal) and term.type == TEXT
         if not quoted or isinstance(beside, Literal) or not is_moment(beside.type):
             return term
@@ -60,7 +60,7 @@ class Literals:
 
 
 def combined(operation: Operation, left: Operand, right: Operand, literals: Literals) -> Calculation:
-    """Return arithmetic with two operands, the days between two moments, or a moment moved by days."""
+    """Return arithmetic with two operands, the days between two dates, or a date moved by days."""
     left, right = literals.fitted(left, right), literals.fitted(right, left)
     if is_number(left.type) and is_number(right.type):
         type = _widest((left, right))
@@ -73,7 +73,7 @@ def combined(operation: Operation, left: Operand, right: Operand, literals: Lite
     if operation is Operation.ADD and is_number(left.type):
         left, right = right, left
     if not (moves and is_moment(left.type) and is_number(right.type)):
-        raise ValueError(f"{described(left)} {operation} {described(right)} has no meaning")
+        raise ValueError(f"{described(left)} {operation} {described(right)} cannot be computed")
     if operation is Operation.SUBTRACT:
         right = calculation(Operation.NEGATE, NUMBERS[right.type.family], right)
     return _moved(left, right)
@@ -118,7 +118,7 @@ def _text(operation: Operation, operands: Sequence[Operand], literals: Literals)
 
 
 def _first(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
-    """Return the first of *operands* that is not null: they are of one family."""
+    """Return the operation for the first of *operands* that is not null; all must be of one family."""
     if len(operands) < 2:
         raise ValueError("coalesce takes at least 2 arguments")
     leading = next((each for each in operands if not isinstance(each, Literal)), operands[0])
@@ -137,8 +137,8 @@ def _first(operation: Operation, operands: Sequence[Operand], literals: Literals
     return calculation(operation, replace(type, large=large), *operands)
 
 
-Rule = Callable[[Operation, Sequence[Operand], Literals], Calculation]
-RULES: Mapping[Operation, Rule] = {
+OperandRule = Callable[[Operation, Sequence[Operand], Literals], Calculation]
+RULES: Mapping[Operation, OperandRule] = {
     Operation.COALESCE: _first,
     Operation.ABS: _number,
     Operation.ROUND: _number,
@@ -169,9 +169,9 @@ def _widest(terms: Sequence[Operand]) -> ColumnType:
 
 
 def _moved(moment: Operand, days: Operand) -> Calculation:
-    """Return *moment* moved by *days*: a date by whole days stays a date.
+    """Return *moment* moved by *days*; a date that is moved by whole days stays a date.
 
-    A moment that has been moved before is moved once, by all the days: SQL would name it several times.
+    If *moment* has been moved already, add up the days, since the SQL of a move repeats the moment.
     """
     if isinstance(moment, Calculation) and moment.operation is Operation.SHIFT:
         moment, before = moment.operands

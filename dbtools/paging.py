@@ -1,7 +1,7 @@
-"""Keyset pages: the total order of a list, the page after a row, and the cursor that holds the place.
+"""Keyset pagination. An order in, a total order out; a position in, a cursor out, and back.
 
-A cursor carries the order's values of the last row (or how many rows to skip, where they are no key), and a
-digest of table, conditions and order. It holds nothing that a caller could not write in `where`.
+A cursor contains the last row's values of the terms in the order (or, without a key, how many rows to skip),
+and a digest of table, conditions and order. A caller could write all of its values in `where`.
 """
 
 import base64
@@ -19,20 +19,18 @@ from dbtools.links import key_text
 from dbtools.statement import Direction, Order
 from dbtools.types import UNSENDABLE, ColumnType, Family
 
-LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
+LONGEST_KEY = 400  #: characters of one value in a cursor; with longer values, the cursor counts rows instead
 MOST_SKIPPED = 1_000_000_000
-#: of which no value that was read can be compared with when it is written back
-UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
-FORGED = "cursor: this is not a cursor of this tool. Leave it out to start again."
+FORGED = "cursor: this is not a cursor of this tool. Omit it to start again."
 FOREIGN = (
     "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
-    "Leave it out to start again."
+    "Omit it to start again."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """A place in the order: after a row with these values, and then so many rows further."""
+    """A place in the order: a number of rows after a row with these values."""
 
     values: tuple[object, ...] | None = None
     skip: int = 0
@@ -40,43 +38,36 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """An order without ties; where *keyset* is false it has no key and pages are counted off."""
+    """An order without ties; if *keyset* is false, it has no key, and pages use an offset."""
 
     order: tuple[Order, ...]
     keyset: bool
 
 
 def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
-    """Return *wanted* with what is needed after it so that no two rows of *table* are equal."""
-    keys = (tuple(table.column_by_name[name] for name in key.columns) for key in table.keys)
-    key = next((columns for columns in keys if all(map(_is_keyed, columns))), None)
-    columns: Iterable[Column] = (each for each in table.columns if each.type.mask is None)
-    if key is not None:
-        columns = key
-    elif table.row_identifier is not None:
+    """Return *wanted* with further terms, so that no two rows of *table* are equal in it."""
+    key = table.cursor_key
+    columns: Iterable[Column] = key or (each for each in table.columns if each.type.mask is None)
+    if not key and table.row_identifier is not None:
         integer = ColumnType(family=Family.INTEGER, name="integer")
         columns = (Column(name=table.row_identifier, type=integer, nullable=False),)
     named = {step.term for step in wanted}
-    primary = () if wanted or key is not None else table.key_columns()
+    primary = () if wanted or key else table.key_columns
     then = dict.fromkeys(each for each in (*primary, *columns) if each not in named)
     direction = wanted[-1].direction if wanted else Direction.ASC
     order = (*wanted, *(Order(term=each, direction=direction) for each in then))
-    return Total(order=order, keyset=key is not None or table.row_identifier is not None)
-
-
-def _is_keyed(column: Column) -> bool:
-    return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
+    return Total(order=order, keyset=bool(key) or table.row_identifier is not None)
 
 
 def after(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]]:
-    """Return the parameters of "after *position*" in an order, None for null, and their values."""
+    """Return the parameters of the condition "after *position*", with None for null, and their values."""
     named = [(None if value is None else f"k{at}", value) for at, value in enumerate(position.values or ())]
     values: dict[str, object] = {"skip": position.skip} if position.skip else {}
     return tuple(name for name, _ in named), values | {name: value for name, value in named if name}
 
 
 def next_position(total: Total, position: Position, returned: int, last: Sequence[object]) -> Position:
-    """Return where the page after *returned* rows begins, the last of which has the order's values *last*."""
+    """Return where the next page begins after *returned* rows, the last of which has the values *last*."""
     if total.keyset and all(_short(value) for value in last):
         return Position(values=tuple(last))
     return Position(values=position.values, skip=position.skip + returned)
@@ -91,7 +82,7 @@ def _short(value: object) -> bool:
 
 
 def digest(*parts: object) -> str:
-    """Return a short name of *parts*: of a table, conditions and an order."""
+    """Return a short digest of *parts*, such as a table, conditions and an order."""
     return hashlib.sha256(orjson.dumps(parts, default=str)).hexdigest()[:12]
 
 
@@ -143,12 +134,12 @@ def _untagged(value: object) -> object:
 
 
 def _value_at(step: Order, value: object) -> object:
-    """Return *value* as that of a row at *step* of an order, or raise BadCursor."""
+    """Return *value*, decoded for the term of *step*, or raise BadCursor."""
     type, text = step.term.type, key_text(value)
     too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
     if (value is None and not step.term.nullable) or (value is not None and text is None) or too_large:
         raise errors.BadCursor(FORGED)
-    # A float may be one that no caller can write, such as an infinite one.
+    # A caller cannot write some floats, such as infinity.
     if text is None or type.lenient or (type.family is Family.NUMBER and isinstance(value, float)):
         return value
     try:

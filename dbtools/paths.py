@@ -1,25 +1,27 @@
-"""Foreign-key paths, and the names of tables: `customer.country` is a column of the row that a key leads to.
+"""Resolve paths along foreign keys, such as `customer.country`. A text in, a column or a path out.
 
-A relation is a step of a path. It leads to at most one row, so a path never multiplies rows; where there is
-no such row, its columns are null.
+A relation is a step of a path. It leads to at most one row, so a path never multiplies rows; if there is no
+such row, its columns are null.
 """
 
 import hashlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
-from typing import TypeVar
+from itertools import chain, count, islice
+from typing import ClassVar, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
-from dbtools.types import ColumnType, quoted
+from dbtools.types import ColumnType, Family, quoted
 
 MOST_STEPS = 3
-#: An unquoted part has no dot, no colon and no quote at its start; in a quoted one a quote is doubled.
+MOST_PATHS = 500  #: paths in which a name is searched
+#: An unquoted part has no dot, no colon, and no quote at its start; in a quoted part, quotes are doubled.
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
 LONGEST_NAME = 40  #: characters of a tool's name
@@ -29,24 +31,31 @@ LONGEST_PREFIX = len("list_")
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """A foreign key as a step: to the row that it refers to, or back to the rows that refer to a row."""
+    """A foreign key as a step: to the row that it refers to, or back to the rows that refer to this row."""
 
     name: str
     foreign_key: ForeignKey
     target: Table  #: where the step leads
 
     def __hash__(self) -> int:
-        """Hash by name and target, so that a statement's shape is found again quickly."""
-        return hash((self.name, self.target))
+        """Hash only the name, so that the lookup of a compiled shape is fast."""
+        return hash(self.name)
+
+    @property
+    def example(self) -> Column:
+        """A column of the target for examples, a text if possible."""
+        columns = [each for each in self.target.columns if each.type.mask is None]
+        texts = (each for each in columns if each.type.family is Family.TEXT)
+        return next(texts, [*columns, *self.target.columns][0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distant:
-    """A column at the end of a path; null where the path ends before."""
+    """A column at the end of a path; null if a step of the path finds no row."""
 
     path: tuple[Relation, ...]
     column: Column
-    nullable: bool = field(default=True, init=False)
+    nullable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -59,20 +68,25 @@ class Distant:
         return self.column.type
 
 
-Place = Column | Distant  #: where a cell is: in the row itself, or at the end of a path
+Place = Column | Distant  #: a column of the row itself, or at the end of a path
 
 
 def spelled(name: str) -> str:
-    """Return *name* as a part of a path: in double quotes where a dot, a colon or a quote is in it.
+    """Return *name* as a part of a path, in double quotes if it contains a dot, a colon or a quote.
 
-    So is a name that is empty, or has blanks at its ends, where they would be lost.
+    A name that is empty, or has spaces at its ends, is quoted as well.
     """
     plain = name and name == name.strip() and not re.search('[.:"]', name)
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
+def worded(name: str) -> str:
+    """Return *name* as a part of a path in an expression: in double quotes unless it is a word."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+
+
 def parts_of(text: str) -> list[str] | None:
-    """Return the parts of the path *text*, or None where it is no path."""
+    """Return the parts of the path *text*, or None if *text* is not a path."""
     parts: list[str] = []
     at = 0
     while match := PART.match(text, at):
@@ -88,7 +102,7 @@ def parts_of(text: str) -> list[str] | None:
 
 
 class Paths:
-    """The relations of a catalog, each table's made when they are first asked for."""
+    """The relations of a catalog; those of a table are built at their first use."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
@@ -102,7 +116,7 @@ class Paths:
         return self._relations[table.location]
 
     def step(self, table: Table, name: str) -> Relation | None:
-        """Return the relation of *table* that *name* means: its own name, or its only column."""
+        """Return the relation of *table* that *name* means: by its name, or by its only column."""
         relations = self.relations(table)
         found = folded(name, relations)
         if found is None:
@@ -111,7 +125,7 @@ class Paths:
         return found
 
     def referrers(self, table: Table) -> Mapping[str, Relation]:
-        """Return what refers to *table*, by the name of its table, and its columns if there are more keys."""
+        """Return the relations back from *table*, named after the other table, and its columns if needed."""
         if table.location not in self._referrers:
             found = [each for each in self.catalog.references(table) if each[1].joinable]
             keys = Counter(source.location for source, _ in found)
@@ -129,13 +143,13 @@ class Paths:
 
     @cached_property
     def table_names(self) -> Mapping[Location, str]:
-        """The part T of the names of each table's tools."""
+        """The T in the names of tools such as `list_T`, by table."""
         return table_names(self.catalog)
 
     def _named(self, table: Table) -> Iterator[Relation]:
-        """Yield the relations of *table*: named after the column, else after target and columns.
+        """Yield the relations of *table*, named after the column, or else after target and columns.
 
-        A column keeps its name: a relation that would take it from another column gets the long one.
+        A relation that would have the name of another column gets the longer name.
         """
         taken: set[str] = set()
         for foreign_key in table.foreign_keys:
@@ -161,10 +175,11 @@ def _names(foreign_key: ForeignKey) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """What callers may name of one table: its columns, and columns at the end of its paths."""
+    """The names that callers may use for one table: its columns, and columns at the end of its paths."""
 
     table: Table
     paths: Paths
+    measured: bool = False  #: whether they are used in a measure of related rows, which contains no other one
 
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
@@ -188,7 +203,7 @@ class Names:
         path: list[Relation] = []
         table = self.table
         if len(parts) == 2 and parts[0] == table.name and self.paths.step(table, parts[0]) is None:
-            # As SQL would name a column of the table itself.
+            # SQL would also name a column of the table itself like this.
             parts = parts[1:]
         while len(parts) > 1 and len(path) < MOST_STEPS:
             step = self.paths.step(table, parts[0])
@@ -199,7 +214,7 @@ class Names:
         return path, table, parts
 
     def unknown(self, text: str, argument: str) -> errors.UnknownColumn:
-        """Return the error for an unknown *text*: where its path ends, and which names there are."""
+        """Return the error for an unknown *text*, with the place where its path ends and the known names."""
         path, table, (part, *further) = self._walk(text)
         relations = self.paths.relations(table)
         within = f" as in {quoted(text)}" if text != part else ""
@@ -207,32 +222,55 @@ class Names:
         steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
         known = f"Columns: {listing(columns)}.{steps}"
         if further and len(path) == MOST_STEPS:
-            message, hint = f"{quoted(text)} goes more than {MOST_STEPS} steps.", ""
-        elif further:
-            message = f"{table.name} has no path {quoted(part)}{within}."
-            leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
-            meant = (
-                f"Did you mean {' or '.join(map(spelled, leading))}? "
-                if leading
-                else nearest(part, relations)
-            )
-            hint = self._way_back(table, part) or f"{meant}{known}"
-        elif part in relations and not path:
-            target = relations[part].target
-            message = f"{quoted(part)} is a path to {target.name}, not a column."
-            hint = f"Name one of its columns, such as {spelled(part)}.{spelled(target.columns[0].name)}."
+            message, hint = f"{quoted(text)} has more than {MOST_STEPS} steps.", ""
+        elif part in relations and not further:
+            end = Distant(path=(*path, relations[part]), column=relations[part].example)
+            message = f"{quoted(text)} is a path to {relations[part].target.name}, not a column."
+            hint = f"Name one of its columns, such as {end.name}."
         else:
-            message = f"{table.name} has no column {quoted(part)}{within}."
-            near = nearest(part, columns if path else [*columns, *self._ends()])
-            hint = self._way_back(table, part) or f"{near}{known}"
+            message = f"{table.name} has no {'path' if further else 'column'} {quoted(part)}{within}."
+            near = relations if further else columns if path else [*columns, *self._ends(), *self._far(part)]
+            leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
+            meant = f"Did you mean {' or '.join(map(spelled, leading))}? " if leading else nearest(part, near)
+            hint = self.way_back([part, *further], argument, path) or f"{meant}{known}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
-    def _way_back(self, table: Table, name: str) -> str:
-        """Return where to start, if *name* is that of a table that refers to *table*."""
-        for source, _ in self.paths.catalog.references(table):
-            if source.name.lower() == name.lower():
-                return f"Paths lead from {source.name} to {table.name}, not back: ask for {source.name}."
-        return ""
+    def way_back(self, parts: Sequence[str], argument: str, path: Sequence[Relation] = ()) -> str:
+        """Return how to name rows that refer to the row after *path*, if *parts* begin with their name."""
+        table = path[-1].target if path else self.table
+        found, end = self._referring(table, parts)
+        if not found:
+            return ""
+        name, target = found[0].name, found[0].target
+        place = re.fullmatch(r"where\[\d+\]\.(column|some|none)", argument)
+        if path or self.measured or not (place or target.aggregated):
+            return f"Paths lead from {target.name} to {table.name}, not back: ask for {target.name}. "
+        end = end or [found[0].example.name]
+        use = f"count({name}) or max({'.'.join(map(worded, [name, *end]))})"
+        if place:
+            column = json.dumps(".".join(map(spelled, end)), ensure_ascii=False)
+            key = "none" if place[1] == "none" else "some"
+            use = f'{{"{key}": "{name}", "where": [{{"column": {column}, …}}]}}'
+        same = [each.name for each in found if each.target is target]
+        names = f" as {' and '.join(same)}" if len(same) > 1 else ""
+        return f"Rows of {target.name} refer to {table.name}{names}: write {use}, or ask for {target.name}. "
+
+    def _referring(self, table: Table, parts: Sequence[str]) -> tuple[Sequence[Relation], Sequence[str]]:
+        """Return the relations back from *table* that *parts* may mean, and the parts after their names."""
+        known, part = list(self.paths.referrers(table).values()), parts[0].lower()
+        named = [each for each in known if part in (each.name, each.target.name.lower())]
+        if named or len(parts) == 1:
+            return named, parts[1:]
+        through = [
+            (each, step.name)
+            for each in known
+            for step in self.paths.relations(each.target).values()
+            if part in (step.name.lower(), step.target.name.lower())
+            and step.target.location != table.location
+        ]
+        if through:
+            return [each for each, _ in through], [through[0][1], *parts[1:]]
+        return [each for each in known if part in each.name], parts[1:]
 
     def _ends(self) -> Iterator[str]:
         """Yield the paths of one step; the keys at their ends are in the row itself."""
@@ -241,12 +279,24 @@ class Names:
                 if column.name not in step.foreign_key.target_columns:
                     yield Distant(path=(step,), column=column).name
 
+    def _far(self, end: str) -> Iterator[str]:
+        """Yield paths of two and three steps to a column *end*."""
+        paths: list[tuple[Relation, ...]] = [()]
+        for _ in range(MOST_STEPS):
+            steps = ((*path, step) for path in paths for step in self._steps(path))
+            paths = list(islice(steps, MOST_PATHS))
+            found = ((path, path[-1].target.column_by_name.get(end)) for path in paths if len(path) > 1)
+            yield from (Distant(path=path, column=column).name for path, column in found if column)
+
+    def _steps(self, path: Sequence[Relation]) -> Iterable[Relation]:
+        return self.paths.relations(path[-1].target if path else self.table).values()
+
 
 ValueT = TypeVar("ValueT")
 
 
 def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
-    """Return what *name* means among *known*, in another case of letters if only one is meant."""
+    """Return the value of *name* in *known*, ignoring case if only one name matches."""
     if name in known:
         return known[name]
     found = [value for each, value in known.items() if each.lower() == name.lower()]

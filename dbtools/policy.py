@@ -226,7 +226,7 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
 
 
 def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
-    """Return *view* without its definition if that names anything but what is *seen* as it is."""
+    """Return *view* without its definition if that names anything that is not *seen* as it is."""
     if not view.definition:
         return view
     hides = view.location in catalog.unreadable or catalog.whole.conceals(view.definition, seen)
@@ -315,7 +315,7 @@ def _searched(column: Column, plain: Set[str], grant: Grant) -> Column:
     A rank that depends on other rows or columns would show how often a word is in those that are hidden.
     """
     index = column.text_index
-    # A number that rows share would find a visible row by the words of a hidden one.
+    # If rows share a number, a visible row would be found by the words of a hidden one.
     if index is None or not index.reads <= plain or (index.shared and grant.filter is not None):
         return replace(column, text_index=None)
     ranked = not index.weighs or (grant.filter is None and index.weighs <= plain)

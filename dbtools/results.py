@@ -1,4 +1,4 @@
-"""Results: a ResultSet in, an Answer out that fits the limits and is equal in both channels."""
+"""Render results. A ResultSet in; an Answer that fits the limits and is equal in both channels out."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,7 +76,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """What is the same for every role: the format of results, and which tools are listed."""
+    """The settings that all roles share: the format of results, and which tools are listed."""
 
     style: Style = field(default_factory=Style)
     listing: Listing = field(default_factory=Listing)
@@ -227,6 +227,7 @@ class Page:
     found: ResultSet  #: a single row that is too large has cut cells
     table: Table  #: as JSON values, including the rows that do not fit
     capped: bool  #: whether rows were left out because they do not fit
+    next_cursor: str = ""
 
     @property
     def truncated(self) -> bool:
@@ -257,29 +258,29 @@ class Budget:
         return self.limits.max_bytes - self.reserved
 
     def fitting(self, sizes: Iterable[int], beside: int = 0) -> int:
-        """Return how many of the values of *sizes* bytes fit, in their order, *beside* other bytes."""
+        """Return how many values of *sizes* bytes fit, in this order, in addition to *beside* other bytes."""
         return sum(1 for _ in takewhile((self.room - beside).__ge__, accumulate(sizes)))
 
     def page(
-        self, found: ResultSet, names: Sequence[str], *, after: Callable[[int], int] = lambda count: 0
+        self, found: ResultSet, names: Sequence[str], *, cursor: Callable[[int], str] = lambda count: ""
     ) -> Page:
         """Return the rows of *found* that fit: at least the first, with cut cells if necessary.
 
-        *after* returns the additional bytes for a number of rows, such as those of a cursor.
+        *cursor* returns the cursor after a number of rows, for a page that more rows follow.
         """
         table = encode_rows(found, names, self.style)
         count = total = len(found.rows)
-        while count and (fits := self.fitting_rows(table, after(count))) < count:
-            count = fits
-        if count == total:
-            return Page(found=found, table=table, capped=False)
-        if count == 0:
-            return self.narrowed(found, names, after(1))
-        return Page(found=replace(found, rows=found.rows[:count]), table=table, capped=True)
+        after = cursor(count) if found.more else ""
+        while count and (fits := self.fitting_rows(table, after)) < count:
+            count, after = fits, cursor(max(1, fits))
+        if count == 0 < total:
+            return self.narrowed(found, names, after if found.more or total > 1 else "")
+        kept = found if count == total else replace(found, rows=found.rows[:count])
+        return Page(found=kept, table=table, capped=count < total, next_cursor=after)
 
-    def fitting_rows(self, table: Table, after: int = 0) -> int:
-        """Return how many rows of *table* fit, with its column names and *after* more bytes."""
-        beside, count = size(table.columns) + after, len(table.rows)
+    def fitting_rows(self, table: Table, after: str = "") -> int:
+        """Return how many rows of *table* fit, with its column names and the cursor *after* them."""
+        beside, count = size(table.columns) + len(after), len(table.rows)
         more = table.style.rows is Rows.OBJECTS  # One more byte for each object.
         if table.style.text is Text.JSON and bytes_of(table.json) + more * count + beside <= self.room:
             return count
@@ -287,8 +288,8 @@ class Budget:
         sizes = (max(bytes_of(part) + more, bytes_of(line)) + 1 for part, line in written)
         return self.fitting(sizes, beside)
 
-    def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> Page:
-        """Return only the first row of *found*, with the cells of *names* cut so that it fits."""
+    def narrowed(self, found: ResultSet, names: Sequence[str], after: str) -> Page:
+        """Return the first row of *found*, with the cells of *names* cut, and the cursor *after* it."""
         encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
         row = found.rows[0]
 
@@ -296,7 +297,7 @@ class Budget:
             cells = [shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
             smaller = replace(found, rows=((*cells, *row[len(names) :]),), length=None)
             table = encode_rows(smaller, names, self.style)
-            return Page(found=smaller, table=table, capped=len(found.rows) > 1)
+            return Page(found=smaller, table=table, capped=len(found.rows) > 1, next_cursor=after)
 
         return cut(self.longest(lambda longest: self.fitting_rows(cut(longest).table, after) == 1))
 
@@ -306,7 +307,7 @@ class Budget:
         count = bisect_left(lengths, True, key=lambda length: not fits(length))
         if count == 0:
             raise errors.BadArgument(
-                "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
+                "One row of these columns is larger than max_tokens.", hint="Ask for fewer columns."
             )
         return lengths[count - 1]
 
@@ -355,13 +356,12 @@ class Budget:
         self,
         page: Page,
         *,
-        next_cursor: str = "",
         group_count: int | None = None,
         note: str = "",
         links: tuple[Link, ...] = (),
     ) -> Answer:
         """Return the answer with the rows of *page*."""
-        count, columns, more = len(page.found.rows), page.table.columns, _more(next_cursor, note)
+        count, columns, more = len(page.found.rows), page.table.columns, _more(page.next_cursor, note)
         more = more if group_count is None else {"group_count": group_count, **more}
         head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
         rest = json_of(more) if more else ""

@@ -19,7 +19,7 @@ BLANKS = " \t\n\r\f\v"
 LETTER = r"[^\x00-@\[-^`{-\x7f]"  #: including all beyond ASCII; negated, the class compiles faster
 CHARACTER = r"[^\x00-#%-/:-@\[-^`{-\x7f]"  #: a letter, a digit or $
 WORD = f"{LETTER}{CHARACTER}*+"
-#: Words with only blanks and the lengths of types between them.
+#: Words with only spaces and the lengths of types between them.
 PHRASE = rf"{WORD}(?:[{BLANKS}]*+\([0-9, ]++\)|[{BLANKS}]++{WORD})*+"
 CLOSINGS = {"(": ")", "[": "]"}
 
@@ -36,16 +36,16 @@ class SqlError(ValueError):
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of *text*, which are separated by blanks."""
+    """Return the words of *text*, which are separated by spaces."""
     return frozenset(text.split())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lexis:
-    """The lexical rules of a database: what is quoted or commented out, and what raises no error."""
+    """The lexical rules of a database: quotes, comments, and what never raises an error."""
 
     name_quotes: str  #: the characters that open a quoted name; [ is closed by ]
-    nested_comments: bool  #: whether a comment may stand within another
+    nested_comments: bool  #: whether a comment may contain another one
     dollar_quotes: bool  #: $tag$ … $tag$
     escape_strings: bool  #: E'…', where a backslash escapes a quote
     line_ends: str  #: the characters that end a one-line comment
@@ -80,8 +80,8 @@ class Fragment:
     """
 
     pieces: tuple[str | Parameter, ...]
-    ending: str = ""  #: the semicolon, and blanks and comments after it
-    empty: bool = False  #: whether it consists of blanks and comments only
+    ending: str = ""  #: the semicolon, and white space and comments after it
+    empty: bool = False  #: whether it consists of white space and comments only
 
     @property
     def text(self) -> str:
@@ -96,8 +96,8 @@ class Fragment:
     def written(self, placeholder: Callable[[Parameter], str]) -> str:
         """Return the SQL without its ending, the parameters written by *placeholder*.
 
-        A mark and a number, such as $1, fits between any two pieces. A name does not: a database may take
-        what follows, such as `::int`, for a part of it.
+        A mark and a number, such as $1, fits between any two pieces. A name does not: a database may read the
+        text after it, such as `::int`, as a part of the name.
         """
         return "".join(piece if isinstance(piece, str) else placeholder(piece) for piece in self.pieces)
 
@@ -107,7 +107,7 @@ class Fragment:
 
 
 class Kind(StrEnum):
-    """What a token is."""
+    """The kind of a token."""
 
     COMMENT = "comment"
     WORD = "word"
@@ -126,7 +126,7 @@ PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: th
 
 
 class Token(NamedTuple):
-    """A word, a quote, a sign or a comment. Blanks are not tokens."""
+    """A word, a quote, a sign or a comment. White space is not a token."""
 
     kind: Kind
     text: str
@@ -181,8 +181,8 @@ Part = Token | Group
 def scan(sql: str, lexis: Lexis) -> Fragment:
     """Return *sql* in pieces, or raise SqlError.
 
-    Refused are open quotes and comments, brackets that do not pair, a second statement, parameters in any
-    other syntax, and `:claims` without a name.
+    Reject open quotes and comments, brackets that do not pair, a second statement, parameters in any other
+    syntax, and `:claims` without a name.
     """
     tokens = tuple(tokenize(sql, lexis))
     kinds = [token.kind for token in tokens]
@@ -279,11 +279,11 @@ def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
             end = _end_of_block(sql, start, lexis)
             return Token(Kind.COMMENT, sql[start:end], start, end)
         case Kind.PARAMETER if text == f":{CLAIMS}":
-            problem = f"{text} names no claim, as :{CLAIMS}.region does"
+            problem = f"{text} must name a claim, as in :{CLAIMS}.region"
         case Kind.PARAMETER if all(name.isidentifier() for name in text[1:].split(".")):
             return Token(Kind.PARAMETER, text, start, end)
         case Kind.PARAMETER | "native":
-            problem = f"{text} is no parameter here, only :name is"
+            problem = f"{text} is not a parameter: write :name"
         case _:
             problem = f"{text} is not closed"
     raise SqlError(problem, sql=sql, offset=start)
@@ -302,9 +302,9 @@ def _end_of_block(sql: str, start: int, lexis: Lexis) -> int:
 
 @cache
 def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kind]]:
-    """Return the pattern of one token and the blanks before it, and the kinds of tokens by its groups.
+    """Return the pattern of one token and the white space before it, and the kinds of tokens by its groups.
 
-    What is not closed must be an error, and never read as something else: so nothing here backtracks.
+    An open quote must be an error, and must not be read as something else: so nothing here backtracks.
     """
     texts, names = tuple(_texts(lexis)), tuple(map(_quote, lexis.name_quotes))
     marks = "".join(map(re.escape, lexis.native_marks))
@@ -336,7 +336,7 @@ def _operator(lexis: Lexis) -> str:
     """
     peculiar = re.escape("".join({*"~!@#%^&|?`"} - {*lexis.native_marks, *lexis.name_quotes}))
     sign, end = r"(?!--)[-+]", r"(?!/\*)[*/<>=]"
-    # No database knows longer ones.
+    # No database has longer ones.
     return (
         f"(?=(?:{sign}|{end}){{0,62}}+[{peculiar}])(?:{sign}|{end}|[{peculiar}]){{1,63}}+"
         f"|(?:(?:{sign}){{0,62}}+{end}){{1,63}}+"
@@ -355,7 +355,7 @@ def _texts(lexis: Lexis) -> Iterator[tuple[str, str]]:
         delimiter = rf"\$(?:{LETTER}(?:(?!\$){CHARACTER})*+)?+\$"
         yield delimiter, rf"(?P<delimiter>{delimiter})(?s:.*?)(?P=delimiter)"
     if lexis.escape_strings:
-        # The string goes on, and its backslashes escape, in a next quote on another line.
+        # The string continues in a quote on the next line, where backslashes escape as well.
         comment = f"--[^{lexis.line_ends}]*+"
         gap = rf"(?:[ \t\f\v]|{comment})*+[\n\r](?:[ \t\n\r\f\v]|{comment}[\n\r])*+"
         string = r"'(?:[^'\\]++|''|\\(?s:.))*+'"

@@ -1,7 +1,7 @@
-"""What to ask the database, as values: the shape of a SELECT, and the values bound to it.
+"""Statements as values: the shape of a SELECT, and the values bound to it.
 
-A shape holds no value that a caller gave, so equal shapes share one compiled statement. The dialects turn
-shapes into SQL; every table that a shape names passes through their one `source` function.
+A shape contains no value from a caller, so equal shapes share one compiled statement. Backends compile shapes
+to SQL, in which the one function `source` reads every table.
 """
 
 import math
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from dbtools.catalog import Column, Preset, Table, Writes
 from dbtools.masks import READ_OF_MASKED
@@ -36,14 +37,13 @@ class Match(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which end of an order comes first."""
+    """Whether the lowest or the highest value comes first."""
 
     ASC = "asc"
     DESC = "desc"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(NamedTuple):
     """One column of the answer."""
 
     term: Term
@@ -51,20 +51,24 @@ class Output:
 
     @property
     def longest(self) -> int | None:
-        """How much is read of a large cell: of a masked one, what its mask needs."""
+        """How much of a large cell is read; of a masked cell, as much as its mask needs."""
         mask = self.term.type.mask
         return self.cut if mask is None else READ_OF_MASKED[mask]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(NamedTuple):
     """A comparison of one term with another one, or with as many bound values as its operator takes."""
 
     term: Term
     operator: Operator
     other: Operand | None = None
-    wanted: bool = True  #: of IS_NULL: whether null is wanted
+    wanted: bool = True  #: of IS_NULL: whether the term must be null
     parameters: tuple[str, ...] = ()
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What is compared."""
+        return (self.term,) if self.other is None else (self.term, self.other)
 
     @property
     def type(self) -> ColumnType:
@@ -74,7 +78,7 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class AnyOf:
-    """Conditions of which one must hold."""
+    """Conditions of which at least one must hold."""
 
     conditions: tuple[Condition, ...]
 
@@ -101,9 +105,8 @@ def conditions_within(clauses: Iterable[Clause]) -> Iterator[Condition]:
             yield from conditions_within(clause.conditions)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """One step of an order; nulls come last in both directions."""
+class Order(NamedTuple):
+    """One term of an order; nulls come last in both directions."""
 
     term: Term
     direction: Direction = Direction.ASC
@@ -111,9 +114,9 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Select:
-    """The shape of a statement that reads one table, and what its paths join to it.
+    """The shape of a statement that reads one table, and the tables that its paths join.
 
-    With groups or measures there is one row a group, of which *having* leaves out some.
+    With groups or measures, each row of the result is a group; *having* filters the groups.
     """
 
     table: Table
@@ -123,36 +126,23 @@ class Select:
     groups: tuple[Operand, ...] = ()
     having: tuple[Condition, ...] = ()
     order: tuple[Order, ...] = ()
-    #: the parameters that hold the last row of the page before, one for each step of the order: None for null
+    #: The parameters with the previous page's last values of the order's terms; None stands for null.
     after: tuple[str | None, ...] = ()
-    skip: bool = False  #: whether the parameter `skip` leaves out the first rows
-    counting: bool = False  #: whether the answer is the number of the groups
+    skip: bool = False  #: whether the parameter `skip` says how many rows to skip
+    counting: bool = False  #: whether the result is the number of groups
 
     def __hash__(self) -> int:
-        """Hash by a part of what makes it, so that it is found again quickly."""
+        """Hash only once, since a lookup uses the same shape many times."""
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        compared = [(each.term.name, each.operator, each.parameters) for each in self.comparisons]
-        ordered = [(each.term.name, each.direction) for each in self.order]
-        named = [each.term.name for each in self.outputs] + [each.name for each in self.groups]
-        return hash(
-            (
-                self.table.name,
-                self.match,
-                self.skip,
-                self.counting,
-                len(self.after),
-                *named,
-                *compared,
-                *ordered,
-            )
-        )
+        compared = self.conditions, self.match, self.having
+        return hash((self.table, self.outputs, *compared, self.groups, self.order, self.after, self.skip))
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables that are read, its own first."""
+        """The tables that the statement reads, beginning with its own."""
         steps = [step for part in self.parts if isinstance(part, Distant) for step in part.path]
         steps += [part.relation for part in self.parts if isinstance(part, Related)]
         steps += [each.relation for each in self.conditions if isinstance(each, Existence)]
@@ -160,7 +150,7 @@ class Select:
 
     @cached_property
     def parts(self) -> tuple[Operand, ...]:
-        """Every term that is read, and what each is computed from."""
+        """Every term that the statement reads, and the terms from which each is computed."""
         named: tuple[Output | Condition | Order, ...] = (*self.outputs, *self.comparisons, *self.order)
         others = (each.other for each in self.comparisons)
         terms = (*(each.term for each in named), *self.groups, *others)
@@ -169,15 +159,15 @@ class Select:
 
     @property
     def raises(self) -> bool:
-        """Whether a row may raise an error, so that no hidden one may be computed with."""
+        """Whether computing a row may raise an error, in which case no hidden row may be computed."""
         others = ((each.term, each.other) for each in self.comparisons if each.other is not None)
-        # Numbers of two kinds are made one kind to be compared.
+        # To compare numbers of two families, the database converts one of them.
         converts = any(term.type.family is not other.type.family for term, other in others)
         return converts or any(map(may_raise, self.parts))
 
     @property
     def searches(self) -> bool:
-        """Whether a full-text index is asked."""
+        """Whether the statement uses a full-text index."""
         return any(each.operator is Operator.MATCHES for each in self.comparisons)
 
     @property
@@ -187,30 +177,35 @@ class Select:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions of the tables that are read, where they are known."""
+        """The versions of the tables that the statement reads, if they are known."""
         known = self.table.version != ""
         return tuple(table.version for table in self.tables) if known else ()
 
     @property
     def claimed(self) -> bool:
-        """Whether the filter of a table asks for a claim of the caller."""
+        """Whether the filter of a table uses a claim of the caller."""
         return any(table.filter and table.filter.condition.parameters for table in self.tables)
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """What callers give values for, with its type."""
+        """The terms for which callers give values, with their types."""
         terms = (each.term for each in self.comparisons if each.parameters)
         return tuple(dict.fromkeys(f"{term.name} ({term.type.name})" for term in terms))
 
     @property
     def computes(self) -> bool:
-        """Whether there are measures among the outputs."""
+        """Whether an output is a measure."""
         return any(isinstance(output.term, Measure) for output in self.outputs)
 
     @property
+    def distinct(self) -> bool:
+        """Whether the statement reads groups alone, in any order, so that it can stop at enough of them."""
+        return bool(self.groups) and not (self.order or self.having or self.computes or self.counting)
+
+    @property
     def is_lookup(self) -> bool:
-        """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
-        key = self.table.key_columns()
+        """Whether the statement only reads one row by its key, so that it cannot take long."""
+        key = self.table.key_columns
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]
         only = len(compared) == len(self.conditions) == len(key) and set(compared) == set(key)
@@ -219,7 +214,7 @@ class Select:
 
     @cached_property
     def comparisons(self) -> tuple[Condition, ...]:
-        """All comparisons, those of groups last."""
+        """All comparisons; those in *having* come last."""
         return (*conditions_within(self.conditions), *self.having)
 
 
@@ -231,13 +226,13 @@ class QueryShape:
     pieces: tuple[str | Parameter, ...]
     outputs: tuple[Output, ...]
     types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
-    casts: Mapping[str, str]  #: their SQL names, where the database needs them
-    versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, where known
+    casts: Mapping[str, str]  #: their SQL names, if the database needs casts
+    versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, if known
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
-    tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
+    tables: tuple[Table, ...] = field(default=(), init=False)  #: none, since rules for tables do not apply
 
     def __hash__(self) -> int:
-        """Hash by what was written: it is looked up at every call."""
+        """Hash only the SQL, so that the lookup of a compiled shape is fast."""
         return hash((self.name, self.pieces))
 
     @property
@@ -347,9 +342,9 @@ def argument(name: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Statement:
-    """A shape, the values of its parameters, and the most rows that it may return."""
+    """A shape, the values of its parameters, and the maximum number of rows."""
 
     shape: Shape
     values: Mapping[str, object] = field(default_factory=dict)
     limit: int
-    timeout: float = math.inf  #: seconds, where the role's are too many
+    timeout: float = math.inf  #: seconds, if less than the role's limit

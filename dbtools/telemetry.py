@@ -1,4 +1,4 @@
-"""Spans and metrics of calls and statements for OpenTelemetry: shapes and sizes, never values.
+"""Record calls and statements as spans and metrics for OpenTelemetry: shapes and sizes, never values.
 
 Without an OpenTelemetry SDK in the process, nothing is recorded, at almost no cost. Every request has an ID,
 which the client, the log and the database share.
@@ -52,7 +52,7 @@ def is_tracing() -> bool:
 
 def is_measured() -> bool:
     """Return whether an SDK in this process records spans or metrics."""
-    # The API's own provider, which stands in for an SDK, is not public.
+    # The class of the API's provider, which replaces a missing SDK, is not public.
     return is_tracing() or not type(metrics.get_meter_provider()).__module__.startswith(
         "opentelemetry.metrics"
     )

@@ -1,12 +1,14 @@
-"""Terms: columns, paths, and what is computed from them.
+"""Terms, as values: columns, paths, and what is computed from them.
 
-A term is a value: equal terms are one term to a statement, however callers have written them.
+A statement treats equal terms as one, however callers have spelled them.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from typing import ClassVar
 
 from dbtools.catalog import Column, TextIndex
 from dbtools.paths import Distant, Place, Relation
@@ -26,7 +28,7 @@ class Bucket(StrEnum):
 
 
 class Operation(StrEnum):
-    """What an expression computes from its operands; null where one of them is null."""
+    """What an expression computes from its operands; null if one of them is null."""
 
     ADD = "+"
     SUBTRACT = "-"
@@ -35,21 +37,21 @@ class Operation(StrEnum):
     NEGATE = "negate"
     ABS = "abs"
     ROUND = "round"  #: half away from zero, to as many decimal places as the second operand says
-    DAYS = "days"  #: from the second moment to the first, rounded to six decimal places
-    SHIFT = "shift"  #: a moment by a number of days; null before the year 1 and after 9999
+    DAYS = "days"  #: from the second date to the first, rounded to six decimal places
+    SHIFT = "shift"  #: a date by a number of days; null before the year 1 and after 9999
     COALESCE = "coalesce"  #: the first operand that is not null
     LENGTH = "length"
     LOWER = "lower"
     UPPER = "upper"
 
 
-#: The operations that never raise an error; others convert a cell, or their result may be too large.
+#: The operations that never raise an error. Others convert a cell, or their result may be too large.
 TOTAL = (Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 TEXT = ColumnType(family=Family.TEXT, name="text")
 NUMBER = ColumnType(family=Family.NUMBER, name="number")
-SEARCH = ColumnType(family=Family.TEXT, name="search")  #: what a full-text index is asked for
-#: A word, or a phrase in double quotes; a minus sign before it means that no row has it.
+SEARCH = ColumnType(family=Family.TEXT, name="search")  #: of the words to search for
+#: A word, or a phrase in double quotes; with a minus sign, rows must not have it.
 SOUGHT = re.compile(r'(?P<without>-)?(?:"(?P<phrase>[^"]*)"?|(?P<word>[^\s"]+))')
 
 
@@ -60,7 +62,7 @@ class Literal:
     parameter: str
     type: ColumnType
     name: str = field(compare=False)  #: as it is written
-    nullable: bool = field(default=False, init=False)
+    nullable: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,29 +73,29 @@ class Calculation:
     operands: "tuple[Operand, ...]"
     type: ColumnType
     name: str = field(compare=False)  #: as it is written
-    nullable: bool = field(default=True, init=False)
+    nullable: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bucketed:
-    """A date by one part of it, as text: 2024, 2024-Q1, 2024-03, 2024-W09, 2024-03-05, 1, 07.
+    """One part of a date, as text: 2024, 2024-Q1, 2024-03, 2024-W09, 2024-03-05, 1, 07.
 
-    Weeks are those of ISO 8601, and weekdays count from Monday, 1. Anything but a date is null.
+    Weeks are those of ISO 8601, and Monday is weekday 1. A value that is not a date gives null.
     """
 
     place: "Operand"
     bucket: Bucket
-    type: ColumnType = field(default=TEXT, init=False)
-    nullable: bool = field(default=True, init=False)
+    type: ClassVar[ColumnType] = TEXT
+    nullable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
-        """The group as callers write it."""
+        """The bucket as callers write it."""
         return f"{self.place.name}:{self.bucket}"
 
 
 class Function(StrEnum):
-    """How the values of a group become one."""
+    """How to compute one value from the values of a group."""
 
     COUNT = "count"
     COUNT_DISTINCT = "count_distinct"
@@ -110,22 +112,22 @@ COUNTED = ColumnType(family=Family.INTEGER, name="integer")
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A function over the rows of a group; nulls count for nothing."""
+    """A function over the rows of a group; nulls are ignored."""
 
     function: Function
     place: "Operand | None" = None  #: None: the rows themselves
 
     @property
     def name(self) -> str:
-        """The name that a measure has where none is given."""
+        """The default name of the measure."""
         return str(self.function) if self.place is None else f"{self.function}_{self.place.name}"
 
     @property
     def nullable(self) -> bool:
-        """Whether it is null where there is no value."""
+        """Whether it is null if there are no values."""
         return self.function not in (Function.COUNT, Function.COUNT_DISTINCT)
 
-    @property
+    @cached_property
     def type(self) -> ColumnType:
         """The type of its values."""
         if self.place is None or not self.nullable:
@@ -156,18 +158,18 @@ class Related:
 
     @property
     def nullable(self) -> bool:
-        """Whether it is null where no row refers to the row."""
+        """Whether it is null if no row refers to the row."""
         return self.measure.nullable
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """How well a cell matches a search: the less, the better; null where it does not match."""
+    """How well a cell matches a search: the lower, the better; null if it does not match."""
 
     place: Place
-    parameter: str  #: which holds the search
-    type: ColumnType = field(default=NUMBER, init=False)
-    nullable: bool = field(default=True, init=False)
+    parameter: str  #: the name of the parameter with the search
+    type: ClassVar[ColumnType] = NUMBER
+    nullable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -201,7 +203,7 @@ def text_index_of(term: object) -> TextIndex | None:
 
 
 def alternatives_of(search: str) -> Sequence[tuple[Sequence[str], Sequence[str]]]:
-    """Return what *search* asks for: of each alternative, words and phrases that rows have, and have not."""
+    """Return the alternatives in *search*: the words and phrases that rows must have, and must not have."""
     found: list[tuple[list[str], list[str]]] = [([], [])]
     for match in SOUGHT.finditer(search):
         if match[0].lower() == "or":
@@ -212,7 +214,7 @@ def alternatives_of(search: str) -> Sequence[tuple[Sequence[str], Sequence[str]]
 
 
 def may_raise(part: Operand) -> bool:
-    """Return whether computing *part* may raise an error, so that it must not meet a hidden row."""
+    """Return whether computing *part* may raise an error: then it must not be computed for hidden rows."""
     match part:
         case Calculation():
             return part.operation not in TOTAL
@@ -230,7 +232,7 @@ def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:
 
 
 def are_comparable(type: ColumnType, other: ColumnType) -> bool:
-    """Return whether values of *type* have an order, or are equal or not, beside those of *other*."""
+    """Return whether values of *type* can be compared with values of *other*."""
     if type.family is Family.ENUM or type.family is not other.family:
         return (
             (is_number(type) and is_number(other)) or (is_moment(type) and is_moment(other)) or type == other

@@ -1,4 +1,4 @@
-"""The type system: one table of type families, with their JSON Schema and how to decode a text.
+"""The type system: one table of type families. A text from a caller in, the value to bind out.
 
 A backend maps each SQL type to a ColumnType; PARAMETERS has one for each type that queries and settings
 declare. `ColumnType.decode` decodes a value from a caller; `cells.encoder` encodes a cell from the driver.
@@ -44,7 +44,7 @@ class Operator(StrEnum):
     STARTS_WITH = "starts_with"
     ENDS_WITH = "ends_with"
     IS_NULL = "is_null"
-    MATCHES = "matches"  #: by a full-text index, which a column has or not, whatever its type
+    MATCHES = "matches"  #: by a full-text index, on which the operator depends, not on the type
 
 
 EQUALITY = (Operator.EQ, Operator.NE, Operator.IN, Operator.NOT_IN, Operator.IS_NULL)
@@ -114,7 +114,11 @@ class ColumnType:
     large: bool = False  #: whether the length of a cell is unbounded
     mask: Mask | None = None  #: a masked column can only be shown
     dated: bool = False  #: whether a text may hold a date: the database has no date type
-    rounded: bool = False  #: whether it is a sum or an average of binary numbers, which is rounded
+    rounded: bool = False  #: whether cells are sums or averages of binary numbers, which are rounded
+
+    def __hash__(self) -> int:
+        """Hash only the name; equality compares everything."""
+        return hash(self.name)
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -146,7 +150,7 @@ class ColumnType:
 
     @property
     def trims(self) -> bool:
-        """Whether blanks around a value are ignored."""
+        """Whether spaces around a value are ignored."""
         return self.family not in (Family.TEXT, Family.ENUM, Family.OTHER, Family.JSON, Family.ANY)
 
     def schema(self) -> dict[str, object]:
@@ -177,7 +181,7 @@ class ColumnType:
             raise ValueError(f"{quoted(text)} is not {row.expected if beside else self.expected}") from exc
 
     def compared(self, text: str) -> Any:
-        """Decode *text* to a value that is equal for all its spellings, or raise ValueError."""
+        """Decode *text* to a value that is the same for all its spellings, or raise ValueError."""
         value = self.read(text)
         match self.family:
             case Family.INTEGER | Family.NUMBER | Family.DECIMAL:
@@ -273,7 +277,7 @@ def _no_value(*_: object) -> object:
 
 
 def _any(text: str, type: ColumnType) -> object:
-    """Decode a number as a number; an equality compares the text as well (`binding`)."""
+    """Decode a number as a number; for equality, the text is compared as well (`binding`)."""
     for name in ("integer", "number"):
         with suppress(ValueError):
             return PARAMETERS[name].read(text)

@@ -1,12 +1,12 @@
-"""Check what an operator wrote: the rules of a role, row filters, and columns that look like secrets.
+"""Check what an operator wrote: rules and row filters in, findings out; and columns that look like secrets.
 
 A database evaluates a row filter and a caller's conditions in any order. If the filter can raise an error
-about a row, the error reveals whether the caller's conditions hold for it. A filter that is not known to be
-total is read behind an optimisation barrier, which costs the indexes of the caller's conditions.
+about a row, the error reveals whether the caller's conditions hold for that row. So a filter that is not
+known to be total is evaluated behind an optimisation barrier, and the caller's conditions use no indexes.
 
-Where only values have types, a value of another type than the author meant equals nothing, and is less or
+In a database where only values have types, a value of an unexpected type equals nothing, and is less or
 greater than everything. So a claim needs a declared type, unless it ends a condition `… = :claims.tenant`
-that nothing around it negates: then another type finds fewer rows.
+that is not negated: there, another type only finds fewer rows.
 """
 
 import json
@@ -44,9 +44,9 @@ NAMES = (Kind.WORD, Kind.NAME)
 CONSTANTS = (Kind.TEXT, Kind.PARAMETER, Kind.NUMBER)
 NOTHING = Token(Kind.SEMICOLON, "", -1, -1)
 
-#: What may follow a condition that a claim ends.
+#: What may follow a condition that ends in a claim.
 ENDS = words("and or from group having window order limit offset union intersect where join") | {""}
-TURNING = words("not except left right full outer between case")  #: what may turn fewer rows into more
+TURNING = words("not except left right full outer between case")  #: may turn fewer rows into more rows
 
 #: The names of columns that look like secrets, their words in lower case and joined by "_".
 SECRET = re.compile(
@@ -96,9 +96,9 @@ def _finding(code: str, role: Role, rule: Rule, message: str, *, level: str = "e
 def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     """Return *role* without its invalid rules, and findings about them.
 
-    A table whose rule names what does not exist is withheld: it may be the name of a column to be hidden. So
-    is a table whose rule is ambiguous. Where a rule that denies or narrows refers to no table, those that
-    patterns grant are withheld: one of them may be meant.
+    A table is withheld if its rule is ambiguous, or names a column that does not exist: the author may have
+    wanted to hide a column. If a rule that denies or narrows refers to no table, all tables that patterns
+    grant are withheld: the author may have meant one of them.
     """
     findings: list[Finding] = []
     rules: list[Rule] = []
@@ -111,7 +111,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
         findings += (_finding(code, role, rule, message, level="warning") for code, message in doubts)
         misses |= rule.narrows and any(code == UNKNOWN_TABLE for code, _ in problems)
         if rule.grant is not None and rule.is_pattern:
-            # Views that come later would be accepted unseen.
+            # A pattern would also accept views that are created later.
             rule = replace(rule, grant=replace(rule.grant, accept_reads=False))
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
@@ -140,7 +140,7 @@ def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table])
 
 
 def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[str]) -> Iterator[str]:
-    """Yield which of the columns *named* the *tables* lack, or spell in other case."""
+    """Yield a message for each column in *named* that the *tables* lack, or spell in another case."""
     known = list(dict.fromkeys(name for table in tables for name in table.column_by_name))
     folded = {name.lower(): name for name in named}
     for table in tables if len(tables) > 1 else ():
@@ -149,7 +149,7 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
             if name not in table.column_by_name:
                 yield f"{quoted(name)} is written {quoted(column)} in {whole.label(table)}."
     for name in named:
-        # Not every table of a pattern needs it.
+        # Not every table that a pattern matches needs the column.
         if name not in known:
             one = len(tables) == 1
             has = f"{whole.label(tables[0])} has no column" if one else "no table there has a column"
@@ -157,9 +157,9 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
 
 
 def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
-    """Yield what *rule*, which is valid and refers to *tables*, does not do."""
+    """Yield the respects in which *rule*, which is valid and refers to *tables*, has no effect."""
     if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
-        yield "idle_rule", "accept_reads counts in the rule of one view only."
+        yield "idle_rule", "accept_reads has an effect only in a rule that names one view."
     denies = rule.is_pattern and rule.narrows and (rule.pattern, rule.grant) != ("*", None)
     for table in tables:
         label, decides = catalog.whole.label(table), role.rule_of(catalog, table)
@@ -171,7 +171,7 @@ def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -
 
 
 def _unread(catalog: Catalog, rule: Rule, table: Table) -> str:
-    """Return what *rule* grants of *table* by name but the login may not select."""
+    """Return the columns of *table* that *rule* grants by name, but the login may not select."""
     hidden, grant = catalog.unreadable.get(table.location, ()), rule.grant
     if grant is None or (grant.columns is None and rule.is_pattern):
         return ""

@@ -1,6 +1,6 @@
 """What a role may change in a table. A table and a grant in; Writes, or what is wrong with the grant, out."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dbtools.catalog import Catalog, Column, Preset, RowFilter, Table, Writes, has_name
@@ -63,10 +63,10 @@ def all_writes(table: Table) -> Writes | None:
     return Writes(insert=None if missing else columns, update=columns if has_key else (), delete=has_key)
 
 
-def named_in(conditions: Iterable[RowFilter | None], table: Table) -> list[str]:
-    """Return the columns of *table*, which a role sees, that *conditions* seem to name."""
-    texts = [each.condition.text for each in conditions if each is not None]
-    return [name for name in table.column_by_name if any(has_name(text, name) for text in texts)]
+def named_in(condition: RowFilter | None, table: Table) -> list[str]:
+    """Return the columns of *table*, which a role sees, that *condition* seems to name."""
+    text = condition.condition.text if condition is not None else ""
+    return [name for name in table.column_by_name if has_name(text, name)]
 
 
 def explained(

@@ -5,6 +5,8 @@ import re
 STUMBLES = re.compile(
     r"\b(?:(?:is|are|was|be) told|told (?:of|anew)|tells? of|whoever|who others reach|mended|anew"
     r"|what is no (?!longer)|of (?:its|their|our) own|nobody|somebody|wants|none of (?:ours|its)|no longer so"
-    r"|lends?|of use|h[eo]lds? against|held against)\b",
+    r"|lends?|of use|h[eo]lds? against|held against|takes? it for|on the way|into force|walls?"
+    r"|(?:by|on) looking|(?:two|next) looks?|(?:two|with|of) blanks|from where to where"
+    r"|the (?:page|version) before)\b",
     re.IGNORECASE,
 )

@@ -1,6 +1,6 @@
-"""Read CHECK constraints of well-known shapes. SQL text in, the values that a column may have out.
+"""Read CHECK constraints of common forms. SQL text in, the values that a column may have out.
 
-A condition that is not fully understood is ignored, so that no schema is too strict.
+A condition that is not fully understood is ignored, so that a schema never excludes a valid value.
 """
 
 import re
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grouped, split, words
 
-LONGEST = 20_000  #: characters of a constraint that is read
+LONGEST = 20_000  #: characters; longer constraints are ignored
 DEEPEST = 30  #: nested brackets
 
-#: Words that are values or begin an expression, so they are not columns.
+#: Words that are values or begin an expression, and so are not columns.
 NO_COLUMNS = words(
     "any array between case cast check current_date current_time current_timestamp current_user else end "
     "exists false in is localtime localtimestamp not null or and raise row select session_user then true "
@@ -61,7 +61,7 @@ class _Literal(NamedTuple):
 _Parts = Sequence[Part]
 
 
-@lru_cache(maxsize=1024)  # many tables have the same
+@lru_cache(maxsize=1024)  # many tables have the same constraints
 def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     """Return the checks in the constraint *expression*, with or without the word CHECK."""
     if len(expression) > LONGEST:
@@ -74,7 +74,7 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     if _is_odd(tokens, expression):
         return ()
     if parts and parts[0].word == "check":
-        # NOT VALID and the like, after the parentheses, mean that some rows may not comply.
+        # NOT VALID and similar words after the parentheses mean that some rows may not comply.
         parts = _inside(parts[1:]) or []
     return _conditions(parts)
 
@@ -115,7 +115,7 @@ def _conditions(parts: _Parts) -> tuple[Check, ...]:
 
 
 def _conjuncts(parts: _Parts) -> list[list[Part]]:
-    """Return the conditions that are joined by AND, but not by that of a BETWEEN."""
+    """Return the conditions that AND joins; the AND of a BETWEEN joins none."""
     conditions: list[list[Part]] = [[]]
     ranges = 0
     for part in parts:

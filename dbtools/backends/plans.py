@@ -1,7 +1,7 @@
-"""A compiled statement: its SQL, and how the values of a call are bound to it.
+"""A compiled statement. The values of a call in, the driver's parameters out.
 
 A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any(:ids)` or `<> all(:ids)` on
-any database. For an empty list, the first and the third are false, and the others true.
+any database. For an empty list, `in` and `any` are false, and the others are true.
 """
 
 import re
@@ -21,7 +21,7 @@ CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 Piece = str | Parameter
 
 GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"
-#: What stands before and after a parameter that is a list.
+#: The text before and after a parameter that is a list.
 OPENING = re.compile(
     rf"(?:\b(?P<not_in>not{GAP}+)?in|(?<![-+*/<>=~!@#%^&|`?])=\s*any|(?P<not_any><>|!=)\s*all)"
     rf"{GAP}*\((?P<blanks>\s*)$",
@@ -61,7 +61,7 @@ class Plan:
 
     @cached_property
     def runs_functions(self) -> bool:
-        """Whether the statement may run functions that did not come with the database system."""
+        """Whether the statement may run functions that are not part of the database system."""
         return isinstance(self.shape, QueryShape) or any(
             each.runs_functions or (each.filter is not None and not each.filter.total)
             for each in self.shape.tables
@@ -69,7 +69,7 @@ class Plan:
 
     @cached_property
     def shortest(self) -> int:
-        """The length up to which no cell is cut, in characters or bytes."""
+        """The length in characters or bytes up to which no cell is cut."""
         return min((each.longest for each in self.outputs if each.longest is not None), default=0)
 
     @cached_property
@@ -148,7 +148,7 @@ class WritePlan:
     before: Plan | None  #: reads the row that is to be changed
     change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
     after: Plan | None  #: reads the row with an identity
-    checked: Plan | None  #: does so if it satisfies the check
+    checked: Plan | None  #: the same, but only if the row satisfies the check
 
     @property
     def claims(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""A connection pool, for both drivers."""
+"""A connection pool for any driver. A function that connects in; connections, one call at a time, out."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ class Pool:
         self._connect, self._is_usable, self._end = connect, is_usable, end
         self._slots = asyncio.Semaphore(size)
         self._disposals = 0
-        #: Each with the time of its release. The last one was used most recently, so its caches are warm.
+        #: Idle connections with the times of their release. The most recent one is last: its caches are warm.
         self._idle: list[tuple[Any, float]] = []
         self._timer: asyncio.TimerHandle | None = None
 

@@ -1,7 +1,7 @@
 """The port between dbtools and a database: the interface of a Backend, and the values that cross it.
 
-A backend has two halves. The light one reads catalogs, and is imported at once. The other one, its Runner,
-runs statements; it is imported at the first call, because that takes long.
+A backend has two halves. The light half reads catalogs, and is imported at the start. The other half, its
+Runner, runs statements; it is imported at the first call, because importing it takes long.
 """
 
 from abc import ABC, abstractmethod
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 NO_SESSION: Mapping[str, str] = {}
+#: Why a role may not change a row as asked.
+UNSEEN = "After the change, the row would not be among those that you may change. Nothing was changed."
+UNFIT = "After the change, the row would not be one that your role may write. Nothing was changed."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
@@ -41,13 +44,13 @@ class Facts:
     interval: float  #: seconds between two polls for changes
     #: The SQL type to cast a claim to, by its declared type. None: the database infers types of parameters.
     claim_casts: Mapping[str, str] | None
-    #: The families that the database may implicitly cast each family to, at the risk of an overflow.
+    #: The families to which the database may implicitly cast each family, with a risk of overflow.
     implicit_casts: Mapping[Family, frozenset[Family]]
-    #: whether "=" compares a column with one that refers to it as a foreign key does, and without an error
+    #: Whether "=" compares a column with one that refers to it as their foreign key does, without an error.
     alike: Callable[[Column, Column], bool]
-    names_connections: bool  #: whether a connection has an application name
+    names_connections: bool  #: whether connections have an application name
     announcement: str | None  #: the statement by which a migration announces itself
-    watch_script: str | None  #: makes the database announce changes
+    watch_script: str | None  #: SQL that makes the database announce changes
 
 
 class Run(NamedTuple):
@@ -59,7 +62,7 @@ class Run(NamedTuple):
     timeout: float  #: seconds, enforced in the database
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
     stamp: str = ""  #: of the schema that the statement was made for, if known
-    versions: Sequence[str] = ()  #: of the tables and queries that it reads, in that schema
+    shape: Shape | None = None  #: for that schema; the plan's shape may have older versions of its tables
     comment: str = ""  #: SQL in front of the statement, with the ID of the request
     application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
 
@@ -118,7 +121,7 @@ Row = tuple[object, ...]
 
 
 class Written(NamedTuple):
-    """What writes did."""
+    """The result of writes."""
 
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
     before: Sequence[Row]  #: of updated rows
@@ -128,7 +131,7 @@ class Written(NamedTuple):
 
 
 class Writer(Protocol):
-    """The half of a backend that changes rows, on connections of its own."""
+    """The half of a backend that changes rows, on separate connections."""
 
     def compile(self, shape: Write) -> WritePlan:
         """Return the SQL of *shape*."""
@@ -184,8 +187,8 @@ class Describe(Protocol):
     async def query(self, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]) -> Inspected:
         """Return the query in *pieces*, whose parameters are *declared*, as the database understands it.
 
-        A claim is not declared: it has the type that the database infers, or is text. Refused has the
-        `offset` in the query. It is also raised if the query does more than read.
+        A claim is not declared: it has the type that the database infers, or is text. Raise Refused, with the
+        `offset` in the query, if it is invalid or does more than read.
         """
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
@@ -202,8 +205,8 @@ class Backend(ABC):
     """
 
     facts: Facts
-    runner_module: str  #: has `open_runner` and `open_engine`
-    writer_module: str  #: has `open_writer`
+    runner_module: str  #: the name of the module with `open_runner` and `open_engine`
+    writer_module: str  #: the name of the module with `open_writer`
 
     def __init__(self, url: str) -> None:
         """Raise ConfigurationError if *url* is invalid."""
@@ -225,11 +228,11 @@ class Backend(ABC):
         return url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return a URL that works in any folder, has no password, and needs these environment variables."""
+        """Return a URL without passwords that works in any folder, and the variables that it needs."""
         return self.resolved(self.url, Path.cwd()), {}
 
     async def runner(self) -> Runner:
-        """Return the Runner, which is imported on a thread at the first call."""
+        """Return the Runner, which is imported in a thread at the first call."""
         if self._runner is None:
             async with self._loading:
                 if self._runner is None:
@@ -242,7 +245,7 @@ class Backend(ABC):
         return runner
 
     async def writer(self) -> Writer:
-        """Return the Writer, which is imported on a thread at the first change."""
+        """Return the Writer, which is imported in a thread at the first change."""
         if self._writer is None:
             async with self._loading:
                 if self._writer is None:

@@ -1,4 +1,4 @@
-"""The tables that dbtools keeps in a database. Rows of a registry in, values out; and the RecordStore."""
+"""The tables that dbtools keeps in a database. Rows of a registry in, values out; and RecordStore."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -44,7 +44,7 @@ class RegistryEntry:
     """One query of a registry."""
 
     current: QueryVersion
-    previous: QueryVersion | None  #: the version before, None for a new query
+    previous: QueryVersion | None  #: the previous version; None for a new query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +53,12 @@ class Registry:
 
     revisions: tuple[str, ...]  #: of its tables; empty if unknown
     queries: tuple[QueryVersion, ...]  #: by name, the latest version first
-    problem: str = ""  #: why it is not read
+    problem: str = ""  #: why it cannot be read
 
     def entries(self) -> Mapping[str, RegistryEntry]:
-        """Return the queries by name, or raise DbtoolsError if they are not read.
+        """Return the queries by name, or raise DbtoolsError if they cannot be read.
 
-        It is ConfigurationError if a later release made the registry.
+        Raise ConfigurationError if a later release created the registry.
         """
         if self.problem:
             raise errors.DatabaseUnavailable(self.problem)
@@ -96,7 +96,7 @@ def rfc3339(moment: datetime, timespec: str = "milliseconds") -> str:
 
 
 def moment_of(written: object) -> datetime | None:
-    """Return the time that a database has *written*, in UTC by default; None if it is not a time."""
+    """Return the time in *written*, a value of a database, in UTC by default; None if it is not a time."""
     try:
         moment = datetime.fromisoformat(str(written))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -116,7 +116,7 @@ class RecordStore(Protocol):
     """The tables that dbtools keeps in a database, for one thread at a time.
 
     It opens a connection when needed, and another one after an error. It raises OSError with the database's
-    message, and DatabaseUnavailable if the tables or the database are not there.
+    message, and DatabaseUnavailable if the tables or the database do not exist.
     """
 
     DIALECT: str  #: SQLAlchemy's name of the SQL

@@ -1,4 +1,4 @@
-"""Compile shapes with SQLAlchemy Core, for every database; its Grammar says what it writes differently.
+"""Compile shapes with SQLAlchemy Core, for every database. A shape and a Grammar in, a Plan out.
 
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
@@ -48,7 +48,7 @@ from dbtools.terms import (
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 MOST_RELATED = 10  #: subqueries on related rows
-MOST_JOINS = 30  #: more take a planner too long, and one database allows at most 64
+MOST_JOINS = 30  #: with more, planning takes too long, and one database allows at most 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
 LIMIT = sa.bindparam("limit", type_=sa.BigInteger)
 NOT_TIED: Mapping[str, Element] = {}
@@ -94,7 +94,7 @@ class Terms:
             case Calculation():
                 return self._grammar.calculated(term, [self[each] for each in term.operands])
             case Related():
-                # Once: PostgreSQL groups by a subquery, and not by another one that reads the same.
+                # Only once, since PostgreSQL does not recognize two equal subqueries as the same group.
                 if term not in self._subqueries:
                     inner = self._referring(term.relation, inside=True)
                     value = inner[term.measure]
@@ -124,8 +124,8 @@ class Terms:
     def _referring(self, relation: Relation, *, inside: bool) -> "Terms":
         """Return the terms of the rows to which *relation* leads back, for a subquery.
 
-        *inside*: whether a barrier lets their key be compared, so that each row finds its own by an index.
-        A database joins conditions on related rows in one pass, if nothing inside a barrier prevents it.
+        *inside*: compare their key inside a barrier, so that each row finds its related rows by an index.
+        Without that, a database can join all conditions on related rows in one pass.
         """
         self._related += 1
         if self._related > MOST_RELATED:
@@ -147,18 +147,18 @@ class Terms:
         return inner
 
     def selected(self, select: Any) -> Any:
-        """Return *select* from these terms' tables, of the rows that refer to the outer one."""
+        """Return *select* from the tables of these terms, restricted to rows that refer to the outer row."""
         return select.select_from(self.clause).where(*self.same).correlate(self.outer)
 
     def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
         """Return whether all or any of *conditions* hold; with a barrier, hidden rows are not evaluated."""
         if self._own.filter is None or not self._grammar.barrier:
             return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
-        # AND and OR would evaluate both sides.
+        # AND and OR may evaluate both sides.
         *others, lazy = conditions
         for each in reversed(others):
             lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
-        # Tables at the end of a path join only the rows that their filters show.
+        # A join with a table at the end of a path sees only the rows that its filter shows.
         return sa.case((column_of(self._table, SEEN), lazy))
 
     def _measure(self, measure: Measure) -> Element:
@@ -175,7 +175,7 @@ class Terms:
 
     def _source(self, table: Table, alias: str, tied: Mapping[str, Element] = NOT_TIED) -> sa.FromClause:
         guarded, searched = table.guarded or self._shape.raises, self._shape.searches
-        # A comparison with a key raises nothing, unless a filter may raise, or a view computes the key.
+        # Comparing a key raises no error, unless a filter may raise one, or a view computes the key.
         computed = table.guarded or table.kind is TableKind.VIEW
         tied = NOT_TIED if computed or self._grammar.barrier else tied
         claims = self._claims
@@ -219,7 +219,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
         select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
-    select = select.group_by(*(terms[group] for group in shape.groups))
+    select = select.distinct() if shape.distinct else select.group_by(*map(terms.__getitem__, shape.groups))
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
     counted: sa.FromClause | None = None
@@ -327,9 +327,9 @@ def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, s
 
 
 def _after(shape: Select, terms: Terms, grammar: Grammar) -> Truth:
-    """Return the condition that a row comes after the last one of the page before.
+    """Return the condition that a row comes after the last row of the previous page.
 
-    Use a row comparison if possible, because an index can serve it whole. Otherwise use one alternative for
+    Use a row comparison if possible, because an index can serve all of it. Otherwise use one alternative for
     each step, and bound the first column so that an index can be used.
     """
     steps, names = shape.order, shape.after

@@ -1,4 +1,4 @@
-"""The one place where a table is read, with its row filter and masks; and the Grammar of a database."""
+"""The only function that reads a table, with its row filter and masks; and the Grammar of a database."""
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,10 +15,10 @@ from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Operator
 
-LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
+LONG = 1_000  #: characters or bytes; LIKE, which does not take linear time, is too slow for longer texts
 Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
-#: The column that says whether the filter shows a row. No table has a column of this name.
+#: The column that says whether the filter shows a row. No table has a column with this name.
 SEEN = quoted_name(f"seen {secrets.token_hex(8)}", quote=True)
 
 
@@ -57,7 +57,7 @@ class Grammar(Protocol):
         raise AssertionError(name)
 
     def rank(self, document: Element, index: TextIndex, name: str) -> Element:
-        """Return how well *document* matches the search in the parameter *name*: the less, the better."""
+        """Return how well *document* matches the search in the parameter *name*: the lower, the better."""
         raise AssertionError(name)
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
@@ -94,7 +94,7 @@ class Grammar(Protocol):
     def compared(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
     ) -> tuple[Element, Element]:
-        """Return two terms, each with its type, in the form in which they are compared with each other."""
+        """Return two terms, given with their types, in a form in which they can be compared."""
         return left[0], right[0]
 
     @property
@@ -139,7 +139,7 @@ def source(
     blank = any(column.type.mask in BLANK for column in table.columns)
     if not (table.filter or barrier or blank or documents):
         return whole.alias(alias)
-    # The cells of a blank column are never shown, so they are not read.
+    # The cells of a column with such a mask are never shown, so they are not read.
     visible = (
         sa.null().label(quoted_name(column.name, quote=True))
         if column.type.mask in BLANK
@@ -149,7 +149,7 @@ def source(
     select = sa.select(*visible).select_from(whole)
     if documents and table.row_identifier is not None:
         select = select.add_columns(column_of(whole, table.row_identifier))
-    # Their SQL names columns without their table, and so stands where there is no other one.
+    # The SQL of an index names columns without a table, so it must be where only this table is in scope.
     select = select.add_columns(*(Written([each]).label(name) for each, name in documents.items()))
     if table.filter is not None:
         if grammar.barrier:
@@ -164,7 +164,7 @@ def source(
 
 
 def documents_of(table: Table) -> Mapping[str, quoted_name]:
-    """Return the names, which no column has, of what the full-text indexes of *table* search, by its SQL."""
+    """Return unused column names for what the full-text indexes of *table* search, by its SQL."""
     documents = dict.fromkeys(index.document for index in table.searchable.values())
     return {each: quoted_name(f"{SEEN} {at}", quote=True) for at, each in enumerate(documents)}
 

@@ -13,7 +13,7 @@ from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import Row, WriteRun, Written
+from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteRun, Written
 from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter
@@ -21,21 +21,18 @@ from dbtools.masks import BLANK
 from dbtools.statement import Condition, Output, Select, Write, WriteKind, assigned
 from dbtools.types import Family, Operator
 
-#: Why a role may not change a row as asked.
-UNSEEN = "After the change, the row would not be among those that you may change. Nothing was changed."
-UNFIT = "After the change, the row would not be one that your role may write. Nothing was changed."
-
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
     own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
+    found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
     stays, check = shape.kind is not WriteKind.DELETE, shape.writes.check
     return WritePlan(
         shape=shape,
         before=None if shape.kind is WriteKind.INSERT else compile_select(own, grammar),
         change=_change(shape, grammar),
         after=_reading(shape, shape.table.filter, grammar) if stays else None,
-        checked=_reading(shape, check, grammar) if stays and check is not None else None,
+        checked=_reading(found, check, grammar) if stays and check is not None else None,
     )
 
 
@@ -101,7 +98,7 @@ def _bound(plan: Plan, values: Mapping[str, object], run: WriteRun) -> tuple[Pla
 
 
 def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
-    """Return why a change found no row, although *seen* is there or not."""
+    """Return why a change found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow()
     if len(plan.shape.conditions) > plan.shape.key:

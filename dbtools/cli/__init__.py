@@ -1,4 +1,4 @@
-"""The command line: a group whose commands are imported when they are named, and how each ends."""
+"""The command line. Words in; output and an exit status out. Each command is imported when it is used."""
 
 import os
 import shlex
@@ -26,7 +26,7 @@ MODULES: Mapping[str, str] = {
 
 
 class Commands(click.Group):
-    """The commands, each of which is imported when it is named."""
+    """The commands, each of which is imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -55,7 +55,7 @@ class Commands(click.Group):
         raise NoSuchCommand(word, possibilities=MODULES, ctx=ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error ends it with one line on stderr and the status that belongs to it."""
+        """Run the command; an error ends it with one line on stderr and the exit status for that error."""
         try:
             result = super().invoke(ctx)
             if sys.stdout is not None:

@@ -156,7 +156,7 @@ async def _called(
     try:
         return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:
-        # The operator, who types this command, may see what clients may not.
+        # The user of this command is the operator, who may see what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
             click.echo(f"dbtools: {problem}", err=True)
         raise

@@ -1,6 +1,6 @@
 """`dbtools connect`: print the entry that adds dbtools to a client, or edit the client's file.
 
-CLIENTS says where each client keeps its servers, and in which form.
+CLIENTS says in which file each client keeps its servers, and in which form.
 """
 
 import json
@@ -220,7 +220,7 @@ def connect(
 
 
 def _check_options(client: str, target: str | None, http: str | None, token: str | None) -> None:
-    """Raise UsageError if arguments contradict each other, or a token stands in place of its variable."""
+    """Raise UsageError if arguments contradict each other, or a token is given instead of its variable."""
     given = click.get_current_context().get_parameter_source
     names_caller = ParameterSource.COMMANDLINE in (given("role"), given("claims"))
     for is_wrong, problem in (
@@ -275,7 +275,7 @@ def _launch(target: str | None, role: str, claims: Sequence[str]) -> Entry:
     settings = settings_for(target, role)
     _, environment = open_backend(settings.database.url).shareable()
     if settings.origin.path:
-        # A password in the file stays there. What the file takes from the environment, the client passes on.
+        # A password in the file stays there. The client passes on the variables that the file uses.
         names = [*environment, *VARIABLE.findall(json.dumps(settings.origin.content()))]
         environment = {each: os.environ[each] for each in names if each in os.environ}
     if os.environ.get(CLAIMS):
@@ -300,7 +300,7 @@ def command_of() -> list[str]:
     """Return the words that start this dbtools, by full paths."""
     uvx = shutil.which("uvx")
     if uvx is not None and "archive-v0" in Path(sys.prefix).parts:
-        # uvx makes an environment for one run, which its cache may drop.
+        # uvx creates an environment for one run, which its cache may delete.
         return [uvx, PACKAGE]
     program = Path(sys.argv[0]).absolute()
     if program.stem in ("dbtools", PACKAGE) and program.is_file():
@@ -333,7 +333,7 @@ def _change(client: Client, name: str, entry: Entry | None, *, is_named: bool) -
     if before == entry:
         return f"{file.path} already has this entry for {name}."
     old = before if isinstance(before, dict) else {}
-    # An entry that differs in its environment alone is one of the same server.
+    # An entry that differs only in its environment starts the same server.
     if entry is None or before is None or is_named or {**old, "env": None} == {**entry, "env": None}:
         done = f"Replaced {name} in" if before else f"Added {name} to"
         remark = SECRET if entry and "env" in entry else ""

@@ -1,4 +1,4 @@
-"""Edit the JSON and TOML files of clients: one entry changes, and the rest stays."""
+"""Edit the JSON and TOML files of clients. A text and an entry in; the text with this entry changed out."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 from dbtools.errors import ConfigurationError
 
 Entry = Mapping[str, object]  #: of one server
-#: Strings, comments, punctuation, and anything else between blanks.
+#: Strings, comments, punctuation, and anything else between spaces.
 TOKEN = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]+|\S',
     re.DOTALL,
@@ -29,7 +29,7 @@ class ClientFile:
 
     def __init__(self, path: Path, section: str) -> None:
         """Read the file, or raise ConfigurationError."""
-        # The file may be a link to one elsewhere.
+        # The file may be a symbolic link.
         self.path = path.resolve()
         self._suffix = path.suffix
         self._section = section
@@ -63,7 +63,7 @@ class ClientFile:
     def _replace(self, text: str, *, is_secret: bool) -> Path | None:
         """Replace the file atomically, and return its backup."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        copy, mode = None, 0o600  # a new file is for its owner alone: it may hold a password
+        copy, mode = None, 0o600  # only its owner may read a new file: it may contain a password
         if self.path.exists():
             copies = (self.path.with_name(f"{self.path.name}.bak{number or ''}") for number in count())
             copy = Path(shutil.copy2(self.path, next(each for each in copies if not each.exists())))
@@ -137,7 +137,7 @@ def _additions(text: str, section: str, name: str, entry: Entry | None) -> Itera
     unit = re.search(r"\n([ \t]+)\S", text)
     step = unit[1] if unit else INDENT
     found = re.finditer(rf'"{section}"\s*:\s*{{', strict)
-    # Files have such objects of projects too: the one with the least indent is likely the right one.
+    # A file may have such an object for each project, too: the least indented one is likely the right one.
     ends = sorted((each.end() for each in found), key=lambda end: end - text.rfind("\n", 0, end))
     places = [(end, 2, name, entry) for end in ends]
     for at, depth, key, value in (*places, (strict.index("{") + 1, 1, section, {name: entry})):
@@ -150,7 +150,7 @@ def _additions(text: str, section: str, name: str, entry: Entry | None) -> Itera
 
 
 def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
-    """Yield *text* without each member that may be *name*, its comma, and a line that is left empty."""
+    """Yield *text* without each member that may be *name*, without its comma, and without an empty line."""
     bare, strict = _bare(text), _strict(text)
     for found in re.finditer(rf"{re.escape(json.dumps(name))}\s*:\s*", strict):
         try:
@@ -169,14 +169,14 @@ def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterat
 
 
 def _bare(text: str) -> str:
-    """Return *text* with blanks in place of comments."""
+    """Return *text* with spaces instead of comments."""
     if not any(each in text for each in COMMENTS):
         return text
     return TOKEN.sub(lambda found: " " * len(found[0]) if found[0].startswith(COMMENTS) else found[0], text)
 
 
 def _strict(text: str) -> str:
-    """Return *text* with blanks in place of comments and of commas behind last members."""
+    """Return *text* with spaces instead of comments and of commas after last members."""
     try:
         json.loads(text)
     except ValueError:

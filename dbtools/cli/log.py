@@ -24,20 +24,20 @@ from dbtools.cli.options import (
     width_of,
 )
 
-Call = Mapping[str, Any]
+LoggedCall = Mapping[str, Any]
 Lines = Generator[bytes | None, None, None]  #: of the log; None whenever there is none yet
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-PAUSE = 0.2  #: seconds between two looks at the log
+PAUSE = 0.2  #: seconds between two polls of the log
 WIDTHS = (24, 16, 20, 18, 5, 10)  #: of the columns before the arguments
-#: Characters that a terminal obeys or reorders, and for which JSON has an escape.
+#: Characters that a terminal interprets or reorders, and for which JSON has an escape.
 UNSHOWN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """Return the time that *text* means: RFC 3339, or so long ago."""
+    """Return the time that *text* means: RFC 3339, or a duration before now."""
     from dbtools.backends.records import moment_of
 
     if text is None:
@@ -111,7 +111,7 @@ def _lines(target: str | None, as_json: bool, since: datetime | None) -> Lines:
     return follow_file(Path(settings.log.file))
 
 
-def _call(line: bytes) -> Call | None:
+def _call(line: bytes) -> LoggedCall | None:
     try:
         call = json.loads(line)
     except ValueError:
@@ -120,7 +120,7 @@ def _call(line: bytes) -> Call | None:
 
 
 def _is_wanted(
-    call: Call,
+    call: LoggedCall,
     *,
     since: datetime | None,
     tools: Collection[str],
@@ -143,7 +143,7 @@ def _json(line: bytes) -> str:
     return UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode("utf-8", "replace"))
 
 
-def _row(call: Call) -> str:
+def _row(call: LoggedCall) -> str:
     """Return *call* as one line, as wide as a terminal at most."""
     from dbtools.cells import json_of, visible
 
@@ -158,7 +158,7 @@ def _row(call: Call) -> str:
     return click.style(line[: len(head)], fg=colour) + click.style(line[len(head) :], dim=True)
 
 
-def _cells(call: Call) -> tuple[str, ...]:
+def _cells(call: LoggedCall) -> tuple[str, ...]:
     """Return what is shown of *call* before its arguments."""
     time, role, tool, outcome, rows = (
         "-" if call.get(key) is None else str(call[key])

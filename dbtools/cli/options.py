@@ -1,4 +1,4 @@
-"""What commands share: options and arguments, opening a database, and the terminal."""
+"""Options and arguments that commands share, opening a database for them, and the terminal."""
 
 import json
 import os
@@ -154,7 +154,7 @@ def with_toolbox(
             return await use(toolbox, backend)
         finally:
             await backend.close()
-            # If a tool is missing, this says why.
+            # This may explain why a tool is missing.
             for each in toolbox.current.missing if toolbox.current else ():
                 click.echo(f"dbtools: {each}", err=True)
 
@@ -167,11 +167,11 @@ def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING
         return run(function, *arguments)
 
 
-def run(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run an async *function* to its end."""
+def run(function: Callable[..., Any], *arguments: Any, **options: object) -> Any:
+    """Run an async *function* to its end, on an event loop with *options*."""
     import anyio
 
-    return anyio.run(function, *arguments)
+    return anyio.run(function, *arguments, backend_options=options)
 
 
 def width_of(stream: TextIO) -> int:

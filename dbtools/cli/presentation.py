@@ -1,4 +1,4 @@
-"""Tools and answers for people at a terminal, and as JSON for scripts."""
+"""Print tools, findings and answers, for people at a terminal or as JSON for scripts."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from dbtools.service.snapshot import View
 from dbtools.tools.definition import tokens_of, tool_content
 
 UNLIMITED = 1_000_000  #: columns: more than any table has
-#: Keys of described tables that do not stand in the middle, by their place.
+#: The columns that are not in the middle of the table of described tables, by their places.
 PLACES = {"name": 0, "schema": 1, "kind": 2, "comment": 4}
 HEADING = ("name", "kind", "row_estimate", "comment", "columns")
 
@@ -117,7 +117,7 @@ def print_answer(answer: Answer) -> None:
 
 
 def _print_rows(columns: Sequence[str], rows: Sequence[Any]) -> None:
-    """Print *rows* side by side where they fit, else one field on each line."""
+    """Print *rows* as a table if they fit, otherwise one field on each line."""
     cells = [[row[name] for name in columns] if isinstance(row, dict) else row for row in rows]
     table = _table(columns, cells)
     console = _console()
@@ -130,7 +130,7 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Any]) -> None:
 
 
 def _print_tables(tables: Sequence[Mapping[str, Any]]) -> None:
-    """Print *tables* side by side, or, where they have columns, one after the other."""
+    """Print *tables* as one table, or, if they have columns, one after the other."""
     if not any("columns" in table for table in tables):
         _print(_records(tables))
         return

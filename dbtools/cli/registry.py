@@ -1,4 +1,4 @@
-"""`dbtools registry` and `dbtools query`: the permitted queries that a database keeps."""
+"""`dbtools registry` and `dbtools query`, which manage the permitted queries in a database."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -63,7 +63,7 @@ def serve(
     stateless: bool,
 ) -> None:
     """Serve TARGET to MCP clients, over stdio or HTTP."""
-    # From here on: the server's own handler takes over when its imports are done.
+    # Handle the signal already now: the server's own handler takes over after its imports.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless need --http.")
@@ -82,23 +82,23 @@ def serve(
     if http is None:
         from dbtools.server.stdio import serve_stdio
 
-        run(serve_stdio, settings, caller, operator)
+        run(serve_stdio, settings, caller, operator, use_uvloop=sys.platform != "win32")
         return
-    from dbtools.server.http import Address, Plan, listen
+    from dbtools.server.http import ListenAddress, Startup, listen
 
-    plan = Plan(
+    startup = Startup(
         settings=settings,
         anonymous=caller,
         operator=operator,
-        address=Address.of(http),
+        address=ListenAddress.of(http),
         stateless=stateless or workers > 1,
         workers=workers,
     )
-    listen(plan)
+    listen(startup)
 
 
 def _refuse_options_of_callers() -> None:
-    """Raise UsageError if an option names the caller, which each token does."""
+    """Raise UsageError if an option names the caller, since each token does."""
     context = click.get_current_context()
     given = [name for name in ("role", "claims") if context.get_parameter_source(name) in GIVEN]
     if given or os.environ.get(CLAIMS):
@@ -109,11 +109,11 @@ def _refuse_options_of_callers() -> None:
 
 
 class _Operator:
-    """Logs what the operator should know: problems always, more on a terminal and as JSON."""
+    """Logs problems for the operator, and, on a terminal or as JSON, further messages."""
 
     def __init__(self, target: str | None, options: Sequence[str], settings: "Settings") -> None:
         self._target = target
-        self._options = options  #: that name the caller
+        self._options = options  #: the options that name the caller
         self._settings = settings
         self._is_verbose = sys.stderr.isatty() or settings.log.format == "json"
 

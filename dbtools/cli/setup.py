@@ -1,4 +1,4 @@
-"""What an operator does before a server starts: write a configuration, check it, create logins and tokens."""
+"""Commands to prepare a server: write a configuration, check it, and create logins and tokens."""
 
 import json
 import os
@@ -53,7 +53,7 @@ directory = "queries"         # each query in its .sql files becomes a tool
 # To serve queries from a registry too, set [registry] url.
 [roles.default]
 queries = ["*"]               # names or patterns
-tables."*" = true             # names or patterns; a more exact rule wins, such as one of these:
+tables."*" = true             # names or patterns; more specific rules take precedence, such as these:
 # tables.{table} = false
 # tables.{table} = {{ exclude = [{column}] }}
 # Rules may also filter rows and mask columns: {{ where = "status = 'paid'", mask = {{ email = "partial" }} }}
@@ -124,7 +124,7 @@ def init(target: str | None, as_json: bool) -> None:
     if asks and hidden and not click.confirm(question, default=True, err=True):
         hidden, left_out = {}, []
     description = _ask("Describe the database in one sentence (optional)", "") if asks else ""
-    # The URL may hold a password, which the file must not.
+    # The URL may contain a password, which must not be in the file.
     password = next((each for each in environment if each not in os.environ), "")
     text = configuration(catalog, url, hidden, description, password)
     EXAMPLE.parent.mkdir(exist_ok=True)
@@ -219,7 +219,7 @@ def example_query(catalog: "Catalog", hidden: Hidden) -> str:
     if not found:
         return NOTHING
     table, column = max(found, key=lambda each: each[1].lower().endswith(("name", "title")))
-    keys = [each.name for each in table.key_columns()]
+    keys = [each.name for each in table.key_columns]
     names = (table.name,) if not table.schema or table.schema in catalog.search_path else table.location
     return FIND.format(
         tool=re.sub(r"[^a-z0-9]+", "_", table.name.lower()).strip("_")[:30] or "rows",

@@ -1,4 +1,4 @@
-"""Query files: SQL that operators permit. Text in, Queries and Findings out."""
+"""Read query files, which contain SQL that operators permit. Text in, Queries and Findings out."""
 
 from dbtools.queries.headers import QueryParameter, Returns
 from dbtools.queries.reading import Permitted, Query, read_queries, sources_of, texts_of

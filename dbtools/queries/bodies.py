@@ -132,7 +132,7 @@ def _parts(sql: str, clauses: Iterable[Token], lexis: Lexis, always: Collection[
 
 def _fixed(sql: str, start: int, end: int, lexis: Lexis) -> Stretch:
     text = sql[start:end]
-    # A clause may be all that separates two words.
+    # The clause may be the only thing that separates two words.
     text += " " if end < len(sql) and text[-1:].strip() else ""
     return Stretch(pieces=tuple(pieces_of(text, tokenize(text, lexis))), line=sql.count("\n", 0, start))
 

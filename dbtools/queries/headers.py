@@ -1,7 +1,8 @@
 """The header of a query. The comments before its SQL in; what they declare, and their mistakes, out.
 
 A header line is `-- KEY: value`, or `-- param NAME: TYPE[?] [options] [= default]  text`: two hyphens at the
-beginning, a blank, and a lowercase key. A near miss is an error; any other comment is free.
+beginning, a space, and a lowercase key. A line that is almost a header line is an error; any other comment is
+allowed.
 """
 
 import json
@@ -23,14 +24,14 @@ from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Fam
 
 LONGEST_TIMEOUT = 3600.0  #: seconds, as in [limits]
 FORM = "-- param NAME: TYPE[?] [in (a, 'b c')] [min 1] [max 9] [pattern 'regex'] [= default]  text"
-WANTED = f"Write {FORM}, with values that contain blanks in single quotes, and two blanks before the text"
+WANTED = f"Write {FORM}, with values that contain spaces in single quotes, and two spaces before the text"
 QUOTED = r"'(?:[^']|'')*+'"
 CHOICE = rf"{QUOTED}|[^\s,'\"()][^\s,'()]*+"
 OPTION = (
     rf" (?:(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s'\"]\S*+)|pattern (?P<pattern>{QUOTED})"
     rf"|in ?\((?P<in>\s*+(?:{CHOICE})\s*+(?:,\s*+(?:{CHOICE})\s*+)*+)\))(?!\S)"
 )
-#: An option with an extra blank before it must not pass for the text.
+#: An option with an extra space before it must not be read as the text.
 DECLARATION = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63}):[ \t]*+"
     r"(?P<type>[A-Za-z]\w*+)(?P<array>\[\])?+(?P<optional>\?)?+"
@@ -50,7 +51,7 @@ LINE_WANTED = (
 HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(KEYS)}):(?!//|:))(?P<value>.*)")
 CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\s*(\S.*)")
 WORDS = "name|title|description|returns|max[_ -]?rows|timeout"
-#: A comment that was surely meant as a header line, anywhere in the file.
+#: A comment that is almost certainly a misspelt header line, anywhere in the file.
 LIKE_HEADER = re.compile(rf"\s*--\s*(?i:(?:{WORDS})\s*:(?!//|:)|param\s+\w+\s*:)")
 #: Before the SQL, also a comment that begins with a key, or with a lowercase word and a colon.
 LIKE_KEY = re.compile(rf"--\s*(?:(?:{WORDS}|param)\b|[a-z][a-z0-9_-]*\s*:(?!\S))")
@@ -65,7 +66,7 @@ class QueryParameter:
     array: bool = False
     optional: bool = False  #: whether a call may omit it, even without a default
     default: str | None = None  #: for an array: a JSON array
-    choices: tuple[str, ...] = ()  #: empty: any value; for an array, this and what follows concern each item
+    choices: tuple[str, ...] = ()  #: empty: any value; in an array, these and all bounds apply to items
     minimum: str | None = None
     maximum: str | None = None
     pattern: str | None = None  #: a regular expression to find anywhere in the value
@@ -292,14 +293,14 @@ def _compared(place: str, text: str, type: ColumnType) -> Any:
         raise ValueError(f"{place}: {exc}") from exc
 
 
-# pydantic's engine takes linear time for any pattern. The standard library's may take years, while all other
-# callers wait.
+# pydantic's engine takes linear time for any pattern. The standard library's may take years, and all other
+# callers would wait.
 def _check_pattern(pattern: str) -> None:
     """Raise ValueError if the engine rejects *pattern*."""
     try:
         _compiled(pattern)
     except SchemaError as exc:
-        # The last line says what; those before it show where.
+        # The last line says what is wrong; those before it show where.
         problem = str(exc).strip().splitlines()[-1].strip().removeprefix("error: ")
         raise ValueError(f"pattern: {quoted(pattern)} cannot be used: {problem}") from exc
 

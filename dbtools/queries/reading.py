@@ -1,4 +1,4 @@
-"""Files of permitted queries, each with its header and its SQL. Text in, Queries and findings out."""
+"""Read files of permitted queries, each with a header and SQL. Text in, Queries and findings out."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -123,7 +123,7 @@ def sources_of(text: str, file: str) -> Mapping[str, Source]:
 
 
 def texts_of(text: str, file: str) -> Mapping[str, str]:
-    """Return the text of each query in the *text* of *file* by name, each fit for a separate file."""
+    """Return the text of each query in the *text* of *file* by name; each could be a separate file."""
     texts = {}
     for part in _split(text, file)[1]:
         beginning = "" if part.named else f"-- name: {part.name}\n"
@@ -157,7 +157,7 @@ def _split(text: str, file: str) -> tuple[_Part | None, list[_Part]]:
 
 
 def _uncommented(text: str) -> str:
-    """Return *text* with blanks in place of block comments."""
+    """Return *text* with spaces instead of block comments."""
     return COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]) if match[1] else match[0], text)
 
 

@@ -1,4 +1,4 @@
-"""What dbtools itself stores: the audit log, in lines or in a registry, and the queries of the registry."""
+"""Store what dbtools itself keeps: the audit log, as lines or in a registry, and queries in a registry."""
 
 from dbtools.records.entries import AuditEntry, Outcome
 from dbtools.records.log import AuditLog, FileSink, follow_file, open_log

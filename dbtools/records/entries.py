@@ -1,6 +1,6 @@
 """One line of the audit log. A call in; its JSON values out, with or without the values of arguments.
 
-Redacted arguments keep the names of arguments, tables and columns. Any call has an entry of bounded size.
+Redacted arguments keep the names of arguments, tables and columns. The size of an entry is bounded.
 """
 
 import re
@@ -105,13 +105,13 @@ def _shortened(text: str | None, most: int) -> str | None:
 
 
 class _Values:
-    """Copies arguments with their values, cutting what is long or deep."""
+    """Copies arguments with their values, cutting long or deep values."""
 
     def __init__(self) -> None:
         self._room = MOST_PARTS
 
     def copy(self, value: object, *, naming: bool = True, depth: int = 1) -> object:
-        """Return the copy of *value*; *naming*: it stands where names do."""
+        """Return the copy of *value*; *naming* says whether names may stand in its place."""
         self._room -= 1
         if value.__class__ in SCALARS or not isinstance(value, list | tuple | Mapping):
             return self._scalar(value, naming)

@@ -1,7 +1,7 @@
 """The audit log. Entries in; lines out to stderr, a file or a registry. No call waits for them.
 
-Entries become lines a few at a time: encoding after each call takes twice as long, since the call has pushed
-the code out of the processor's caches, and a thread that encodes many contends with the event loop.
+A few entries are encoded together. Encoding each one after its call takes twice as long, since the call has
+evicted the code from the processor's caches; a thread that encodes many would slow down the event loop.
 """
 
 import atexit
@@ -28,8 +28,8 @@ from dbtools.types import quoted
 WINDOW = 0.2  #: seconds during which entries are collected
 PATIENCE = 3.0  #: seconds that `close` waits for a sink
 MOST_LINES = 10_000  #: that wait for a failing or blocked sink
-TOGETHER = 16  #: entries that become lines at once
-PIECE = 4096  #: bytes that a pipe takes in one piece
+TOGETHER = 16  #: entries that are encoded together
+PIECE = 4096  #: bytes that a pipe accepts atomically
 STDERR = 2
 logger = logging.getLogger("dbtools")
 
@@ -72,7 +72,7 @@ class AuditLog:
             queue.put(entry)
 
     def close(self) -> None:
-        """Wait until all entries are written, or a sink has had its time."""
+        """Wait until all entries are written, but at most PATIENCE seconds for each sink."""
         for queue in self._queues:
             queue.close()
 
@@ -99,7 +99,7 @@ class _Queue:
         atexit.register(self.close)
 
     def put(self, entry: AuditEntry) -> None:
-        """Have *entry* written soon."""
+        """Queue *entry*."""
         with self._lock:
             if len(self._lines) + len(self._writing) < MOST_LINES:
                 self._entries.append(entry)
@@ -111,7 +111,7 @@ class _Queue:
                 self._wake.set()
 
     def close(self) -> None:
-        """Wait until all entries are written, or the sink has had its time; the next entry opens it again."""
+        """Wait until all entries are written, at most PATIENCE seconds; the next entry reopens the sink."""
         self._closed.clear()
         self._closing.set()
         self._wake.set()
@@ -223,16 +223,15 @@ def _take(lines: deque[bytes], written: int) -> None:
 
 
 def follow_file(path: Path) -> Generator[bytes | None, None, None]:
-    """Yield the lines of the file at *path* as they come, and None while there are no more.
+    """Yield each line of the file at *path* when it is complete, and None whenever there is no further one.
 
-    If the file is renamed, as by logrotate, it goes on with the new one. A line without its end is not
-    complete yet.
+    After a rename, as by logrotate, continue with the new file.
     """
     file: BufferedReader | None = None
     try:
         while True:
             file = file or _open(path)
-            # First, since lines may be added until the rename.
+            # Check this before reading, since lines may be added until the rename.
             is_current = file is None or _is_at(file, path)
             if file is not None:
                 yield from _lines(file)

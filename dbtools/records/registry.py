@@ -1,6 +1,6 @@
 """The registry, in SQLAlchemy Core for every database: permitted queries, and the audit log as rows.
 
-Nothing imports this module before it is needed: SQLAlchemy takes as long as all else of a start.
+Import this module only when it is needed: SQLAlchemy doubles the time to start.
 """
 
 import json
@@ -26,7 +26,7 @@ from dbtools.types import quoted
 
 PATIENCE = 2.0  #: seconds for the database to store some entries of the log
 AT_ONCE = 500  #: entries that are written or read together
-OVERLAP = 1_000  #: how many numbers below the newest may still arrive
+OVERLAP = 1_000  #: entries may arrive with numbers up to this much below the newest
 
 TABLES = sa.MetaData()
 QUERIES = sa.Table(
@@ -65,7 +65,7 @@ async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
     """Return the queries of the registry in the database at *url* by name, or raise ConfigurationError."""
     registry = await read_registry(url)
     if registry is None:
-        raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` makes one.")
+        raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` creates one.")
     return registry.entries()
 
 
@@ -81,7 +81,7 @@ async def entry_of(url: str, name: str) -> RegistryEntry:
 async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]:
     """Store *texts*, by the names of their queries, in the registry at *url*; return their entries.
 
-    A query that has its text already is only enabled: a new version would replace the previous one.
+    A query whose text is unchanged is only enabled, so that its previous version is kept.
     """
     before = await read_entries(url)
     changes = [each for name, text in texts.items() for each in _changes(before.get(name), name, text)]
@@ -174,7 +174,7 @@ class RegistrySink:
                 with self._store.begin(Purpose.APPEND_CALLS):
                     self._store.execute_many(str(compiled), [self._row(call) for call in calls])
             except (OSError, DatabaseUnavailable) as exc:
-                raise OSError(f"the registry takes no calls: {exc}") from exc
+                raise OSError(f"the registry cannot be written: {exc}") from exc
             for _ in calls:
                 lines.popleft()
 
@@ -189,9 +189,9 @@ class RegistrySink:
 
 
 def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, None]:
-    """Yield the audit log in the registry at *url* line by line as it grows, and None while there is no more.
+    """Yield the audit log in the registry at *url* line by line, and None whenever there is no further line.
 
-    Servers write side by side, so that an entry may come after one with a higher number.
+    Several servers write at once, so an entry may arrive after one with a higher number.
     """
     newest, missing = 0, set[int]()
     with closing(open_backend(url).open_records(None)) as store:
@@ -228,7 +228,7 @@ def _read(
 
 
 def _line(call: dict[str, Any]) -> bytes:
-    """Return *call* as a line of the log; others may have written it."""
+    """Return *call* as a line of the log; a value that dbtools would not write becomes null."""
     moment = moment_of(call["time"])
     call["time"] = rfc3339(moment) if moment else None
     call["truncated"] = None if call["truncated"] is None else bool(call["truncated"])

@@ -1,1 +1,1 @@
-"""MCP in front of a toolbox, over stdio or HTTP."""
+"""The MCP server. Requests over stdio or HTTP in, answers of a toolbox out."""

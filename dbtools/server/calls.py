@@ -1,4 +1,4 @@
-"""Rate and concurrency limits of calls and requests, and the audit log: every call passes here."""
+"""Limit and record calls. A call in; its answer out, within the limits and with a line in the audit log."""
 
 import logging
 import time
@@ -35,7 +35,7 @@ INTERNAL = "internal"  #: the code for unexpected errors
 SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
 CALLS_PER_MINUTE = 600  #: default rate limit of a caller over HTTP
-Key = tuple[str, str]  #: role and identity
+CallerKey = tuple[str, str]  #: role and identity
 CONNECTIONS = 8  #: maximum number of connections to Redis
 NAMESPACE = "dbtools"  #: prefix of the keys in Redis
 STORAGE_TIMEOUT = 2.0  #: seconds to wait for Redis
@@ -48,7 +48,7 @@ logger = logging.getLogger("dbtools")
 class Limiter:
     """Limits requests, streams and sessions as *section* says, and the calls of each role and identity.
 
-    Redis counts the rate limit for several servers, memory for one of *share* workers.
+    Calls are counted in Redis for several servers, or in memory for one of *share* workers.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Limiter:
         self.requests = Slots(section.max_requests)
         self.streams = Slots(section.max_streams)
         self.sessions = Slots(section.max_sessions)
-        self._running: Counter[Key] = Counter()
+        self._running: Counter[CallerKey] = Counter()
         in_memory = storage == "memory"
         self._share = share if in_memory else 1
         self._windows: MovingWindows | RedisWindows = MovingWindows() if in_memory else RedisWindows(storage)
@@ -129,7 +129,7 @@ class Calls:
         try:
             view = await self._toolbox.view(caller.role)
             setting = view.setting
-            # Computed when the entry is written: with many tables it would hold up other calls.
+            # Computed when the entry is written: with many tables it would delay other calls.
             entry.vocabulary = lambda: setting.vocabulary
             self._limiter.begin(caller, view.role.limits)
             try:
@@ -219,7 +219,7 @@ class Slots:
         _decrement(self._taken, identity)
 
 
-def _key(caller: Caller) -> Key:
+def _key(caller: Caller) -> CallerKey:
     return caller.role, caller.identity or ""
 
 
@@ -232,14 +232,14 @@ def _decrement(counter: Counter[Any], key: object) -> None:
 class MovingWindows:
     """Counts calls of the last minute in memory, by key.
 
-    The memory storage of `limits` takes a thread hop for each call, and time that grows with their number.
+    The memory storage of the package `limits` uses a thread for each call, and slows down with their number.
     """
 
     def __init__(self) -> None:
-        self._moments: dict[Key, deque[float]] = {}
+        self._moments: dict[CallerKey, deque[float]] = {}
         self._swept = monotonic()
 
-    async def hit(self, key: Key, most: int) -> float | None:
+    async def hit(self, key: CallerKey, most: int) -> float | None:
         """Count a call of *key*, or return the seconds to wait if there were *most* already."""
         now = monotonic()
         if now - self._swept >= MINUTE:
@@ -269,14 +269,14 @@ class RedisWindows:
             missing = "Install the extra `redis` of dbtools-mcp."
             hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
             raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
-        # The pool has the address; `limits` requires a port in its own.
+        # The pool has the address; `limits` only requires that its URL has a port.
         options: dict[str, Any] = {"connection_pool": self.pool}
         self._limiter = MovingWindowRateLimiter(
             RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
         )
         self._is_failing = False
 
-    async def hit(self, key: Key, most: int) -> float | None:
+    async def hit(self, key: CallerKey, most: int) -> float | None:
         """Do the same as `MovingWindows.hit`, or raise Busy."""
         from limits import RateLimitItemPerMinute
         from limits.errors import StorageError

@@ -27,7 +27,7 @@ from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.requests import RequestMiddleware
-from dbtools.server.running import Operator, RunningServer, begin_log, exporting, open_server
+from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
 
@@ -35,7 +35,7 @@ FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
 IDLE = 30  #: seconds until an idle connection is closed
-TAKEN_IN = 20_000  #: milliseconds until a connection is closed whose client does not read
+TAKEN_IN = 20_000  #: milliseconds until a connection whose client does not read is closed
 GRACE_OF_CONNECTIONS = 3  #: seconds to deliver all answers during a shutdown
 LOOK = 1.0  #: seconds between two checks for the parent process
 COLLECTIONS = (10_000, 20, 20)  #: thresholds of the garbage collector
@@ -44,14 +44,14 @@ FRESH = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class ListenAddress:
     """Where a server listens."""
 
     host: str
     port: int
 
     @classmethod
-    def of(cls, text: str) -> "Address":
+    def of(cls, text: str) -> "ListenAddress":
         """Parse HOST:PORT, or raise ConfigurationError."""
         found = FORM.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
@@ -70,35 +70,35 @@ class Address:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Startup:
     """What each worker needs to start."""
 
     settings: Settings
     anonymous: Caller  #: the caller if [auth] is empty
-    operator: Operator
-    address: Address
+    operator: Reporter
+    address: ListenAddress
     stateless: bool
     workers: int
     parent: int = field(default_factory=os.getpid)  #: the process that starts the workers
 
 
-def listen(plan: Plan) -> None:
-    """Serve *plan* until a signal arrives; raise ConfigurationError if it cannot be served."""
-    _check(plan.settings, plan.address)
-    snapshot = anyio.run(snapshot_of, plan.settings)
-    if not plan.settings.auth:
-        snapshot = replace(snapshot, views={plan.anonymous.role: snapshot.view(plan.anonymous.role)})
-    with bound(plan.address) as listener:
+def listen(startup: Startup) -> None:
+    """Serve *startup* until a signal arrives; raise ConfigurationError if it cannot be served."""
+    _check(startup.settings, startup.address)
+    snapshot = anyio.run(snapshot_of, startup.settings)
+    if not startup.settings.auth:
+        snapshot = replace(snapshot, views={startup.anonymous.role: snapshot.view(startup.anonymous.role)})
+    with bound(startup.address) as listener:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-        plan.operator.listening(url, snapshot, tuple(_notes(plan)))
-        config = config_of(partial(HttpApp, plan), plan.workers)
+        startup.operator.listening(url, snapshot, tuple(_notes(startup)))
+        config = config_of(partial(HttpApp, startup), startup.workers)
         try:
-            if plan.workers == 1:
+            if startup.workers == 1:
                 uvicorn.Server(config).run([listener])
                 return
             workers = Workers(config, [listener])
-            workers.operator = plan.operator
+            workers.operator = startup.operator
             workers.run()
             if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
                 raise SystemExit(STARTUP_FAILURE)
@@ -110,7 +110,7 @@ def listen(plan: Plan) -> None:
 class Workers(Multiprocess):
     """The worker processes of uvicorn."""
 
-    operator: Operator  #: gets a message when a worker is replaced
+    operator: Reporter  #: gets a message when a worker is replaced
 
     def handle_int(self) -> None:
         """End the workers, and raise the interrupt again, as a server with one process does."""
@@ -146,7 +146,7 @@ def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
     )
 
 
-def bound(address: Address) -> socket.socket:
+def bound(address: ListenAddress) -> socket.socket:
     """Return a socket that listens at *address*, or raise ConfigurationError."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -162,7 +162,7 @@ def bound(address: Address) -> socket.socket:
     return listener
 
 
-def _check(settings: Settings, address: Address) -> None:
+def _check(settings: Settings, address: ListenAddress) -> None:
     """Raise ConfigurationError if other machines could reach a server without authentication."""
     if address.is_local:
         return
@@ -178,21 +178,22 @@ def _check(settings: Settings, address: Address) -> None:
         )
 
 
-def _notes(plan: Plan) -> Iterator[str]:
+def _notes(startup: Startup) -> Iterator[str]:
     """Yield what an operator should know about several workers."""
-    if plan.workers > 1:
-        yield f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
-        if plan.settings.limits.storage == "memory":
-            yield f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
+    workers = startup.workers
+    if workers > 1:
+        yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
+        if startup.settings.limits.storage == "memory":
+            yield f"Each allows 1/{workers} of calls_per_minute. With [limits] storage, they share it."
 
 
 class HttpApp:
     """The ASGI application of one worker."""
 
-    def __init__(self, plan: Plan) -> None:
-        begin_log(plan.settings.log)
-        BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
-        self._plan = plan
+    def __init__(self, startup: Startup) -> None:
+        begin_log(startup.settings.log)
+        BoundedProtocol.most = most_connections(startup.settings.server.max_connections)
+        self._startup = startup
         self._app: RequestMiddleware  # set before uvicorn accepts requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -207,33 +208,35 @@ class HttpApp:
                     await send({"type": "lifespan.startup.complete"})
                     await receive()
         except errors.DbtoolsError as exc:
-            self._plan.operator.warn(str(exc))
+            self._startup.operator.warn(str(exc))
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
     async def _started(self, scope: Scope) -> AsyncIterator[None]:
-        plan = self._plan
-        async with open_server(plan.settings, plan.operator, plan.workers, stateless=plan.stateless) as run:
+        startup = self._startup
+        async with open_server(
+            startup.settings, startup.operator, startup.workers, stateless=startup.stateless
+        ) as run:
             await run.served.toolbox.snapshot()
             await run.limiter.check()
-            # What exists now stays, so the garbage collector can skip it, and run less often.
+            # Existing objects will stay, so the garbage collector can skip them and run less often.
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTIONS)
-            if plan.workers > 1:
-                run.group.start_soon(_end_with, plan.parent)
+            if startup.workers > 1:
+                run.group.start_soon(_end_with, startup.parent)
             scope["state"][END] = self.open(run).end
             yield
         self._app.report()
 
     def open(self, run: RunningServer) -> Endpoint:
         """Build the application; return its MCP endpoint."""
-        plan, section = self._plan, self._plan.settings.server
-        identity = Identity(run.served, plan.anonymous)
+        startup, section = self._startup, self._startup.settings.server
+        identity = Identity(run.served, startup.anonymous)
         endpoint = Endpoint(
-            run.server, identity, run.limiter, most=section.max_body, stateless=plan.stateless
+            run.server, identity, run.limiter, most=section.max_body, stateless=startup.stateless
         )
         run.group.start_soon(endpoint.watch)
         nothing = PlainTextResponse(f"Not found. MCP is at {PATH}.\n", 404)
@@ -251,7 +254,7 @@ class HttpApp:
         ]
         # Only a Router: the error middleware of a Starlette application is slow, and uvicorn handles errors.
         router = Router(routes, redirect_slashes=False, default=nothing)
-        self._app = RequestMiddleware(router, section, local=plan.address.is_local, exempt=HEALTH)
+        self._app = RequestMiddleware(router, section, local=startup.address.is_local, exempt=HEALTH)
         return endpoint
 
 

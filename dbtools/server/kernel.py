@@ -26,7 +26,7 @@ from dbtools.server.versions import (
 INFO = {"name": "dbtools", "version": __version__}
 NAMED: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 BASE64 = "=?base64?"
-Header = Callable[[str], Sequence[str]]  #: returns the values of a header by its lower-case name
+HeaderValues = Callable[[str], Sequence[str]]  #: returns the values of a header by its lower-case name
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Session:
 
 
 def admit(
-    session: Session | None, request: Request, methods: Collection[str], header: Header | None = None
+    session: Session | None, request: Request, methods: Collection[str], header: HeaderValues | None = None
 ) -> Peer:
     """Return the peer of *request*, or raise ProtocolError. Without a *session*, the request is modern.
 
@@ -79,7 +79,7 @@ def meta_of(params: Json) -> Json:
     return _object(params.get("_meta"))
 
 
-def _admit_modern(request: Request, methods: Collection[str], header: Header | None) -> Peer:
+def _admit_modern(request: Request, methods: Collection[str], header: HeaderValues | None) -> Peer:
     meta = meta_of(request.params)
     if header is not None:
         _check_repetitions(header)
@@ -132,14 +132,14 @@ def _supported(requested: object) -> Json:
     return {**supported, "requested": requested} if isinstance(requested, str) else supported
 
 
-def _check_repetitions(header: Header) -> None:
+def _check_repetitions(header: HeaderValues) -> None:
     """Raise ProtocolError if a header is repeated: a proxy could read another value than dbtools."""
     for name in ("mcp-protocol-version", "mcp-method", "mcp-name"):
         if len(header(name)) > 1:
             raise ProtocolError(Code.HEADER_MISMATCH, f"The header {name} must not be repeated.")
 
 
-def _check_headers(request: Request, version: object, header: Header) -> None:
+def _check_headers(request: Request, version: object, header: HeaderValues) -> None:
     """Raise ProtocolError if a header does not match the body of *request*."""
     if header("mcp-protocol-version") != [version]:
         raise ProtocolError(Code.HEADER_MISMATCH, "MCP-Protocol-Version must equal that in params._meta.")

@@ -38,7 +38,7 @@ FLAWS: tuple[tuple[type[Exception], str], ...] = (
     (Exception, "is not valid"),
 )
 logger = logging.getLogger("dbtools")
-Outcome = tuple[jwt.PyJWK, ...] | str  #: the keys, or why they cannot be read
+KeysOrProblem = tuple[jwt.PyJWK, ...] | str  #: the keys, or why they cannot be read
 
 
 class Keys:
@@ -49,7 +49,7 @@ class Keys:
         self._algorithms = algorithms
         self.known: tuple[jwt.PyJWK, ...] = ()
         self._read_at, self._tried_at = -AGE, -PAUSE
-        self._reading: asyncio.Future[Outcome] | None = None
+        self._reading: asyncio.Future[KeysOrProblem] | None = None
         self._is_failing = False
 
     async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
@@ -79,7 +79,7 @@ class Keys:
                         leeway=LEEWAY,
                         options={"require": ["exp", "iss", "aud"]},
                     )
-                flaw = "has another's signature"
+                flaw = "is signed with another key"
         return flaw if self.known else None
 
     async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:
@@ -106,7 +106,7 @@ class Keys:
             self._reading = _start_reading(self._place, self._algorithms)
             self._reading.add_done_callback(self._take)
 
-    def _take(self, reading: asyncio.Future[Outcome]) -> None:
+    def _take(self, reading: asyncio.Future[KeysOrProblem]) -> None:
         self._reading, was_failing = None, self._is_failing
         outcome = reading.result()
         self._is_failing = isinstance(outcome, str)
@@ -128,10 +128,10 @@ async def check_keys(section: JwtSection) -> None:
         raise errors.ConfigurationError(f"[auth] jwt.jwks: {outcome}.")
 
 
-def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outcome]:
+def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[KeysOrProblem]:
     """Read keys on a daemon thread, so that a DNS lookup that hangs does not keep the process alive."""
     loop = asyncio.get_running_loop()
-    reading: asyncio.Future[Outcome] = loop.create_future()
+    reading: asyncio.Future[KeysOrProblem] = loop.create_future()
 
     def read() -> None:
         outcome = _read(place, algorithms)
@@ -142,7 +142,7 @@ def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outc
     return reading
 
 
-def _read(place: str, algorithms: Sequence[str]) -> Outcome:
+def _read(place: str, algorithms: Sequence[str]) -> KeysOrProblem:
     """Return the keys at *place*, or why there are none."""
     try:
         if "://" in place:
@@ -157,7 +157,7 @@ def _read(place: str, algorithms: Sequence[str]) -> Outcome:
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
-    """Yield the keys in *written*, each for every algorithm that it fits: naming one is optional."""
+    """Yield the keys in *written*, each for every algorithm that it fits, since keys need not name one."""
     for each in written:
         # A private key does not belong in a key set.
         if not isinstance(each, dict) or not isinstance(each.get("kid"), str | None) or "d" in each:

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0: bytes into messages, and messages into bytes."""
+"""JSON-RPC 2.0. Bytes in, messages out; and messages in, bytes out."""
 
 import json
 import re

@@ -19,7 +19,7 @@ from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
 from dbtools.server.calls import Calls, T
 from dbtools.server.exchange import Exchange, Notifications, Questions, Send
-from dbtools.server.kernel import INFO, Header, Peer, Session, admit, finish_result, meta_of
+from dbtools.server.kernel import INFO, HeaderValues, Peer, Session, admit, finish_result, meta_of
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
 from dbtools.server.versions import MODERN
 from dbtools.service.toolbox import Toolbox
@@ -101,7 +101,7 @@ class Server:
         caller: Caller,
         send: Send,
         questions: Questions | None = None,
-        header: Header | None = None,
+        header: HeaderValues | None = None,
     ) -> Exchange:
         """Return the exchange for *request*, or raise ProtocolError and record a rejected call."""
         try:

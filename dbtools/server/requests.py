@@ -1,4 +1,4 @@
-"""Checks for every HTTP request: request ID, Host, Origin, body; and the log of rejections.
+"""Check request ID, Host, Origin and body of every HTTP request. A request in, a message or a rejection out.
 
 The log counts rejections: an operator sees attempts to guess tokens, and a client cannot fill the log. The
 checks of Host and Origin stop web pages that call a server on the user's machine (DNS rebinding).
@@ -46,7 +46,7 @@ MOST_PARTS = 10_000  #: JSON values, approximately: each takes far more memory t
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
-TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
+TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has more than {MOST_PARTS:,} values."
 logger = logging.getLogger("dbtools")
 
 

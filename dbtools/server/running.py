@@ -1,4 +1,4 @@
-"""What a running server needs on either transport: toolbox, logs, telemetry, and the watch for changes."""
+"""Open a server for either transport. Settings in; toolbox, logs, telemetry and watch for changes out."""
 
 import atexit
 import logging
@@ -52,8 +52,8 @@ LEVELS = {
 logger = logging.getLogger("dbtools")
 
 
-class Operator(Protocol):
-    """The person who runs the server."""
+class Reporter(Protocol):
+    """Reports to the operator, who runs the server."""
 
     def announce(self, view: View) -> None:
         """Report what is served over stdio."""
@@ -82,7 +82,7 @@ class RunningServer(NamedTuple):
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings, operator: Operator, workers: int = 0, *, stateless: bool, only: str | None = None
+    settings: Settings, operator: Reporter, workers: int = 0, *, stateless: bool, only: str | None = None
 ) -> AsyncIterator[RunningServer]:
     """Open the server of *settings* for all roles, or for the role *only*.
 
@@ -140,7 +140,7 @@ async def review_server(settings: Settings) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-async def _watch(served: Served, operator: Operator) -> None:
+async def _watch(served: Served, operator: Reporter) -> None:
     """Refresh the tools when something changes; a bug in the watch does not stop the server."""
     while True:
         try:

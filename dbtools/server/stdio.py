@@ -1,4 +1,4 @@
-"""MCP over stdin and stdout: one JSON message per line, one asyncio protocol for both directions."""
+"""MCP over stdio. Lines in and out, each with one JSON message, by one asyncio protocol."""
 
 import asyncio
 import os
@@ -30,12 +30,12 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.server.protocol import Server
-from dbtools.server.running import Operator, exporting, open_server
+from dbtools.server.running import Reporter, exporting, open_server
 from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
-TOO_LONG = malformed(f"The line has over {LONGEST_LINE:,} bytes.")
+TOO_LONG = malformed(f"The line has more than {LONGEST_LINE:,} bytes.")
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
 CLOSING = 10.0  #: seconds to read the catalog after the client has left
@@ -53,7 +53,7 @@ def _private_descriptors() -> tuple[int, int]:
     return reading, writing
 
 
-async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
+async def serve_stdio(settings: Settings, caller: Caller, operator: Reporter) -> None:
     """Serve the database of *settings* to *caller* over stdin and stdout, until the client leaves.
 
     The catalog is read during the handshake; if that fails, the server ends with the reason.
@@ -84,12 +84,13 @@ async def _serve(server: Server, caller: Caller, reader: int, writer: int) -> No
     loop = asyncio.get_running_loop()
     if _is_pipe(writer, reader):
         writing = os.fdopen(writer, "wb", buffering=0)
-        await loop.connect_write_pipe(lambda: connection, writing)
+        connection.writing, _ = await loop.connect_write_pipe(lambda: connection, writing)
+        connection.write = connection.writing.write
     else:
         connection.write = partial(_write_all, connection, writer)
     if _is_pipe(reader, writer):
         reading = os.fdopen(reader, "rb", buffering=0)
-        await loop.connect_read_pipe(lambda: connection, reading)
+        connection.reading, _ = await loop.connect_read_pipe(lambda: connection, reading)
     else:
         threading.Thread(target=_feed, args=(reader, connection, loop), daemon=True).start()
     try:
@@ -124,16 +125,9 @@ class LineConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._skipping = False  #: whether the rest of a line that is too long is skipped
         self.write: Callable[[bytes], object] = lambda line: None
-        self._reading: Any = None  #: the transport
-        self._writing: Any = None  #: the transport
+        self.reading: Any = None  #: the transport
+        self.writing: Any = None  #: the transport
         self._written = asyncio.Event()  #: set when everything has been written or cannot be
-
-    def connection_made(self, transport: Any) -> None:
-        """Keep the transport of one or both directions."""
-        if isinstance(transport, asyncio.WriteTransport):
-            self._writing, self.write = transport, transport.write
-        if isinstance(transport, asyncio.ReadTransport):
-            self._reading = transport
 
     def data_received(self, data: bytes) -> None:
         """Process the lines in *data*."""
@@ -164,19 +158,19 @@ class LineConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End, at once if the client no longer reads."""
         self.eof_received()
-        if self._writing is not None and self._writing.is_closing():
+        if self.writing is not None and self.writing.is_closing():
             self._written.set()
             self.leave()
 
     def pause_writing(self) -> None:
         """Stop reading until the client reads its answers."""
-        if self._reading is not None:
-            self._reading.pause_reading()
+        if self.reading is not None and not self.reading.is_closing():
+            self.reading.pause_reading()
 
     def resume_writing(self) -> None:
         """Read again."""
-        if self._reading is not None and not self._reading.is_closing():
-            self._reading.resume_reading()
+        if self.reading is not None and not self.reading.is_closing():
+            self.reading.resume_reading()
 
     def _take(self, line: bytes) -> None:
         if self._skipping:
@@ -239,13 +233,13 @@ class LineConnection(asyncio.Protocol):
         self.ended.set()
 
     async def finish(self) -> None:
-        """Give running requests time to finish, and the client time to read the answers."""
+        """Give running requests time to finish, and the client time to read their answers."""
         self._server.notifications.close()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)
         await self.stop()
-        if self._writing is not None:
-            self._writing.close()
+        if self.writing is not None:
+            self.writing.close()
             await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=GRACE)
 
     async def stop(self) -> None:

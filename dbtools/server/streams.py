@@ -1,4 +1,4 @@
-"""The answer to one HTTP request: JSON, or a stream of server-sent events (HTML, 9.2)."""
+"""Answer one HTTP request. Messages in; JSON, or a stream of server-sent events (HTML, 9.2), out."""
 
 import asyncio
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ class PendingRequest:
             self._watching.cancel()
 
     def stop(self, reason: str) -> None:
-        """Stop the request, once: a second cancellation could interrupt the end of its stream."""
+        """Stop the request, but only once: a second cancellation could interrupt the end of its stream."""
         if not self._is_stopped:
             self._is_stopped, self.reason = True, reason
             self._task.cancel()
@@ -161,7 +161,7 @@ class PendingRequest:
 
 
 async def send_pieces(send: Send, body: bytes, *, more: bool = False) -> None:
-    """Send *body* in pieces, each when the client has read enough, so that its slot is held until then."""
+    """Send *body* in pieces, each when the client has read enough; its slot is not released before that."""
     last = max(0, len(body) - 1) // PIECE * PIECE
     for start in range(0, last, PIECE):
         await send({"type": "http.response.body", "body": body[start : start + PIECE], "more_body": True})

@@ -65,11 +65,11 @@ DEFAULT_HANDSHAKE = V2025_03_26  #: of an HTTP request that names none (2025-06-
 
 #: The parameters of each method: a name with `?` is optional or null, `*` is any name, and a list has any
 #: number of items.
-Shape = Mapping[str, object]
-META: Shape = {"_meta?": {"progressToken?": str | int}}
-PAGE: Shape = {"cursor?": str}
-RETRIED: Shape = {"inputResponses?": {"*": dict}, "requestState?": str}
-PARAMS: Mapping[str, Shape] = {
+ParamsShape = Mapping[str, object]
+META: ParamsShape = {"_meta?": {"progressToken?": str | int}}
+PAGE: ParamsShape = {"cursor?": str}
+RETRIED: ParamsShape = {"inputResponses?": {"*": dict}, "requestState?": str}
+PARAMS: Mapping[str, ParamsShape] = {
     "initialize": {
         "protocolVersion": str,
         "capabilities": dict,
@@ -113,7 +113,7 @@ def check_params(method: str, params: Json) -> None:
     _check_members(params, META, "params")
 
 
-def _check_members(value: Json, shape: Shape, at: str) -> None:
+def _check_members(value: Json, shape: ParamsShape, at: str) -> None:
     for name, wanted in shape.items():
         key = name.removesuffix("?")
         for member in value.values() if key == "*" else [value.get(key)]:

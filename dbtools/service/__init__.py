@@ -1,1 +1,1 @@
-"""What is served: settings and a database in, answers for each role out, also while both change."""
+"""Serve a database. Settings and a database in, answers for each role out, even while both change."""

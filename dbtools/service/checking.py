@@ -1,4 +1,4 @@
-"""What `dbtools check` finds: a configuration validated against the live database, or a migrated one."""
+"""Check a configuration. Settings and a live or migrated database in, findings out."""
 
 import platform
 import re
@@ -35,7 +35,7 @@ MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls any
 
 @dataclass(frozen=True, kw_only=True)
 class RoleChange:
-    """The names of a role's tools, in the order of their lists."""
+    """How the tools of a role change: their names, in the order of the list."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -53,12 +53,12 @@ class Review:
 
 
 async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
-    """Return the findings about *settings* and their database, and those of *beside*."""
+    """Return the findings about *settings* and their database, together with those in *beside*."""
     return _reviewed(await _resolved(settings), beside)
 
 
 async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
-    """Return the findings about *settings* and the migrated database at *url*, and the changes there."""
+    """Return the findings about *settings* and the migrated database at *url*, and how tools change there."""
     before = await snapshot_of(settings)
     resolved = await _resolved(await _migrated(settings, url))
     after = take_snapshot(resolved, before)
@@ -79,7 +79,7 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     findings = [_warning("catalog", each, _source_of(settings, each)) for each in catalog.warnings]
     findings += resolved.findings
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
-        message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
+        message = f"[policy] hash_key: a key with fewer than {SHORTEST_KEY} characters can be guessed."
         findings.append(_warning("weak_hash_key", message, settings.source("policy", "hash_key")))
     findings += library.findings
     findings += _undescribed(library.queries)
@@ -106,12 +106,12 @@ def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield findings about queries without a description, by which a model chooses them."""
     for permitted in queries:
         if not permitted.query.description:
-            message = f"query {permitted.name}: it has no description, and models choose queries by it."
+            message = f"query {permitted.name}: add a description, since models choose queries by it."
             yield _warning("no_description", message, permitted.query.source)
 
 
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
-    """Yield findings about what is valid in a role, but probably not intended."""
+    """Yield findings about valid parts of a role that are probably not intended."""
     role, served = resolved.written, resolved.served
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
@@ -131,10 +131,10 @@ def _of_keys(whole: Table, seen: Table) -> str:
     if len(seen.keys) == len(whole.keys):
         return ""
     if not seen.keys:
-        return f"no key of {seen.name} is visible unmasked, so there is no get_T, and pages use offsets."
+        return f"every key of {seen.name} is hidden or masked, so there is no get_T, and pages use offsets."
     lost = next(key for key in whole.keys if key not in seen.keys)
     return (
-        f"the key {', '.join(lost.columns)} of {seen.name} is not visible unmasked; "
+        f"the key {', '.join(lost.columns)} of {seen.name} is hidden or masked, so "
         f"get_T takes {', '.join(seen.keys[0].columns)}."
     )
 
@@ -142,7 +142,7 @@ def _of_keys(whole: Table, seen: Table) -> str:
 def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
     """Yield findings about the queries that a role names, and about what they reveal."""
     role, known = resolved.written, library.known
-    unread = "" if settings.registry.url else "A registry counts only where [registry] url names it."
+    unread = "" if settings.registry.url else "With roles, only a registry that [registry] url names is read."
     for grant in role.queries or ():
         if not any(grant.means(name) for name in known):
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
@@ -162,20 +162,20 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
             meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
             message = (
                 f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
-                f"The role can call it nevertheless. If that is intended, write {meant}."
+                f"The role can still call it. If that is intended, write {meant}."
             )
             yield _warning("reads_hidden", message, grants[0].source)
 
 
 def _beneath(permitted: Permitted) -> Reads:
-    """Return what *permitted* reads; what its functions read counts as others."""
+    """Return what *permitted* reads; what its functions read is unknown, and listed under others."""
     if permitted.reads is None:
         return Reads(others=(UNREPORTED,))
     return Reads(columns=frozenset(permitted.reads), others=tuple(read_by_functions(permitted)))
 
 
 def _reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
-    """Return the columns, and the tables of which only rows count, that *permitted* reads."""
+    """Return the columns that *permitted* reads, and the tables of which it only reads rows."""
     if permitted.reads is None:
         return (UNREPORTED,)
     places = sorted(permitted.reads)
@@ -192,8 +192,8 @@ async def _migrated(settings: Settings, url: str) -> Settings:
             found = await read_registry(registry)
             registry = registry if found and not found.problem else ""
         except errors.DatabaseUnavailable:
-            registry = ""  # it is served without
-    # A login that migrates may do more than one that serves.
+            registry = ""  # a server would start without it, too
+    # The login of a migration may do more than that of a server.
     migrated = settings.having("database", "url", url).having("server", "strict", False)
     return migrated.having("registry", "url", registry)
 

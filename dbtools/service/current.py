@@ -8,9 +8,9 @@ from dbtools import errors
 from dbtools.policy import Finding, Source
 from dbtools.service.queries import LoadedQueries, queries_in, query_files
 from dbtools.settings.files import load
-from dbtools.settings.positions import FileStamp, file_error, stamp_of
 from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings
+from dbtools.settings.toml_file import FileStamp, file_error, stamp_of
 from dbtools.sql import Lexis
 
 #: Keys and whole sections that a running server does not change.
@@ -26,7 +26,7 @@ Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the c
 class Current:
     """The settings of a configuration and its queries, read again when their files have changed.
 
-    A file that changed a moment ago is read later, because half of a file may allow more than the whole.
+    A file that changed a moment ago is read later, because half of a file may allow more than the whole file.
     Files that cannot be used are reported, and the previous settings stay in force.
     """
 
@@ -73,12 +73,12 @@ class Current:
         later = self._loaded if now[0][1] == origin.stamp else load(Path(origin.path), origin.file)
         roles = role_names(later)
         if self.role is not None and self.role not in roles:
-            raise file_error(later.source("roles"), f"There is no role {self.role} any more.")
+            raise file_error(later.source("roles"), f"The role {self.role} no longer exists.")
         if self.role is None and self.settings.auth and not later.auth:
             # Half of a file, or a typo, must not remove authentication.
             raise file_error(
                 later.source("auth"),
-                "[auth] is gone or empty, so anyone could call without authentication.",
+                "[auth] is missing or empty, so anyone could call without authentication.",
                 hint="To serve callers without authentication, restart the server.",
             )
         self._loaded = later

@@ -1,4 +1,4 @@
-"""What [tables] declares, in the catalog of a live database. Settings and a Catalog in, a Catalog out."""
+"""Add what [tables] declares to the catalog of a database. Settings and a Catalog in, a Catalog out."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Fin
     whole = catalog.whole
     found = whole.named(name)
     labels = [whole.label(table) for table in found or whole.tables]
-    problem = "means several tables" if found else "is not a table of the database"
+    problem = "matches several tables" if found else "is not a table of the database"
     message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
     return Finding(code=UNKNOWN_TABLE, message=message, source=source)
 
@@ -107,7 +107,9 @@ def _reference(
     if UNREADABLE in (here.type, there.type):
         return None
     if any(each.declared and each.columns == (column,) for each in table.foreign_keys):
-        return wrong("the database declares a foreign key of this column, which applies.", "warning")
+        return wrong(
+            "the database declares a foreign key for this column, which takes precedence.", "warning"
+        )
     if end not in target.unique:
         return wrong(f"{text} is not a primary or unique key.")
     if not alike(there, here):

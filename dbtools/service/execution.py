@@ -9,14 +9,14 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import NO_SESSION, Backend, Run, Runner, WriteRun
+from dbtools.backends.port import NO_SESSION, UNSEEN, Backend, Run, Runner, WriteRun
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Shape, Statement, Transaction, Write, argument, assigned
+from dbtools.statement import QueryShape, Statement, Transaction, Write, argument, assigned
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
@@ -27,23 +27,23 @@ PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database; *tells* says how to pass the request ID to it."""
+    """Runs statements on one database; *tells* is how to pass the request ID to it."""
 
     def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
         self._tells = tells
         self._is_tracing = is_tracing()
-        self._compile: Callable[[Shape], Plan] | None = None
+        self._runner: Runner | None = None
         self._compile_write: Callable[[Write], WritePlan] | None = None
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        No statement runs after this returns. *timeout*: seconds, if less than other limits.
+        No statement is still running when this returns. *timeout*: seconds, if less than other limits.
         """
-        runner = await self._backend.runner()
-        if self._compile is None:
-            self._compile = lru_cache(maxsize=PLANS)(runner.compile)
+        if self._runner is None:
+            self._runner = await self._backend.runner()
+            self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
         plan = self._compile(statement.shape)
         run = Run(
             plan=plan,
@@ -52,13 +52,12 @@ class Execution:
             timeout=min(timeout, statement.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
-            # Those of the plan may be older, since shapes are compared without them.
-            versions=statement.shape.versions,
+            shape=statement.shape,
             comment=request_comment() if self._tells == "comment" else "",
             application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
-            found = await (_traced(runner, run) if self._is_tracing else runner.run(run))
+            found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
             raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:
@@ -103,7 +102,7 @@ class Execution:
         )
 
     async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema still has *stamp*, True if that cannot be found out."""
+        """Return whether the schema still has *stamp*; True if the database does not answer."""
         with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
             return await self._backend.stamp() == stamp
         return True
@@ -124,13 +123,13 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
             f"The call reached its timeout of {timeout:g} seconds and was stopped.",
-            hint="Narrow it: conditions on key columns are fast, and so are fewer rows.",
+            hint="Use conditions on key columns, or ask for fewer rows.",
         )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement, statement.shape)
 
     if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
-        error = errors.BadValue("A value is out of range, or a view fails on its rows.")
+        error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
     if not isinstance(error, errors.BadValue):
         return error
     claimed, asked = statement.shape.claimed, listing(statement.shape.asked)
@@ -138,13 +137,13 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
         # A claim that is not a value of the type that it is compared with denies the call.
         unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
         return errors.Denied() if claimed else unreadable
-    parts = [f"Values are given for {asked}."] if asked else []
+    parts = [f"Check the values for {asked}."] if asked else []
     parts += [BAD_CLAIM] if claimed else []
     return errors.BadValue(error.message, hint=" ".join(parts))
 
 
 def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
-    """Return the values of *statement* with the claims of *caller* that the filters of *plan* ask for.
+    """Return the values of *statement*, and the claims of *caller* that the filters of *plan* need.
 
     Raise Denied if a claim is missing: no filter is ever left out.
     """
@@ -176,12 +175,12 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
         columns = (each for shape, _ in transaction.writes for each in (*shape.columns, *shape.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
         claimed = f" {BAD_CLAIM}" if shape.claimed else ""
-        return errors.BadValue(error.message, hint=f"Values are given for {listing(asked)}.{claimed}")
+        return errors.BadValue(error.message, hint=f"Check the values for {listing(asked)}.{claimed}")
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):
-        writes, table = shape.writes, shape.table
-        named = named_in([table.filter, writes.check], table)
+        condition = shape.table.filter if error.message == UNSEEN else shape.writes.check
+        named = named_in(condition, shape.table)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
@@ -207,9 +206,11 @@ def claim_of(caller: Caller, name: str) -> object:
 
 
 def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
-    """Return *error* worded for a permitted query, whose callers know no tables."""
+    """Return *error* worded for a permitted query, whose callers do not know its tables."""
     if isinstance(error, errors.SchemaChanged):
-        return errors.SchemaChanged("What the query reads has changed or is gone. List the tools again.")
+        return errors.SchemaChanged(
+            "What the query reads has changed or no longer exists. List the tools again."
+        )
     if not isinstance(error, errors.BadValue | errors.Unreadable):
         return error
     bound = [

@@ -1,4 +1,4 @@
-"""Why a call is allowed or denied, and its statement. A call in; an Explanation out; nothing runs."""
+"""Explain why a call is allowed or denied. A call in, an Explanation out; no statement runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -87,7 +87,7 @@ def problems_of(view: View, query: str) -> tuple[Finding, ...]:
 
 
 def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
-    """Return what is wrong with the role of *view*, as far as it may concern *tool*."""
+    """Return the findings about the role of *view* that may explain why *tool* is missing."""
     return tuple(
         each
         for each in _findings(view)
@@ -157,7 +157,7 @@ def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:
-        first, joined = f"the query {shape.name} may be called, and reads what it says", []
+        first, joined = f"the query {shape.name} may be called; row filters and masks do not apply to it", []
     pairs = ", ".join(f"{name} = {value}" for name, value in session.items())
     told = [f"the session has {pairs}"] if session else []
     return f"{'; '.join([first, *joined, *told])}."

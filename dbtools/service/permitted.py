@@ -1,4 +1,4 @@
-"""Permitted queries validated against a database. Queries in; Permitted and findings out."""
+"""Validate permitted queries against a database. Queries in; Permitted and findings out."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -21,7 +21,7 @@ from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
 
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
-UNCHECKED = "unchecked"  #: of one that cannot be checked now, and may work in a moment
+UNCHECKED = "unchecked"  #: the code of a query that cannot be checked now, but may work in a moment
 
 
 class Describer(AsyncExitStack):
@@ -58,7 +58,7 @@ async def library_of(
 ) -> Library:
     """Return the queries of *settings* that the database accepts, from files and the registry.
 
-    *written*: those in files, if these have been read.
+    *written*: the queries in files, if they have been read already.
     """
     written = queries_in(settings, describer.backend.facts.lexis) if written is None else written
     kept = await registered_in(settings, written.sources, describer.backend)
@@ -78,7 +78,7 @@ async def validated_queries(
 ) -> Library:
     """Return those of *queries* that the database accepts, and findings about the others.
 
-    The names of the tools of *catalog* are taken.
+    A query must not have the name of a tool of *catalog*.
     """
     if not queries:
         return Library()
@@ -104,11 +104,11 @@ def _place(finding: Finding) -> tuple[str, int]:
 
 
 async def _permitted(settings: Settings, query: Query, facts: Facts, describe: Describe) -> Permitted:
-    """Return *query* with what the database says of its variants, or raise Unusable."""
+    """Return *query* with what the database reports about its variants, or raise Unusable."""
     found = [await inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
-        problem = "Its columns differ with and without its optional clauses."
+        problem = "Its columns depend on its optional clauses, but must not."
         raise Unusable(WITHDRAWN, problem, query.sql_source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     _check_values(query, types)
@@ -126,7 +126,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
 
 
 async def inspected(query: Query, present: Collection[str], describe: Describe) -> Inspected:
-    """Return what the database says of the variant of *query* for *present*, or raise Unusable."""
+    """Return what the database reports about the variant of *query* for *present*, or raise Unusable."""
     declared = {each.name: Declared(type=each.type.name, array=each.array) for each in query.parameters}
     try:
         return await describe.query(query.body.written(present).pieces, declared)
@@ -144,7 +144,7 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
                 (type.element or type).decode(text)
             except errors.BadValue as exc:
                 place = f"param {parameter.name}: {keyword}"
-                problem = f"{place}: The database takes it for {type.name}, and {exc}"
+                problem = f"{place}: Its type in the database is {type.name}, and {exc}"
                 raise Unusable(WITHDRAWN, problem, parameter.source) from exc
 
 
@@ -161,7 +161,7 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
-    """Return the columns, lenient if they are so in any variant."""
+    """Return the columns of all variants; a column is lenient if it is in any variant."""
     return tuple(
         next((column for column in columns if column.type.lenient), columns[0])
         for columns in zip(*(each.columns for each in found), strict=True)
@@ -171,9 +171,9 @@ def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
 async def candidates(
     settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
 ) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
-    """Return the texts of the queries in *files*, by name, or none and what is wrong with some.
+    """Return the texts of the queries in *files*, by name, or no texts and findings if any is invalid.
 
-    Each is validated against the live database, which has *catalog*; each text could be a separate file.
+    The live database, which has *catalog*, validates each query. Each text could be a separate file.
     """
     lexis = backend.facts.lexis
     written = read_files({str(path): path for path in files}, lexis)

@@ -1,4 +1,4 @@
-"""The permitted queries in files and the registry. Texts in; queries and findings out."""
+"""Load the permitted queries in files and the registry. Texts in; queries and findings out."""
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,12 +15,12 @@ from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.headers import NAME
-from dbtools.settings.positions import file_error
 from dbtools.settings.sections import Settings
+from dbtools.settings.toml_file import file_error
 from dbtools.sql import Lexis
 from dbtools.types import quoted
 
-MOST_FILES = 10_000  #: in the folder of queries and below it: a server looks through all of them each second
+MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
 NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
 FILE = "registry"  #: what findings name instead of a folder
 PATIENCE = 3.0  #: seconds that a refresh waits for the registry
@@ -32,20 +32,20 @@ class LoadedQueries:
 
     queries: tuple[Query, ...] = ()
     findings: tuple[Finding, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of unusable ones too
+    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, including unusable queries
     stamp: Hashable = None  #: of the content of a registry
 
 
 def about(query: Query, problem: str, code: str = "bad_query", source: Source | None = None) -> Finding:
-    """Return the finding that *query* has a *problem*: at its place, unless at *source*."""
+    """Return the finding that *query* has a *problem*, at *source* or else at the place of the query."""
     message, place = f"query {query.name}{problem}", query.source if source is None else source
     return Finding(code=code, message=message, source=place, subject=query.name)
 
 
 def queries_in(settings: Settings, lexis: Lexis) -> LoadedQueries:
-    """Return the queries in the folder of *settings*, by name, and what is wrong with its files.
+    """Return the queries in the folder of *settings*, by name, and findings about its files.
 
-    Raise ConfigurationError where there is too much in it.
+    Raise ConfigurationError if there are too many files.
     """
     if not settings.queries.directory:
         return LoadedQueries()
@@ -65,9 +65,9 @@ def queries_in(settings: Settings, lexis: Lexis) -> LoadedQueries:
 
 
 def query_files(folder: Path) -> Sequence[Path]:
-    """Return the files of queries in *folder* and below it; those whose names end in .SQL are such, too.
+    """Return the files in *folder* and below it that end in .sql or .SQL.
 
-    Raise ConfigurationError where there is too much to look through.
+    Raise ConfigurationError if there are too many files.
     """
     found: list[Path] = []
     count = 0
@@ -76,12 +76,12 @@ def query_files(folder: Path) -> Sequence[Path]:
         if count > MOST_FILES:
             raise errors.ConfigurationError(f"more than {MOST_FILES} files and folders are in it.")
         found += [Path(parent, name) for name in files]
-    # Path.is_file raises an error where a folder may not be entered (Python 3.11).
+    # Path.is_file raises an error if a folder may not be entered (Python 3.11).
     return sorted(path for path in found if path.suffix.lower() == ".sql" and os.path.isfile(path))
 
 
 def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
-    """Return the queries in *paths*, which are shown as their keys, by name; and what is wrong with these."""
+    """Return the queries in *paths* by name, and findings, which name each file by its key in *paths*."""
     queries: dict[str, Query] = {}
     findings: list[Finding] = []
     sources: dict[str, Source] = {}
@@ -107,25 +107,26 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
 
 
 def registry_url(settings: Settings) -> str:
-    """Return where the registry is that is served, or nothing.
+    """Return the URL of the registry to serve, or an empty text.
 
-    Its writers define tools. If roles or [database] narrow what callers see, it must be named to count.
+    Anyone who can write to it defines tools. So if roles or [database] restrict callers, the configuration
+    must name it.
     """
     is_narrowed = settings.roles or settings.selection() != Selection()
     return settings.registry.url or ("" if is_narrowed else settings.database.url)
 
 
 async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> LoadedQueries:
-    """Return the enabled queries of the registry of *settings*, unless *files* have the name.
+    """Return the enabled queries in the registry of *settings* whose names are not in *files*.
 
-    A file wins even if it does not work. A registry that cannot be read is a finding.
+    A file takes precedence even if its query is invalid. A registry that cannot be read is a finding.
     """
     url, lexis = registry_url(settings), backend.facts.lexis
     registry: Registry | None = None
     try:
         registry = await _read(url, backend) if url else None
         if registry is None and settings.registry.url:
-            message = "The database has no registry. `dbtools registry upgrade URL` makes one."
+            message = "The database has no registry. `dbtools registry upgrade URL` creates one."
             raise errors.ConfigurationError(message)
         entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:
@@ -145,7 +146,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
 
 async def _read(url: str, backend: Backend) -> Registry | None:
     if url == backend.url:
-        # It has its own time limit, which begins when its turn comes.
+        # The backend's own time limit begins after other reads on the same connection.
         return await backend.registry()
     try:
         with anyio.fail_after(PATIENCE):
@@ -171,7 +172,7 @@ def _covered(name: str, other: Source) -> Finding:
 
 
 def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
-    """Return the query that the current version of *entry* is, or what is wrong with it."""
+    """Return the query in the current version of *entry*, or findings about it."""
     name, text = entry.current.name, entry.current.text
     found, problems = read_queries(text, _place(name), lexis)
     if not problems and [query.name for query in found] != [name]:

@@ -1,4 +1,4 @@
-"""A configuration applied to a live database. Settings and a backend in; a Resolved out.
+"""Apply a configuration to a live database. Settings and a backend in, a Resolved out.
 
 Serving, `check`, `explain` and `grants` all start from it. What is invalid is withheld and reported.
 """
@@ -31,7 +31,7 @@ UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedRole:
-    """A role as configured, and as the database lets it be served."""
+    """A role as configured, and the valid part of it that is served."""
 
     written: Role
     served: Role  #: without what is invalid
@@ -49,7 +49,7 @@ class Resolved:
     library: Library = field(default_factory=Library)
     findings: tuple[Finding, ...] = ()  #: about neither a role nor a query
     settings: Settings = field(default_factory=Settings, repr=False)
-    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what it was made from, by name
+    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of its sources, by name
 
     @property
     def unchecked(self) -> str:
@@ -79,7 +79,7 @@ async def resolve(
 ) -> Resolved:
     """Return what *settings* serve of the database behind *backend*, which has *catalog*.
 
-    *roles*: by default all; *written*: the queries in files, if they have been read.
+    *roles*: by default all; *written*: the queries in files, if they have been read already.
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
@@ -101,7 +101,7 @@ async def resolve(
 
 
 def _shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
-    """Yield *roles* with one catalog for all that see the same: each catalog gets its tools once."""
+    """Yield *roles*; those that see the same share one catalog, whose tools are defined only once."""
     catalogs: list[Catalog] = []
     for role in roles:
         known = next((each for each in catalogs if each == role.catalog), None)
@@ -121,7 +121,7 @@ async def _role(
     if not role.session:
         return await _validated(settings, role, catalog, describer)
     backend = describer.backend
-    # Claims are not known yet; that they can be set is.
+    # The values of claims are not known yet, but the database can check that the settings exist.
     session = {setting.name: setting.value for setting in role.session}
     try:
         found = await backend.introspect(settings.selection(), session)
@@ -230,7 +230,7 @@ class _Filters:
             text = condition.text.lower()
             named = [(name, *each) for name, found in self._columns.items() if name in text for each in found]
             families = {family for _, family, _ in named}
-            # Of two types one is cast to the other, for which it may be too large.
+            # The database casts one of two types to the other, which may be too small for the value.
             large = {family for family, others in facts.implicit_casts.items() if families & others}
             raising |= {name for name, family, comparable in named if family in large or not comparable}
         return Names(

@@ -1,8 +1,8 @@
-"""Serving a database: settings in, a toolbox out, and a Watch that refreshes it when something changes.
+"""Serve a database. Settings in; a toolbox out, and a Watch that refreshes it when something changes.
 
-The Watch polls the schema, the files and the registry, and compares them with what the snapshot was made
-from; a notification makes it look at once. A change during a refresh leads to another one. If a refresh
-fails, the snapshot stays, and the refresh is tried again; the failure is reported once.
+The Watch polls the schema, the files and the registry, and compares their stamps with those of the snapshot;
+a notification makes it poll at once. A change during a refresh leads to another refresh. If a refresh fails,
+the Watch keeps the snapshot, reports the failure once, and tries again.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
@@ -29,13 +29,13 @@ from dbtools.settings.roles import roles_of
 from dbtools.tools.definition import Change, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
-FILES_INTERVAL = 1.0  #: seconds between two looks
-SHARE = 100  #: a pause lasts so many times as long as the look before it
-MOST = 3  #: intervals that a pause lasts at most
+FILES_INTERVAL = 1.0  #: seconds between two polls
+SHARE = 100  #: a pause lasts at least this many times as long as the poll before it
+MOST = 3  #: maximum length of a pause, in intervals
 RETRY, SLOWEST = 2.0, 30.0  #: seconds before a retry, and at most if retries fail
 
 #: Returns a value that differs after each change, or raises DatabaseUnavailable.
-Look = Callable[[], Awaitable[Hashable]]
+Poll = Callable[[], Awaitable[Hashable]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +43,15 @@ class Observed:
     """Something that may change, by the name of its stamp in a snapshot."""
 
     name: str
-    look: Look
-    interval: float  #: seconds between two looks
+    poll: Poll
+    interval: float  #: seconds between two polls
     #: Returns a context in which notifications call a function.
     listen: Callable[[Heard], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A served database, and what may change of it."""
+    """A served database, and what may change in it."""
 
     toolbox: Toolbox
     backend: Backend  #: to be closed
@@ -158,29 +158,29 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
 
 def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     """Yield what may change while *current* settings are served."""
-    yield Observed(name=DATABASE, look=backend.stamp, interval=backend.facts.interval, listen=backend.listen)
+    yield Observed(name=DATABASE, poll=backend.stamp, interval=backend.facts.interval, listen=backend.listen)
     settings = current.settings
     if settings.origin.path:
-        look_at_files: Look = partial(anyio.to_thread.run_sync, current.stamp)
-        yield Observed(name=FILES, look=look_at_files, interval=FILES_INTERVAL)
+        poll_files: Poll = partial(anyio.to_thread.run_sync, current.stamp)
+        yield Observed(name=FILES, poll=poll_files, interval=FILES_INTERVAL)
     url = settings.registry.url or settings.database.url
     registry = backend if url == backend.url else open_backend(url)
 
-    async def look_at_registry() -> Hashable:
-        # With roles, which may come and go, only a registry that is named counts.
+    async def poll_registry() -> Hashable:
+        # With roles, which may come and go, only a registry that the configuration names is read.
         return await registry.registry() if registry_url(current.settings) == url else None
 
     if settings.origin.path or registry_url(settings):
         yield Observed(
             name=REGISTRY,
-            look=look_at_registry,
+            poll=poll_registry,
             interval=registry.facts.interval,
             listen=registry.listen,
         )
 
 
 class Watch:
-    """Looks at what is observed while a toolbox is served."""
+    """Polls what is observed while a toolbox is served."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Watch:
         self._observed = observed
         self._warn = warn  #: reports a problem
         self._resolved = resolved  #: reports that one is over
-        self._told: dict[str, str] = {}  #: current problems by subject
+        self._reported: dict[str, str] = {}  #: current problems by subject
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -209,7 +209,7 @@ class Watch:
             unsubscribe()
 
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
-        """Report the problems that are new in *snapshot*, or else those that are gone."""
+        """Report the problems that are new in *snapshot*, or, if there are none, those that are resolved."""
         before, self._problems = self._problems, _problems(snapshot)
         new = [each for each in self._problems if each not in before]
         gone = [each for each in before if each not in self._problems]
@@ -227,23 +227,23 @@ class Watch:
             self._settle("refresh", "Changes are in force again.")
 
     async def _watch(self, observed: Observed) -> None:
-        """Look at *observed* until cancelled; open it again after a failure."""
+        """Poll *observed* until cancelled; open it again after a failure."""
         while True:
             nudge = _Nudge()
             try:
                 async with observed.listen(nudge.hear):
-                    await self._look(observed, nudge)
+                    await self._poll(observed, nudge)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
             await anyio.sleep(RETRY)
 
-    async def _look(self, observed: Observed, nudge: "_Nudge") -> None:
-        """Look at each interval, and refresh an outdated snapshot."""
+    async def _poll(self, observed: Observed, nudge: "_Nudge") -> None:
+        """Poll in each interval, and refresh an outdated snapshot."""
         asked: object = None
         waits, times = 0.0, 0
         while True:
             began = anyio.current_time()
-            stamp = await observed.look()
+            stamp = await observed.poll()
             ended = anyio.current_time()
             self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
@@ -259,13 +259,13 @@ class Watch:
 
     def _complain(self, about: str, problem: str) -> None:
         """Report *problem* once."""
-        if self._told.get(about) != problem:
-            self._told[about] = problem
+        if self._reported.get(about) != problem:
+            self._reported[about] = problem
             self._warn(problem)
 
     def _settle(self, about: str, news: str) -> None:
         """Report *news* if something was wrong."""
-        if self._told.pop(about, None) is not None:
+        if self._reported.pop(about, None) is not None:
             self._resolved(news)
 
 
@@ -276,7 +276,7 @@ class _Nudge:
         self.event = anyio.Event()
 
     def hear(self) -> None:
-        """Look at once: anyone may notify, and the look decides."""
+        """Poll at once: anyone may send a notification, so only a poll shows whether something changed."""
         self.event.set()
 
 

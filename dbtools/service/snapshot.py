@@ -1,4 +1,4 @@
-"""A snapshot of what is served. A Resolved in, what each role sees out."""
+"""Take a snapshot of what is served. A Resolved in, what each role sees out."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
+"""Refresh, list, call and read what is served. Requests in, answers from the current Snapshot out."""
 
 import math
 import time
@@ -129,8 +129,8 @@ class Toolbox:
     ) -> AnswerT:
         """Return the answer of the call that *bind* makes of *seen*, or of a later view.
 
-        Any error may be due to a change of the schema: a tool or a column may be new, or gone. A transaction
-        runs again only if it found that the schema had changed.
+        Any error may be due to a change of the schema: a tool or a column may be new, or may no longer exist.
+        A transaction runs again only if it found that the schema had changed.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
@@ -157,7 +157,7 @@ class Toolbox:
 
     async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
         if (transaction := transaction_of(call)) is not None:
-            # Nothing may be lost on the way to the audit log.
+            # The change must reach the audit log in any case.
             return call.render(await self._execution.change(transaction, view, caller))
         found = NOTHING
         if call.statement is not None:
@@ -167,7 +167,7 @@ class Toolbox:
         if inquiries:
             further = await self._inquire(inquiries, view, caller, outdated=call.statement is None)
         if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
-            # On a thread, so that other calls need not wait.
+            # In a thread, so that other calls need not wait.
             return await anyio.to_thread.run_sync(call.render, found, further)
         return call.render(found, further)
 
@@ -213,7 +213,7 @@ class Toolbox:
         given: Mapping[str, str],
         seen: View | None = None,
     ) -> Completed:
-        """Return values that begin with *value* for the variable *name* of the addresses of *template*.
+        """Return values that begin with *value* for the variable *name* of the URIs of *template*.
 
         *given* has the values of the variables before it. Return none if the database does not answer soon.
         """

@@ -1,4 +1,4 @@
-"""`dbtools.toml` and the environment into frozen settings; every complaint names the file and the line."""
+"""Load `dbtools.toml`. A file and the environment in, frozen settings or errors with file and line out."""
 
 from dbtools.settings.files import is_file, load, settings_of
 from dbtools.settings.roles import typed_claims

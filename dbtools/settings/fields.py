@@ -1,4 +1,4 @@
-"""The types of values in dbtools.toml: durations, hosts, URLs, hashes. Others are rejected in plain words."""
+"""The types of values in dbtools.toml, such as durations and hosts. A TOML value in, a valid value out."""
 
 import re
 from math import isfinite
@@ -21,7 +21,7 @@ def _seconds(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    """Reject a boolean, which Python takes for a number."""
+    """Reject a boolean, which is a number to Python."""
     if isinstance(value, bool):
         raise ValueError("must be a number, not a boolean")
     return value
@@ -94,7 +94,7 @@ def _keys(text: str, about: ValidationInfo) -> str:
     if parts is None:
         raise ValueError("must be an https URL or a file of keys")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise ValueError("must use https: over http, others could replace the keys on the way")
+        raise ValueError("must use https: over http, others could replace the keys in transit")
     if parts.username is not None:
         raise ValueError("must be a URL without a user name or a password")
     return text

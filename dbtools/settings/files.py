@@ -1,4 +1,4 @@
-"""`dbtools.toml` into settings: the file, the environment in it, and complaints with their line."""
+"""Read `dbtools.toml`, with the environment in it. A path in; settings, or errors with their line, out."""
 
 import os
 import re
@@ -15,8 +15,8 @@ from dbtools.backends import open_backend, url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest, nearest_path
 from dbtools.policy import Source
-from dbtools.settings.positions import DEEPEST, LONGEST, Key, TomlFile, file_error, stamp_of
 from dbtools.settings.sections import DatabaseSection, Settings
+from dbtools.settings.toml_file import DEEPEST, LONGEST, KeyPath, TomlFile, file_error, stamp_of
 from dbtools.types import quoted
 
 FILE = "dbtools.toml"
@@ -58,7 +58,7 @@ def is_login(word: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether *path* is a regular file; an impossible name is none."""
+    """Return whether *path* is a regular file; False for an impossible name."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -68,7 +68,7 @@ def is_file(path: Path) -> bool:
 def load(path: Path, file: str = "") -> Settings:
     """Return the settings in the file at *path*, or raise ConfigurationError.
 
-    Complaints call it *file*, or else by its name.
+    Errors call it *file*, or use the name in *path*.
     """
     written = _read(path, file or path.name)
     content, folder = _filled(written.content(), written, ()), path.absolute().parent
@@ -79,11 +79,11 @@ def load(path: Path, file: str = "") -> Settings:
     if not settings.database.url:
         raise file_error(written.source(("database",)), "[database] url is missing.")
     if settings.log.registry and not settings.registry.url:
-        raise written.error(("log", "registry"), "needs the database of a registry: [registry] url.")
+        raise written.error(("log", "registry"), "requires [registry] url.")
     facts = open_backend(settings.database.url).facts
     if settings.database.request_id == "application_name" and not facts.names_connections:
-        problem = "connections to this database have no names."
-        raise written.error(("database", "request_id"), problem, hint='There is "comment".')
+        problem = "connections to this database have no application name."
+        raise written.error(("database", "request_id"), problem, hint='Use "comment".')
     return settings.written_in(written)
 
 
@@ -110,7 +110,7 @@ def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
     if len(key) > DEEPEST:
         raise written.error(key, f"there are more than {DEEPEST} levels of keys.")
     if any("\0" in each for each in (value, *key[-1:]) if isinstance(each, str)):
-        raise written.error(key, "no name, path or SQL may have the character \\u0000.")
+        raise written.error(key, "no name, path or SQL may contain the character \\u0000.")
     if isinstance(value, dict):
         return {name: _filled(each, written, (*key, name)) for name, each in value.items()}
     if isinstance(value, list):
@@ -120,10 +120,10 @@ def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
     return VARIABLE.sub(partial(_variable, written, key), value)
 
 
-def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
+def _variable(written: TomlFile, key: KeyPath, match: re.Match[str]) -> str:
     name = match[1]
     if name not in os.environ:
-        raise written.error(key, f"the environment has no variable {quoted(name)}.")
+        raise written.error(key, f"the environment variable {quoted(name)} is not set.")
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: percent-encode what would end it there (RFC 3986, 3.2.1), unless it
@@ -134,7 +134,7 @@ def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
 
 
 def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationError:
-    """Return the error for the operator. An unknown key goes first: it may be a missing one, misspelt."""
+    """Return the error for the operator. An unknown key comes first: it may be a misspelt required one."""
     found = [(_place(each["loc"]), each) for each in exc.errors(include_url=False)]
     unknown = [each for each in found if each[1]["type"] == "extra_forbidden"]
     place, first = unknown[0] if unknown else max(found, key=lambda each: len(each[0]))
@@ -142,7 +142,7 @@ def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationE
     if unknown:
         known = _known(place[:-1])
         near = nearest(str(place[-1]), known) or _unquoted(place, given)
-        return written.error(place, "there is no such key.", hint=f"{near}Keys here: {listing(known)}.")
+        return written.error(place, "unknown key.", hint=f"{near}Keys here: {listing(known)}.")
     kinds = [KINDS[each["type"]] for other, each in found if other == place and each["type"] in KINDS]
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = f"must be {' or '.join(kinds)}" if kinds else message.replace("Field required", "is missing")
@@ -162,23 +162,23 @@ KINDS: Mapping[str, str] = {
 }
 
 
-def _place(location: Key) -> Key:
+def _place(location: KeyPath) -> KeyPath:
     """Return the key at *location*, without the names of types that pydantic adds."""
     if location[0] == "roles" and len(location) > 4 and location[2] in ("tables", "queries"):
         location = (*location[:4], *location[5:])
     return [part for part in location if not str(part).startswith("function-")]
 
 
-def _unquoted(place: Key, given: object) -> str:
+def _unquoted(place: KeyPath, given: object) -> str:
     """Return how to write the name of a table with its schema, if that was meant at *place*."""
     *sections, schema, table = place
     is_table = sections == ["tables"] or (sections[:1] == ["roles"] and sections[2:] == ["tables"])
     if not is_table or not isinstance(given, dict | bool):
         return ""
-    return f'A name with its schema stands in quotes: tables."{schema}.{table}". '
+    return f'Put a name with its schema in quotes: tables."{schema}.{table}". '
 
 
-def _known(place: Key) -> Collection[str]:
+def _known(place: KeyPath) -> Collection[str]:
     section: Any = Settings
     is_name = False  # of a role or a table
     for part in place:

@@ -1,4 +1,4 @@
-"""The roles that a configuration describes, and its types of claims. Settings in, Roles as written out."""
+"""Read the roles and the types of claims in a configuration. Settings in, Roles as written out."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from typing import Any
 from dbtools.catalog import RowFilter
 from dbtools.errors import listing, nearest
 from dbtools.policy import SET_ROLE, Finding, Grant, Limits, QueryGrant, Role, Rule, SessionSetting, Source
-from dbtools.settings.positions import file_error
 from dbtools.settings.sections import GrantSection, QueryGrantSection, Settings
+from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims
@@ -22,7 +22,7 @@ LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
 def role_names(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the roles that are configured, or of the one that sees everything."""
+    """Return the names of the configured roles, or of the one role that sees everything."""
     if "roles" in settings.model_fields_set and not settings.roles:
         raise file_error(
             settings.source("roles"),
@@ -33,9 +33,9 @@ def role_names(settings: Settings) -> tuple[str, ...]:
 
 
 def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
-    """Return the roles that are configured, or the one that sees everything.
+    """Return the configured roles, or the one role that sees everything.
 
-    What is invalid is withheld, and is among the problems of its role.
+    What is invalid is withheld, and listed among the problems of its role.
     """
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
@@ -54,7 +54,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         if most is None or wanted <= most:
             lowered[key], bounds[key] = wanted, source
         else:
-            message = f"role {name}, limits.{key}: [limits] allows {most:g} at the most."
+            message = f"role {name}, limits.{key}: [limits] allows at most {most:g}."
             problems.append(Finding(code="higher_limit", message=message, level="warning", source=source))
     role = Role(
         name=name,
@@ -113,11 +113,11 @@ def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[
         known = f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
         problem = f"there is no role {quoted(name)}. {known}"
     elif len(above) > DEEPEST:
-        problem = f"there are more than {DEEPEST} roles, one above the other."
+        problem = f"more than {DEEPEST} roles inherit from each other."
     if problem:
         source = settings.source("roles", above[-1], "inherits")
         raise Unusable("unknown_role", f"role {above[-1]}, inherits: {problem}", source)
-    # In reverse: once turned around, a role comes after all roles that inherit from it.
+    # In reverse order, so that after reversing, a role comes after all roles that inherit from it.
     for parent in reversed(settings.roles[name].inherits):
         if parent not in found:
             found = _traced(settings, parent, (*above, name), found)
@@ -180,7 +180,7 @@ def _filter(where: str | None, place: str, source: Source, lexis: Lexis) -> RowF
         raise Unusable("bad_filter", f"{place}: {exc}.", source) from exc
     for other in condition.parameters:
         if other.claim is None:
-            problem = f"{other} is no claim: write :claims.{other.name}"
+            problem = f"{other} is not a claim: write :claims.{other.name}"
             raise Unusable("bad_filter", f"{place}: {problem}.", source)
     if condition.empty or condition.ending:
         raise Unusable("bad_filter", f"{place}: must be a condition.", source)
@@ -218,7 +218,7 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
-    """Return *claims* as values of the types that are declared; those that are none are missing."""
+    """Return *claims* as values of their declared types, without those that do not fit."""
     declared = {name: PARAMETERS[type] for name, type in settings.policy.claims.items()}
     typed = {name: _typed(value, declared.get(name)) for name, value in claims.items()}
     return {name: value for name, value in typed.items() if value is not None}
@@ -227,7 +227,7 @@ def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[st
 def _typed(value: object, type: ColumnType | None) -> object:
     """Return *value* as one of *type*, or None; a text may spell the value.
 
-    Without a declared type, an array or an object is None: it equals nothing.
+    Without a declared type, return None for an array or an object, since it equals nothing.
     """
     if type is None:
         return None if isinstance(value, list | dict) else value
@@ -241,16 +241,16 @@ def _typed(value: object, type: ColumnType | None) -> object:
 
 
 def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Mapping[str, str]:
-    """Return what is wrong with the claims of *fragment* of which a value of another type may let rows in."""
+    """Return the problem of each claim of *fragment* that may let rows in if its value has another type."""
     return {
-        claim: f"a value of another type for the claim {claim} may let rows in, and the database gives it no "
-        f'type: declare it under [policy.claims], such as {claim} = "integer".'
+        claim: f"the claim {claim} needs a type, since a value of another type could let rows in: declare it "
+        f'under [policy.claims], such as {claim} = "integer".'
         for claim in uncertain_claims(fragment, lexis)
         if claim not in settings.policy.claims
     }
 
 
 def declared_cast(settings: Settings, claim: str | None, casts: Mapping[str, str]) -> str:
-    """Return which of *casts* the *claim* has by its declared type, nothing where it has none."""
+    """Return the one of *casts* for the declared type of *claim*, or an empty text if it has none."""
     declared = settings.policy.claims.get(claim or "")
     return casts.get(declared, "text") if declared else ""

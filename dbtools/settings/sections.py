@@ -1,4 +1,4 @@
-"""The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
+"""The sections of dbtools.toml as frozen values; each key is described where it is defined."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from dbtools.settings.fields import (
     Whole,
     is_resource,
 )
-from dbtools.settings.positions import TomlFile
+from dbtools.settings.toml_file import TomlFile
 from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 
@@ -324,7 +324,7 @@ class Settings(Section):
         return self._origin.source(path)
 
     def shown(self, path: Path) -> Path:
-        """Return *path* as it opens from the current folder: below the folder of the file by way of that."""
+        """Return *path* as it opens from the current folder, relative if the name of the file is relative."""
         folder = Path(self._origin.path).parent
         return (
             Path(self._origin.file).parent / path.relative_to(folder) if path.is_relative_to(folder) else path

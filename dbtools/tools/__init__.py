@@ -1,4 +1,4 @@
-"""The tools that a catalog makes, one file a kind, and KINDS; and which of them are listed."""
+"""Define the tools of a role, one file for each kind, and choose those to list. A Setting in, tools out."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -18,7 +18,7 @@ from dbtools.tools.list_tables import ListTables
 from dbtools.types import quoted
 from dbtools.vetting import words_of
 
-#: In the order in which they are listed.
+#: The kinds of tools, in the order of the list.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
     permitted_queries.define,
     ListTables.define,
@@ -30,9 +30,9 @@ KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
     UpdateRow.define,
     DeleteRow.define,
 )
-#: Of which one is in the name of a tool that would run SQL.
+#: A tool that would run SQL has one of these words in its name.
 SQL_WORDS = {"sql", "query", "queries", "select", "exec", "execute"}
-#: What to use instead, where there are such tools: their typed forms may be listed in place of them.
+#: What to use instead, if the role has these tools; their typed forms may be listed instead of them.
 INSTEAD = {
     "list_rows": "list_… for rows",
     "aggregate_rows": "aggregate_rows for counts, sums and groups",
@@ -48,7 +48,7 @@ def define(setting: Setting) -> Toolset:
 
 
 def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:
-    """Return the groups of *tools* whose typed tools are listed, those that fit one budget one by one."""
+    """Return the groups of *tools* whose typed tools are listed: one after the other, while they fit."""
     typed = {ToolGroup.TABLES, ToolGroup.WRITES} if listing.surface is Surface.TYPED else set()
     left = listing.budget
     for group in ToolGroup if listing.surface is Surface.AUTO else (ToolGroup.QUERIES,):
@@ -60,7 +60,7 @@ def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:
 
 
 def _left(tokens: int, tools: Iterable[Tool]) -> int:
-    """Return what is left of *tokens* with the typed of *tools* listed; no more are made than it takes."""
+    """Return what is left of *tokens* if the typed of *tools* are listed; stop when nothing is left."""
     for tool in tools:
         if tool.surface is not Surface.GENERIC and tokens >= 0:
             tokens -= tokens_in(len(tool.definition.json))
@@ -76,7 +76,7 @@ def listed(typed: frozenset[ToolGroup], tools: Toolset, pinned: frozenset[Table]
 
 
 def unknown_tool(name: str, tools: Toolset) -> errors.UnknownTool:
-    """Return the complaint that no tool of *tools* has this *name*."""
+    """Return the error that no tool of *tools* has this *name*."""
     hint = nearest(name, tools)
     if tools and not SQL_WORDS.isdisjoint(words_of(name)):
         instead = " or ".join(use for name, use in INSTEAD.items() if name in tools)

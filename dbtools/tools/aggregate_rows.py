@@ -1,5 +1,6 @@
 """The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.types import Family, quoted
 
 ROWS = Measure(function=Function.COUNT)
+HAVING = "having takes one measure by its name in measures. Conditions on columns belong in where."
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
@@ -83,11 +85,11 @@ class AggregateRows(Tool):
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
         conditions, values = bind_where(names, asked.where)
-        results = Results(known=measures, kind="measure", hint="Conditions on columns belong in where.")
+        results = Results(known=measures, kind="measure", hint=HAVING)
         having, bounds = bind_having(results, asked.having)
         order = bind_order(Results(known={**groups, **measures}, names=names), asked.order_by)
         named = {step.term for step in order}
-        # With all groups in the order, the same call always has the same answer.
+        # With all groups in the order, repeated calls get the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
         terms = {**groups, **measures}
         values = {**names.values, **values, **bounds}
@@ -109,18 +111,20 @@ class AggregateRows(Tool):
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
-            reasons=Reasons(terms=names, written=asked.where, conditions=conditions, match=asked.match),
+            reasons=Reasons(
+                terms=names, written=asked.where, conditions=conditions, match=asked.match, values=values
+            ),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What may be named of an answer: groups and measures by their names in it, or measures alone."""
+    """The groups and measures of an answer, or the measures alone, by their names."""
 
     known: Mapping[str, Term]
     kind: str = "group or measure"
     hint: str = ""
-    names: Expressions | None = None  #: by which groups are found in other spellings
+    names: Expressions | None = None  #: to find groups in other spellings
 
     def get(self, text: str) -> Term | None:
         """Return the group or measure with the name *text*, if there is one."""
@@ -130,14 +134,21 @@ class Results:
         """Return what *text* names, or raise UnknownColumn."""
         found = self.get(text) or self._respelled(text, argument)
         if found is None:
+            default = re.sub(r"\W+", "_", text).strip("_").lower()
+            called = {
+                name: (term.name.lower(), getattr(term, "function", "")) for name, term in self.known.items()
+            }
+            meant = [name for name, names in called.items() if default in names]
+            near = f"Did you mean {meant[0]}? " if meant else nearest(text, self.known)
+            names = listing(self.known) or "none"
             raise errors.UnknownColumn(
                 f"{argument}: no {self.kind} is named {quoted(text)}.",
-                hint=f"{nearest(text, self.known)}Names: {listing(self.known)}. {self.hint}".rstrip(),
+                hint=f"{near}Names: {names}. {self.hint}".rstrip(),
             )
         return found
 
     def _respelled(self, text: str, argument: str) -> Term | None:
-        """Return the group that *text* means in another spelling."""
+        """Return the group that *text* names in another spelling, if any."""
         try:
             group = self.names.find(text, argument) if self.names else None
         except errors.CallError:
@@ -153,7 +164,7 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
         if isinstance(group, Literal) or not (group.type.equatable and group.type.ordered):
             raise BadArgument(f"group_by[{at}]: {described(group)} cannot be grouped by.")
         if group in groups.values() or label in groups:
-            raise BadArgument(f"group_by: {group.name} is named twice.")
+            raise BadArgument(f"group_by: {group.name} appears twice.")
         groups[label] = group
     return groups
 
@@ -161,9 +172,9 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
 def _measures(
     names: Expressions, asked: Sequence[MeasureArguments], taken: Mapping[str, Operand]
 ) -> Mapping[str, Measure]:
-    """Return the measures *asked* for by their names in results, none of which is *taken*."""
+    """Return the measures *asked* for, by their names in results, which must not be *taken*."""
     if not (asked or taken):
-        message = "group_by or measures: at least one of them is needed."
+        message = "group_by or measures is required."
         raise BadArgument(message, hint='To count rows: measures [{"function": "count"}].')
     measures: dict[str, Measure] = {}
     for at, each in enumerate(asked):
@@ -171,7 +182,7 @@ def _measures(
         measure = _measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is used already.", hint="Give each measure its own name.")
+            raise BadArgument(f"{argument}: {name} is already used.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
 
@@ -200,17 +211,17 @@ class AggregateCall:
     setting: Setting
     statement: Statement
     columns: tuple[str, ...]
-    limited: bool  #: whether the caller has asked for no more groups
+    limited: bool  #: whether the caller has set the limit
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what counts all groups, or explains that no row or no value was found."""
+        """Return statements that count all groups, or explain why no row or no value was found."""
         if found.more:
             return (self._counted(having=True),)
         if self.shape.skip or (found.rows and self.shape.groups):
             return ()
         if not found.rows:
-            # It may be having that left none.
+            # Perhaps having excludes all groups.
             return (*(self._counted(having=False),) * bool(self.shape.having), *self.reasons.statements)
         nulls, known = self._nulls(found), any(map(_has_value, self.shape.outputs, found.rows[0]))
         if known and not nulls:
@@ -226,17 +237,17 @@ class AggregateCall:
         page = budget.page(found, self.columns)
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
-        note = " ".join(filter(None, [said, self.reasons.values]))
+        note = " ".join(filter(None, [said, self.reasons.meanings]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
     @property
     def shape(self) -> Select:
-        """What is read."""
+        """The shape of the statement."""
         assert isinstance(self.statement.shape, Select)
         return self.statement.shape
 
     def _counted(self, *, having: bool) -> Statement:
-        """Return what counts the groups, those that *having* leaves out as well if it is false."""
+        """Return the statement that counts the groups, all of them if *having* is false."""
         kept = self.shape.having if having else ()
         shape = replace(
             self.shape, outputs=(Output(term=ROWS),), having=kept, order=(), skip=False, counting=True
@@ -244,14 +255,14 @@ class AggregateCall:
         return Statement(shape=shape, values=self.statement.values, limit=1)
 
     def _nulls(self, found: ResultSet) -> Mapping[str, Measure]:
-        """Return how many values there are of what has a null measure, by its name."""
+        """Return the counts of values for the measures that are null, by their names."""
         cells = zip(self.shape.outputs, found.rows[0], strict=True)
         nulls = [output.term for output, cell in cells if cell is None and isinstance(output.term, Measure)]
         places = [measure.place for measure in nulls if measure.place is not None]
         return {place.name: Measure(function=Function.COUNT, place=place) for place in places}
 
     def _why(self, found: ResultSet, further: Sequence[ResultSet]) -> str:
-        """Return why no row or no value was found, as far as the *further* results explain it."""
+        """Return why no row or no value was found, if the *further* results explain it."""
         if found.rows and (self.shape.groups or not further):
             return ""
         if self.shape.skip:
@@ -268,7 +279,7 @@ class AggregateCall:
             return f"having leaves out all groups ({rows:,})."
         counts = zip(self._nulls(found), first.rows[0][1:], strict=True)
         where = f"all {rows:,} rows" if rows > 1 else "the only row"
-        # A sum of cells that are no numbers is null, too.
+        # A sum of cells that are not numbers is null, too.
         notes = (
             f"No row has a number in {name}." if n else f"{name} is null in {where}." for name, n in counts
         )
@@ -290,6 +301,6 @@ def _number(counted: ResultSet) -> int:
 
 
 def _has_value(output: Output, cell: object) -> bool:
-    """Return whether *cell* is that of a measure that has met a value."""
+    """Return whether *cell* belongs to a measure that has met a value."""
     counts = isinstance(output.term, Measure) and not output.term.nullable
     return cell != 0 if counts else cell is not None

@@ -1,7 +1,7 @@
-"""Arguments of calls: one pydantic model for what is advertised and for what is read."""
+"""Read the arguments of calls. JSON in, a pydantic model out, which also makes the advertised schema."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, TypeVar, get_args
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.habits import MEANT, MEANT_BY_SIGN
+from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES
 from dbtools.types import UNSENDABLE, Operator, quoted
 
 ORDER_FORM = 'Write "column" or "column desc".'
@@ -21,40 +21,58 @@ MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
-NO_NUMBER = "must have at most 400 digits. Write NaN and Infinity as strings"
-NO_TEXT = "must be valid Unicode text without NUL"
-PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: that go without saying
-LONGEST_PLACE = 120  #: characters that say where in the arguments something is
-Location = tuple[int | str, ...]  #: where in the arguments something is
+TOO_LARGE = (
+    f"arguments: more than {DEEPEST} levels, {MOST_PARTS:,} values and names or {MOST_CHARACTERS:,} "
+    "characters in one call."
+)
+PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: defaults that the schema omits
+LONGEST_PLACE = 120  #: characters of a place in the arguments
+ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
+Location = tuple[int | str, ...]  #: a place in the arguments
 
 
 def check(arguments: object) -> None:
-    """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
-    left: list[tuple[Location, object]] = [((), arguments)]
-    characters = parts = 0
-    while left:
-        place, value = left.pop()
-        problem = ""
-        if isinstance(value, str):
-            characters += len(value)
-            problem = NO_TEXT if UNSENDABLE.search(value) else ""
-        elif isinstance(value, list | tuple):
-            left += [((*place, at), each) for at, each in enumerate(value)]
-        elif isinstance(value, int | float):
-            problem = "" if abs(value) <= LARGEST_NUMBER else NO_NUMBER
-        elif isinstance(value, Mapping):
-            left += [(place, str(name)) for name in value]
-            left += [((*place, str(name)), each) for name, each in value.items()]
-        parts += 1
-        if len(place) > DEEPEST:
-            problem = f"nested deeper than {DEEPEST} levels"
-        elif parts + len(left) > MOST_PARTS:
-            problem = f"more than {MOST_PARTS:,} values and names in one call"
-        elif characters > MOST_CHARACTERS:
-            problem = f"more than {MOST_CHARACTERS:,} characters in one call"
-        if problem:
-            written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
-            raise errors.BadArgument(f"{quoted(written, LONGEST_PLACE)[1:-1]}: {problem}.")
+    """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
+    texts: list[str] = []
+    numbers: list[int | float] = []
+    level, depth, parts = [arguments], 0, 0
+    while level and depth <= DEEPEST and parts <= MOST_PARTS:
+        nested: list[object] = []
+        for value in level:
+            if isinstance(value, str):
+                texts.append(value)
+            elif isinstance(value, ARRAYS):
+                nested += value
+            elif isinstance(value, NUMBERS):
+                numbers.append(value)
+            elif isinstance(value, Mapping):
+                texts += map(str, value)
+                nested += value.values()
+                parts += len(value)
+        parts += len(level)
+        level, depth = nested, depth + 1
+    text = "".join(texts)
+    if level or parts > MOST_PARTS or len(text) > MOST_CHARACTERS:
+        raise errors.BadArgument(TOO_LARGE)
+    if UNSENDABLE.search(text) or not all(abs(each) <= LARGEST_NUMBER for each in numbers):
+        place, problem = next(_unreadable(arguments, ()))
+        written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
+        raise errors.BadArgument(f"{quoted(written, LONGEST_PLACE)[1:-1]}: {problem}.")
+
+
+def _unreadable(value: object, place: Location) -> Iterator[tuple[Location, str]]:
+    """Yield each place in *value*, which is at *place*, that no tool can read, with the reason."""
+    if isinstance(value, str) and UNSENDABLE.search(value):
+        yield place, "must be valid Unicode text without NUL"
+    elif isinstance(value, NUMBERS) and not abs(value) <= LARGEST_NUMBER:
+        yield place, "must have at most 400 digits. Write NaN and Infinity as strings"
+    elif isinstance(value, ARRAYS):
+        for at, each in enumerate(value):
+            yield from _unreadable(each, (*place, at))
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _unreadable(str(name), place)
+            yield from _unreadable(each, (*place, str(name)))
 
 
 def as_text(value: object) -> object:
@@ -89,7 +107,7 @@ def _as_array(value: object) -> object:
 
 
 def _as_meant(value: object) -> object:
-    """Return the operator or function that a sign, or other letters, mean."""
+    """Return the operator or function that a sign, or another spelling, means."""
     low = value.strip().lower() if isinstance(value, str) else value
     return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
 
@@ -102,10 +120,10 @@ Meant = BeforeValidator(_as_meant)
 
 
 class Arguments(BaseModel):
-    """Arguments of one kind of tool: what is not named here is refused."""
+    """The arguments of one kind of tool; others are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-    example: ClassVar[str] = "{}"  #: one that can be read
+    example: ClassVar[str] = "{}"  #: a valid value, for messages
 
 
 Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array]
@@ -118,7 +136,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 def read(
     model: type[ArgumentsT], arguments: Mapping[str, object], *, max_rows: int | None = None
 ) -> ArgumentsT:
-    """Return *arguments* as *model*; "" and null mean absent, and `limit` is *max_rows* at the most."""
+    """Return *arguments* as *model*; "" and null mean absent, and `limit` is at most *max_rows*."""
     check(arguments)
     given = {name: value for name, value in arguments.items() if value is not None and value != ""}
     try:
@@ -141,9 +159,15 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     within = f"{place}: there" if place else "There"
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
     joins = joins and (place.startswith(("where", "having")) or "match" in known)
-    advice = (ALL_OF_HAVING if place.startswith("having") else MATCH) if joins else nearest(name, known)
-    if name in ("some", "none") and place.startswith("where"):
+    meant = ARGUMENTS.get(name.lower())
+    if joins:
+        advice = ALL_OF_HAVING if place.startswith("having") else MATCH
+    elif name in ("some", "none") and place.startswith("where"):
         advice = NESTED
+    elif place.startswith("measures[") and name in OF_MEASURES:
+        advice = OF_MEASURES[name]
+    else:
+        advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
@@ -153,7 +177,7 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-NESTED = "some and none stand in where itself: list the keys of the inner rows first, then use in. "
+NESTED = "some and none do not nest: list the keys of the inner rows first, then use in. "
 ALL_OF_HAVING = 'The conditions in having are joined with "and". '
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
@@ -176,13 +200,17 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
     kind, given, context = first["type"], first["input"], first.get("ctx", {})
     if kind == "extra_forbidden":
         *within, name = first["loc"]
-        return unknown_argument(str(name), list(_model_at(model, within).model_fields), _place(within))
+        place, within_model = _place(within), _model_at(model, within)
+        error = unknown_argument(str(name), list(within_model.model_fields), place)
+        if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
+            error.hint += f" Such as {within_model.example}."
+        return error
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
     words = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
     hint = ORDER_FORM if place.startswith("order_by[") else ""
     if kind == "enum":
         meant = MEANT.get(str(given).strip().lower(), "")
-        hint = f"{f'Use {meant}. ' if meant else ''}It is one of {context['expected']}."
+        hint = f"{f'Use {meant}. ' if meant else ''}Use one of {context['expected']}."
     elif place.endswith("].value") and isinstance(given, list | tuple):
         hint = "Put several values in values."
     return errors.BadArgument(
@@ -191,7 +219,7 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
-    """Return the model at *within* in *model*: itself, or that of the items of an array in it."""
+    """Return the model at the place *within* of *model*: itself, or the model of an array's items."""
     for name in within:
         items = get_args(model.model_fields[name].annotation) if name in model.model_fields else ()
         found = (item for item in items if isinstance(item, type) and issubclass(item, Arguments))
@@ -200,7 +228,7 @@ def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Argum
 
 
 def named(value: object) -> str:
-    """Return *value* briefly, in words where it is long."""
+    """Return *value* for a message; describe it in words if it is long."""
     match value:
         case None:
             return "null"
@@ -235,7 +263,7 @@ def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]
 
 
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
-    """Return *schema* without references, and without what only readers of this code need."""
+    """Return *schema* without references, and without what only readers of the code need."""
     if isinstance(schema, list):
         return [_inlined(each, definitions) for each in schema]
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
-"""Bind conditions and orders: arguments in; those of a statement, and the values bound to it, out."""
+"""Bind conditions and orders. Arguments in; clauses of a statement, and the values bound to it, out."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dbtools import errors
@@ -19,20 +19,22 @@ from dbtools.terms import (
     Term,
     alternatives_of,
     are_comparable,
+    buckets_of,
     text_index_of,
 )
 from dbtools.tools.arguments import ORDER_FORM
-from dbtools.tools.clauses import MOST_CONDITIONS, Comparison, Where, Within
-from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
+from dbtools.tools.clauses import MOST_CONDITIONS, SEARCH_FORM, Comparison, Where, Within
+from dbtools.types import EQUALITY, NUMERIC, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
 SEARCHING = (*TEXTUAL, Operator.MATCHES)
+MANY_CONDITIONS = f"{MOST_CONDITIONS} conditions"
+MANY_SEARCHES = f"{MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}"
 FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)
 RANK_FORM = 'The best come first: write "rank(column)" alone.'
-SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
 #: How the values of buckets are written.
 BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.YEAR: (r"\d{4}", "a year such as 2024"),
@@ -43,11 +45,14 @@ BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.WEEKDAY: ("[1-7]", "1 (Monday) to 7 (Sunday)"),
     Bucket.HOUR: (r"[01]\d|2[0-3]", "an hour from 00 to 23"),
 }
+PERIODS = tuple(Bucket)[:4]  #: buckets that are longer than a day
+NULLS = ("", "null", "none")  #: texts that may mean null
+FLAGS = ("true", "false", "yes", "no")
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
 class Finds(Protocol):
-    """What knows the terms that callers may name, such as `Expressions`."""
+    """Finds the terms that callers may name, such as `Expressions`."""
 
     def get(self, text: str) -> Term | None:
         """Return the term with the name *text*, if there is one."""
@@ -58,10 +63,8 @@ class Finds(Protocol):
 
 def bind_where(terms: Expressions, where: Sequence[Where]) -> tuple[tuple[Clause, ...], Mapping[str, object]]:
     """Return the conditions that *where* means, and the values of their parameters."""
-    _check_numbers([*_comparisons(where)])
-    relations = sum(bool(each.some or each.none) for each in where)
-    if relations > MOST_RELATIONS:
-        raise errors.BadArgument(f"where: at most {MOST_RELATIONS} of some and none, not {relations}.")
+    if not where:
+        return (), {}
     bound = _Bound("c")
     return tuple(bound.clause(terms, each, f"where[{at}]") for at, each in enumerate(where)), bound.values
 
@@ -70,27 +73,30 @@ def bind_having(
     names: Finds, having: Sequence[Comparison]
 ) -> tuple[tuple[Condition, ...], Mapping[str, object]]:
     """Return the conditions on groups that *having* means, and the values of their parameters."""
-    _check_numbers(having)
     bound = _Bound("h")
     return bound.conditions(names, having, "having"), bound.values
 
 
 class _Bound:
-    """Binds conditions, and keeps the values of those that have been bound."""
+    """Binds conditions, and collects their values."""
 
     def __init__(self, prefix: str) -> None:
         self.values: dict[str, object] = {}
         self._prefix = prefix  #: of the names of parameters
-        self._count = 0
+        self._count = self._searches = self._relations = 0
 
     def clause(self, terms: Expressions, clause: Where, argument: str) -> Clause:
         name = clause.some or clause.none
         if not name:
             if clause.where or "match" in clause.model_fields_set:
-                raise errors.BadArgument(f"{argument}: where and match belong to some or none.")
+                raise errors.BadArgument(f"{argument}: where and match are only for some and none.")
             return self._plain(terms, clause, argument)
         if (clause.some and clause.none) or clause.model_fields_set - {"some", "none", "where", "match"}:
-            raise errors.BadArgument(f"{argument}: some or none takes where and match, and nothing else.")
+            message = f"{argument}: some and none take only where and match."
+            hint = f'For example: {{"some": "{name}", "where": [{clause.example}]}}.'
+            raise errors.BadArgument(message, hint=hint)
+        self._relations += 1
+        self._check(self._relations <= MOST_RELATIONS, f"{MOST_RELATIONS} of some and none")
         relation, inner = terms.related(name, f"{argument}.{'some' if clause.some else 'none'}")
         conditions = tuple(
             self._plain(inner, each, f"{argument}.where[{at}]") for at, each in enumerate(clause.where)
@@ -103,8 +109,8 @@ class _Bound:
             return AnyOf(conditions=self.conditions(terms, clause.any, f"{argument}.any"))
         if clause.any or not clause.column:
             raise errors.BadArgument(
-                f"{argument}: a condition has either column, any, some or none.",
-                hint=f"Such as {clause.example}.",
+                f"{argument}: a condition needs one of column, any, some and none.",
+                hint=f"For example: {clause.example}.",
             )
         return self._condition(terms, clause, argument)
 
@@ -116,29 +122,15 @@ class _Bound:
     def _condition(self, names: Finds, comparison: Comparison, argument: str) -> Condition:
         condition, values = _bind(names, comparison, argument, f"{self._prefix}{self._count}")
         self._count += 1
+        self._searches += comparison.op in SEARCHING
+        self._check(self._count <= MOST_CONDITIONS, MANY_CONDITIONS)
+        self._check(self._searches <= MOST_SEARCHES, MANY_SEARCHES)
         self.values |= zip(condition.parameters, values, strict=True)
         return condition
 
-
-def _comparisons(clauses: Sequence[Within]) -> Iterator[Comparison]:
-    """Yield the comparisons in *clauses*."""
-    for clause in clauses:
-        if clause.any:
-            yield from clause.any
-        elif isinstance(clause, Where) and (clause.some or clause.none):
-            yield from _comparisons(clause.where)
-        else:
-            yield clause
-
-
-def _check_numbers(comparisons: Sequence[Comparison]) -> None:
-    if len(comparisons) > MOST_CONDITIONS:
-        raise errors.BadArgument(f"where: at most {MOST_CONDITIONS} conditions, not {len(comparisons)}.")
-    searches = sum(comparison.op in SEARCHING for comparison in comparisons)
-    if searches > MOST_SEARCHES:
-        raise errors.BadArgument(
-            f"where: at most {MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}, not {searches}."
-        )
+    def _check(self, holds: bool, most: str) -> None:
+        if not holds:
+            raise errors.BadArgument(f"At most {most} in one call.")
 
 
 def _bind(
@@ -149,29 +141,24 @@ def _bind(
     term = _column(names, comparison.column, f"{argument}.column")
     refuse_masked(term, argument)
     if operator not in _operators(term):
-        raise errors.BadOperator(
-            f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}.",
-            hint=f"Operators: {listing(_operators(term))}.{_searchable(names, operator)}",
-        )
+        hint = f"Operators: {listing(_operators(term))}.{_instead(names, term, operator)}"
+        message = f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}."
+        raise errors.BadOperator(message, hint=hint)
     if comparison.value_column is not None:
         return _bind_other(names, comparison, argument, term), ()
     texts = _texts(comparison, argument)
     if operator is Operator.IS_NULL:
         return _bind_null(term, texts[0], argument), ()
-    places = [f"{argument}.values[{at}]" for at in range(len(texts))]
     if comparison.value is not None:
-        places = [f"{argument}.value"]
-    try:
-        name = comparison.column if isinstance(term, Measure) else ""
-        bound = [decode(term, operator, text, where, name) for text, where in zip(texts, places, strict=True)]
-    except errors.BadValue as exc:
-        exc.hint = column_advice(names, operator, texts[0]) or exc.hint
-        raise
+        bound = [_decoded(names, comparison, term, comparison.value, f"{argument}.value")]
+    else:
+        at = f"{argument}.values"
+        bound = [_decoded(names, comparison, term, text, f"{at}[{n}]") for n, text in enumerate(texts)]
     if term.type.family is Family.ANY and operator in EQUALITY:
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
     elif term.type.family is Family.ANY and operator in ORDER:
-        # Numbers are compared with the number, texts with the text.
+        # Compare numbers with the number, and texts with the text.
         bound = [*(None if isinstance(value, str) else value for value in bound), *texts]
     if operator in (Operator.IN, Operator.NOT_IN):
         bound = [bound]
@@ -180,20 +167,54 @@ def _bind(
 
 
 def _operators(term: Term) -> Sequence[Operator]:
-    """Return the operators of *term*: of its type, and of its full-text index."""
+    """Return the operators that *term* supports by its type and by its full-text index."""
     if not text_index_of(term):
         return term.type.operators
-    # A tsvector holds stems: as a text it has no word that a caller looks for.
+    # A tsvector contains stems: compared as a text, it would not match the words of a caller.
     stems = term.type.family is Family.OTHER
     return (*((Operator.IS_NULL,) if stems else term.type.operators), Operator.MATCHES)
 
 
-def _searchable(names: Finds, operator: Operator) -> str:
-    """Return which columns can be searched, if *operator* does that."""
+def _instead(names: Finds, term: Term, operator: Operator) -> str:
+    """Return what to use instead of *operator* for *term*, if anything."""
+    if operator in TEXTUAL and not isinstance(term, Measure | Rank) and buckets_of(term.type):
+        return f" Such a part of a date is a bucket: compare {term.name}:month."
     if operator is not Operator.MATCHES or not isinstance(names, Expressions):
         return ""
-    columns = names.names.table.searchable
-    return f" Columns with a full-text index: {listing(columns) or 'none; contains finds parts of texts'}."
+    path = term.path if isinstance(term, Distant) else ()
+    table = path[-1].target if path else names.names.table
+    columns = [table.column_by_name[each] for each in table.searchable]
+    searchable = [Distant(path=path, column=each).name if path else each.name for each in columns]
+    return f" Columns with a full-text index: {listing(searchable) or 'none; contains finds parts of texts'}."
+
+
+def _decoded(names: Finds, comparison: Comparison, term: Term, text: str, place: str) -> object:
+    """Decode *text*, which is at *place*, as a value of *term*, or raise BadValue."""
+    name = comparison.column if isinstance(term, Measure) else ""
+    try:
+        return decode(term, comparison.op, text, place, name)
+    except errors.BadValue as exc:
+        exc.hint = column_advice(names, comparison.op, text) or _meant(names, term, text) or exc.hint
+        raise
+
+
+def _meant(names: Finds, term: Term, text: str) -> str:
+    """Return a hint if *text*, which is not a value of *term*, is a period, a flag or a name."""
+    if isinstance(term, Measure | Rank) or not isinstance(names, Expressions):
+        return ""
+    period = next((each for each in PERIODS if re.fullmatch(BUCKETS[each][0], text, re.ASCII)), None)
+    if period in buckets_of(term.type):
+        return f"For a whole {period} compare {term.name}:{period}, or days with gte and lt."
+    if text.lower() in NULLS:
+        return FOR_NULL
+    if term.type.family in NUMERIC and text.lower() in FLAGS:
+        return "A flag that is a number is 1 for true and 0 for false."
+    path, column = (term.path, term.column) if isinstance(term, Distant) else ((), term)
+    table = path[-1].target if path else names.names.table
+    step = names.names.paths.step(table, column.name) if isinstance(column, Column) else None
+    if step is None or not any(map(str.isalpha, text)):
+        return ""
+    return f"To compare with a name use {Distant(path=(*path, step), column=step.example).name}."
 
 
 def _bind_null(term: Term, text: str, argument: str) -> Condition:
@@ -203,7 +224,7 @@ def _bind_null(term: Term, text: str, argument: str) -> Condition:
 
 
 def column_advice(names: Finds, operator: Operator, text: str) -> str:
-    """Return a hint if *text*, which stands as a value, is the name of a column."""
+    """Return a hint if *text*, which was given as a value, is the name of a column."""
     is_column = operator in SIGNED and isinstance(names.get(text), Column | Distant)
     return f"To compare with the column {text}, pass it as value_column." if is_column else ""
 
@@ -219,7 +240,8 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
         )
     other = names.find(str(text), f"{argument}.value_column")
     if isinstance(other, Measure | Rank):
-        raise errors.BadArgument(f"{argument}.value_column: a measure is compared with values only.")
+        message = f"{argument}.value_column: a measure can only be compared with values."
+        raise errors.BadArgument(message, hint="Ask for both measures, and compare them in the answer.")
     refuse_masked(other, argument)
     if operator not in other.type.operators or not are_comparable(term.type, other.type):
         raise errors.BadOperator(
@@ -230,7 +252,7 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
 
 
 def _column(names: Finds, text: str, argument: str) -> Term:
-    """Return the term that *text* names; a number or a text in quotes is none."""
+    """Return the term that *text* names; reject a number or a text in quotes."""
     term = names.find(text, argument)
     if isinstance(term, Literal):
         kind = "text in single quotes" if term.type.family is Family.TEXT else "a number"
@@ -239,14 +261,14 @@ def _column(names: Finds, text: str, argument: str) -> Term:
 
 
 def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
-    """Return the values that the operator takes, or raise BadArgument where some are missing or too many."""
+    """Return the values for the operator, or raise BadArgument if there are too few or too many."""
     operator, value, values = comparison.op, comparison.value, comparison.values
     many = operator in (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
     if many and (values is None or value is not None):
-        given = "value is given" if value is not None else "there are none"
+        given = "value was given" if value is not None else "it is missing"
         raise errors.BadArgument(f"{argument}: {operator} takes an array in values; {given}.")
     if not many and (value is None or values is not None):
-        given = "values are given" if values is not None else "there is none"
+        given = "values were given" if values is not None else "it is missing"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
         null = operator is not Operator.IS_NULL and values is None
         raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
@@ -256,9 +278,9 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
 
 
 def decode(term: Term, operator: Operator, text: str, argument: str, name: str = "") -> object:
-    """Return the value that *text* is to *operator*, or raise BadValue for *argument*.
+    """Decode *text* as a value for *operator*, or raise BadValue for *argument*.
 
-    *name* is that of the term, if callers have given it one.
+    *name* is the name of the term, if callers have given it one.
     """
     if isinstance(term, Bucketed) and operator not in TEXTUAL:
         return _bucket(term, text, argument)
@@ -266,7 +288,7 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
         if len(text) > LONGEST_PATTERN:
             raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
         if operator is Operator.MATCHES and not _wants(text):
-            raise errors.BadValue(f"{argument}: {quoted(text)} names no word to look for.", hint=SEARCH_FORM)
+            raise errors.BadValue(f"{argument}: {quoted(text)} has no word to look for.", hint=SEARCH_FORM)
         if term.type.family is not Family.ARRAY:
             return text
     column = term.column if isinstance(term, Distant) else term
@@ -274,29 +296,29 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
     if choices and operator in EQUALITY and text not in choices:
         raise errors.BadValue(
             f"{argument}: {term.name} is never {quoted(text)}.",
-            hint=f"{nearest(text, choices)}It is one of {listing(choices)}.",
+            hint=f"{nearest(text, choices)}Use one of {listing(choices)}.",
         )
     named = "" if argument == term.name else f"{name or term.name}: "
     return term.type.decode(text, f"{argument}: {named}")
 
 
 def _wants(search: str) -> bool:
-    """Return whether each alternative of *search* has a word to look for: an index cannot list the rest."""
+    """Return whether each alternative of *search* has a word to look for, which an index needs."""
     alternatives = alternatives_of(search)
     return bool(alternatives) and all(wanted for wanted, _ in alternatives)
 
 
 def _bucket(term: Bucketed, text: str, argument: str) -> str:
-    """Return *text*, or raise BadValue if no bucket is written like it."""
+    """Return *text*, or raise BadValue if it is not the value of a bucket like *term*."""
     form, example = BUCKETS[term.bucket]
     if not re.fullmatch(form, text, re.ASCII):
-        hint = f"To compare days, name {term.place.name} itself."
+        hint = f"To compare days, use {term.place.name} itself."
         raise errors.BadValue(f"{argument}: {term.name} is {example}, not {quoted(text)}.", hint=hint)
     return text
 
 
 def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
-    """Return the values *decoded* and the *texts* that look like them: a column of no type may have both."""
+    """Return the values *decoded* together with their *texts*: a column without a type may hold either."""
     return [*decoded, *(text for text, value in zip(texts, decoded, strict=True) if text != value)]
 
 
@@ -315,8 +337,8 @@ def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] 
             exc.hint = exc.hint if name != step else f"{ORDER_FORM} {exc.hint}"
             raise
         refuse_masked(term, argument)
-        if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
-            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
+        if ORDER[0] not in term.type.operators and term.type.family is not Family.BOOLEAN:
+            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be sorted.")
         order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())
 

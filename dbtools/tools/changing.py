@@ -45,7 +45,7 @@ class ChangeArguments(Arguments):
 
 
 def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
-    """Return the annotations of a tool that *destroys* data, and whose call *repeats* without more effect."""
+    """Return the annotations of a tool; *repeats*: a repeated call has no further effect."""
     return {
         "readOnlyHint": False,
         "destructiveHint": destroys,
@@ -55,7 +55,7 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
 
 
 class ChangeTool(TableTool):
-    """A tool that changes rows of one table, or of any table that the role may change so."""
+    """A tool that changes rows of one table, or of any table that the role may change in this way."""
 
     group = ToolGroup.WRITES
     effects: ClassVar[Mapping[str, bool]]  #: the annotations
@@ -67,7 +67,7 @@ class ChangeTool(TableTool):
 
     @classmethod
     def suits(cls, table: Table) -> bool:
-        """Return whether the role may change *table* so."""
+        """Return whether the role may change *table* in this way."""
         return table.writes is not None and cls.grants(table.writes)
 
     @classmethod
@@ -79,12 +79,12 @@ class ChangeTool(TableTool):
             yield from (cls(setting=setting, table=table) for table in tables)
 
     def labels(self) -> list[str]:
-        """Return the labels of the tables that the role may change so."""
+        """Return the labels of the tables that the role may change in this way."""
         catalog = self.setting.catalog
         return [catalog.label(table) for table in catalog.tables if self.suits(table)]
 
     def target(self, name: str) -> Table:
-        """Return the table *name*, or raise a CallError if the role may not change it so."""
+        """Return the table *name*, or raise a CallError if the role may not change it in this way."""
         table = self.setting.table(name)
         if not self.suits(table):
             may = f"Tables: {listing(self.labels())}."
@@ -204,7 +204,7 @@ def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
 
 
 def shown_outputs(setting: Setting, table: Table) -> tuple[Output, ...]:
-    """Return what the answer shows of the rows of *table*."""
+    """Return the outputs that the answer shows for rows of *table*."""
     most = setting.limits.max_cell
     least = min(UNASKED_BYTES, most)
     return tuple(
@@ -235,8 +235,9 @@ class ChangeCall:
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
             before = {"before": _fitting(half, replace(found, rows=found.before), names)}
-        rows = _fitting(budget, found, names, beside=size(before))
-        count, capped = len(rows), len(rows) < len(found.rows)
+            budget = replace(budget, reserved=budget.reserved + size(before))
+        rows = _fitting(budget, found, names)
+        count = len(rows)
         content = {
             "affected": found.affected,
             "dry_run": found.dry_run,
@@ -244,7 +245,8 @@ class ChangeCall:
             "rows": rows,
             **before,
         }
-        left = f"Only {count} of {len(found.rows)} rows are shown." if capped else ""
+        capped = count < len(found.rows)
+        left = f"Only {count} of {len(found.rows)} rows fit into the answer." if capped else ""
         dry = NOTHING_CHANGED if found.dry_run else ""
         return budget.answer(
             content,
@@ -274,10 +276,10 @@ class ChangeCall:
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
 
 
-def _fitting(budget: Budget, found: ResultSet, names: Sequence[str], *, beside: int = 0) -> Sequence[object]:
-    """Return the rows of *found* that fit: none if even one is too large, since the change has happened."""
+def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
+    """Return the rows of *found* that fit; perhaps none, since the change has happened."""
     try:
-        page = budget.page(found, names, after=lambda count: beside)
+        page = budget.page(found, names)
     except errors.BadArgument:
         return ()
     return page.table.shown[: len(page.found.rows)]

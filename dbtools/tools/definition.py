@@ -1,4 +1,4 @@
-"""Tools: their definitions, the setting that the tools of a role share, and the steps of a call."""
+"""What all tools share: definitions, the Setting of a role's tools, and the steps of a call."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,9 +105,9 @@ def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition])
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The data from which the tools of one role are defined."""
+    """Everything from which the tools of one role are defined."""
 
-    catalog: Catalog = field(repr=False)  #: asyncio represents the results of tasks in its log
+    catalog: Catalog = field(repr=False)  #: not in repr, which asyncio logs for the results of tasks
     limits: Limits = field(default_factory=Limits)
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
@@ -123,8 +123,8 @@ class Setting:
         if len(tables) == 1:
             return tables[0]
         if tables:
-            message = f"{quoted(name)} is the name of {len(tables)} tables."
-            hint = f"Name one of: {listing(map(catalog.label, tables))}."
+            message = f"{quoted(name)} is ambiguous: {len(tables)} tables have this name."
+            hint = f"Use one of: {listing(map(catalog.label, tables))}."
         else:
             message = f"there is no table {quoted(name)}."
             many = len(self.labels) > MOST_NAMES
@@ -134,7 +134,7 @@ class Setting:
         raise errors.UnknownTable(f"{argument}: {message}", hint=hint)
 
     def shown(self, table: Table) -> str:
-        """Return the name of *table* for a title."""
+        """Return the name of *table* as a part of a title."""
         return cleaned(self.catalog.label(table), LONGEST_LABEL)
 
     def read(self, model: type[ArgumentsT], arguments: Mapping[str, object]) -> ArgumentsT:
@@ -146,7 +146,7 @@ class Setting:
     ) -> Link | None:
         """Return the link to the whole cell of *column* in *row*, the *outputs* of *table*."""
         at = {output.term: at for at, output in enumerate(outputs)}
-        key = [row[at[each]] for each in table.key_columns()]
+        key = [row[at[each]] for each in table.key_columns]
         uri = cell_uri(self.catalog.label(table), key, column.name)
         type = LINKED.get(column.type.family, "text/plain")
         return None if uri is None else Link(uri=uri, name=column.name, type=type)
@@ -194,7 +194,7 @@ class Setting:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of all tables: a definition that has it changes whenever they do."""
+        """A digest of all tables: a definition that contains it changes whenever they do."""
         return digest(*self.fingerprints.values())
 
     @cached_property
@@ -268,7 +268,7 @@ class SingleCall(NamedTuple, Generic[AnswerT]):
 
 
 class ToolGroup(StrEnum):
-    """A group of typed tools: all of them are listed, or generic tools instead."""
+    """A group of typed tools: either all of them are listed, or generic tools instead."""
 
     QUERIES = "queries"
     TABLES = "tables"

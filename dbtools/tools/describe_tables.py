@@ -36,16 +36,16 @@ from dbtools.types import Family
 
 LONGEST_COMMENT = 500
 LONGEST_DEFINITION = 2_000
-MOST_TABLES = 200  #: that are named in one call
-MOST_ROWS = 10_000  #: of a table whose values are read
-MOST_COLUMNS = 40  #: whose values are read in one call
-MOST_STORED = 8  #: values of a column that are shown
-FREQUENT = 4  #: how often each of them is stored at least, on average
+MOST_TABLES = 200  #: names in one call
+MOST_ROWS = 10_000  #: rows of a table whose values are read
+MOST_COLUMNS = 40  #: columns whose values are read in one call
+MOST_STORED = 8  #: values that are shown of a column
+FREQUENT = 4  #: each value must occur so often on average
 LONGEST_STORED = 20  #: characters of such a value
 
 
 class Detail(StrEnum):
-    """How much is said of each table."""
+    """How much is shown of each table."""
 
     NAMES = "names"
     SUMMARY = "summary"
@@ -85,7 +85,7 @@ class DescribeTables(Tool):
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
-        # Of very many tables names are enough, unless the caller asks for details.
+        # For very many tables, names are enough unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
             first = every[:MOST_NAMES]
             return Description(setting=self.setting, tables=first, detail=Detail.NAMES, of=len(every))
@@ -95,12 +95,12 @@ class DescribeTables(Tool):
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A call that describes tables, with the values of text columns that hold few."""
+    """A call that describes tables, with the values of text columns that have few different ones."""
 
     setting: Setting
     tables: Sequence[Table]
     detail: Detail
-    of: int  #: tables that were asked for
+    of: int  #: number of tables that the caller asked for
     statement: None = None
 
     @cached_property
@@ -110,7 +110,7 @@ class Description:
         return tuple(islice(pairs, MOST_COLUMNS))
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what reads the values."""
+        """Return the statements that read the values."""
         shapes = (
             Select(table=table, outputs=(Output(term=column, cut=LONGEST_STORED),), groups=(column,))
             for table, column in self._columns
@@ -136,9 +136,9 @@ class Description:
 
 
 def _readable(table: Table) -> Iterator[Column]:
-    """Yield the text columns of *table* whose values are read: none if rows may be hidden or are many.
+    """Yield the text columns of *table* whose values are read: none if rows may be hidden, or are many.
 
-    The number of rows is known only to a role that sees and may count all of them.
+    Only a role that sees and may count all rows has an estimate of their number.
     """
     if table.computed or not 0 < (table.row_estimate or 0) <= MOST_ROWS:
         return
@@ -150,10 +150,10 @@ def _readable(table: Table) -> Iterator[Column]:
 
 
 def _values(table: Table, column: Column, found: ResultSet) -> list[object]:
-    """Return the values in *found*, none if they are many, long or rare."""
+    """Return the values in *found*, or none if they are many, long or rare."""
     cells = [cell for (cell,) in found.rows if cell is not None]
     few = len(cells) <= MOST_STORED and len(cells) * FREQUENT <= (table.row_estimate or 0)
-    # Columns that are declared short are read whole.
+    # Columns with a short declared length are read whole.
     long = any(isinstance(cell, Cut) or len(str(cell)) > LONGEST_STORED for cell in cells)
     if found.more or long or not few:
         return []

@@ -38,7 +38,7 @@ DESCRIPTION = (
     "Get one row of a table by key, with all columns and long text in full; "
     "images and audio are attached. Columns may be foreign-key paths."
 )
-PARTED = {Cut, bytes}  #: classes of cells that may need a link or an attachment
+PARTED = {Cut, bytes}  #: the classes of cells that may need a link or an attachment
 
 
 class RowArguments(Arguments):
@@ -109,15 +109,18 @@ class Lookup:
     columns: Sequence[str] = ()  #: to show, as the caller wrote them; empty: all columns
 
     def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
-        """Return the texts of the key in *arguments*, or raise a CallError that names *place*."""
+        """Return the values of the key in *arguments* as texts, or raise a CallError that names *place*."""
         known = {name: name for name in self.keys}
         given: dict[str, object] = {}
         for name, value in arguments.items():
             key = folded(name, known)
             if key is None:
-                raise unknown_argument(name, list(known), place.removesuffix("."))
+                error = unknown_argument(name, list(known), place.removesuffix("."))
+                lists = folded(name, self.table.column_by_name) is not None
+                error.hint += " List tools find rows by other columns, with where." * lists
+                raise error
             if key in given:
-                raise errors.BadArgument(f"{place}{key} is named twice.")
+                raise errors.BadArgument(f"{place}{key} appears twice.")
             given[key] = as_text(value)
         texts: list[str] = []
         for name, column in self.keys.items():
@@ -136,16 +139,16 @@ class Lookup:
 
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return the statement for the row with the key *texts*."""
-        values: dict[str, object] = {}
+        values = dict(self.terms.values)
         for condition, name, text in zip(self._shape.comparisons, self.keys, texts, strict=True):
             value = decode(condition.term, Operator.EQ, text, name)
             (parameter,) = condition.parameters
             values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
-        return Statement(shape=self._shape, values={**self.terms.values, **values}, limit=1)
+        return Statement(shape=self._shape, values=values, limit=1)
 
     @cached_property
     def terms(self) -> Expressions:
-        """The names that columns may use, and the values of literals."""
+        """The terms that columns may name, and the values of literals."""
         return Expressions(names=self.setting.names(self.table))
 
     @cached_property
@@ -237,7 +240,7 @@ def _argument(name: str, column: Column) -> dict[str, object]:
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
     """Return the key columns of *table* by their arguments; empty if arguments cannot hold the key."""
-    keys = argument_names(table.key_columns())
+    keys = argument_names(table.key_columns)
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
 
 

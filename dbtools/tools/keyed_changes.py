@@ -34,7 +34,7 @@ from dbtools.tools.get_row import Lookup, key_arguments, key_schema
 from dbtools.tools.wording import table_name
 from dbtools.types import Family, Operator, quoted
 
-#: Arguments of which no column of a key may have the name.
+#: The names of arguments, which a column of a key must not have.
 RESERVED = {"key", "set", "expected", "dry_run", "idempotency_key", "confirm"}
 KEY = "key"
 
@@ -76,7 +76,7 @@ class KeyedTool(ChangeTool):
 
     @classmethod
     def suits(cls, table: Table) -> bool:
-        """Return whether the role may change *table* so, and arguments can hold its key."""
+        """Return whether the role may change *table* in this way, and arguments can hold its key."""
         return super().suits(table) and bool(key_arguments(table))
 
     @cached_property

@@ -1,11 +1,11 @@
-"""The tools `list_T` and `list_rows`: rows that meet conditions, in an order, a page at a time."""
+"""The tools `list_T` and `list_rows`: rows that meet conditions, sorted, one page at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, size
+from dbtools.cells import Cut
 from dbtools.errors import BadArgument, listing
 from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
@@ -23,7 +23,7 @@ from dbtools.paging import (
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
-from dbtools.terms import Operand, Rank
+from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.clauses import ListArguments, RowsArguments
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
@@ -31,8 +31,9 @@ from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
 
-UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
+UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10
+COMPUTED = (Calculation, Bucketed)
 DESCRIPTION = (
     "List rows of one table or view, filtered, sorted and a page at a time. "
     "Columns may be foreign-key paths, such as customer.country; describe_tables "
@@ -75,16 +76,13 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     columns = find_columns(terms, asked.columns)
     conditions, values = bind_where(terms, asked.where)
     total = total_order(names.table, bind_order(terms, asked.order_by, conditions))
-    mark = digest(
-        setting.catalog.qualified(names.table),
-        [each.model_dump(exclude_defaults=True) for each in asked.where],
-        asked.match,
-        [[step.term.name, step.direction] for step in total.order],
-    )
     if asked.cursor and asked.offset:
-        raise BadArgument("offset: a cursor says itself where to go on.", hint="Pass one of them.")
-    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
+        raise BadArgument("offset: not allowed with a cursor.", hint="Pass one of them.")
+    position = Position(skip=asked.offset)
+    if asked.cursor:
+        position = read_cursor(asked.cursor, _mark(setting, names.table, asked, total), total)
     steps, keys = after(position)
+    values = {**terms.values, **values, **keys}
     shape = Select(
         table=names.table,
         outputs=_outputs(setting, names.table, columns, total, named=bool(asked.columns)),
@@ -97,18 +95,31 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     return ListCall(
         setting=setting,
         table=names.table,
-        statement=Statement(shape=shape, values={**terms.values, **values, **keys}, limit=asked.limit),
+        asked=asked,
+        statement=Statement(shape=shape, values=values, limit=asked.limit),
         columns=columns,
         total=total,
         position=position,
-        mark=mark,
-        limited="limit" in asked.model_fields_set,
-        reasons=Reasons(terms=terms, written=asked.where, conditions=conditions, match=asked.match),
+        reasons=Reasons(
+            terms=terms,
+            written=asked.where,
+            conditions=conditions,
+            match=asked.match,
+            values=values,
+        ),
+    )
+
+
+def _mark(setting: Setting, table: Table, asked: ListArguments, total: Total) -> str:
+    """Return a digest of the table, conditions and order to which a cursor belongs."""
+    where = asked.model_dump_json(include={"where", "match"}, exclude_defaults=True)
+    return digest(
+        setting.catalog.qualified(table), where, [(step.term.name, step.direction) for step in total.order]
     )
 
 
 def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
-    """Return what *texts* mean by its name in results: by default all of the table's own columns."""
+    """Return the terms that *texts* name, by their names in results; by default all columns of the table."""
     if not texts:
         return terms.names.table.column_by_name
     columns: dict[str, Operand] = {}
@@ -116,7 +127,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
         label, term = terms.named(text, f"columns[{at}]")
         label = term.name if isinstance(term, Column) else label
         if term in columns.values() or label in columns:
-            raise BadArgument(f"columns: {term.name} is named twice.")
+            raise BadArgument(f"columns: {term.name} appears twice.")
         columns[label] = term
     return columns
 
@@ -124,19 +135,17 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
 def _outputs(
     setting: Setting, table: Table, columns: Mapping[str, Operand], total: Total, *, named: bool
 ) -> tuple[Output, ...]:
-    """Return what to read: the visible columns, then what cursor and links need besides."""
+    """Return what to read: the columns to show, then what the cursor and links need in addition."""
     most = setting.limits.max_cell
     least = most if named else min(UNASKED_BYTES, most)
     shown = [
-        Output(term=place, cut=least if place.type.family is Family.BYTES else most)
-        for place in columns.values()
+        Output(place, least if place.type.family is Family.BYTES else most) for place in columns.values()
     ]
     visible = set(columns.values())
     needed = [step.term for step in total.order] if total.keyset else []
-    hidden = dict.fromkeys(term for term in (*needed, *table.key_columns()) if term not in visible)
-    # A rank is a number, by whose name ORDER BY may refer to it.
-    cuts = (None if isinstance(term, Rank) else LONGEST_KEY for term in hidden)
-    return (*shown, *(Output(term=term, cut=cut) for term, cut in zip(hidden, cuts, strict=True)))
+    hidden = dict.fromkeys(term for term in (*needed, *table.key_columns) if term not in visible)
+    # A rank is a number; ORDER BY refers to it by its name.
+    return (*shown, *(Output(term, None if isinstance(term, Rank) else LONGEST_KEY) for term in hidden))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,23 +154,25 @@ class ListCall:
 
     setting: Setting
     table: Table
+    asked: ListArguments
     statement: Statement
-    columns: Mapping[str, Operand]  #: what is shown, by its name in the result
+    columns: Mapping[str, Operand]  #: the terms to show, by their names in the result
     total: Total
     position: Position
-    mark: str
-    limited: bool  #: whether the caller has asked for no more rows
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what explains that no row was found."""
-        return () if found.rows or self.position != Position() else self.reasons.statements
+        """Return statements that explain why no row was found, or why an expression is null in all rows."""
+        if found.rows:
+            nulls = self._nulls(found) if self.asked.columns else ()
+            return self.reasons.asking(self.reasons.nulls(nulls)) if nulls else ()
+        return self.reasons.statements if self.position == Position() else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the page that *found* makes, with a cursor if there is more."""
+        """Render the page of rows in *found*, with a cursor if there are more."""
         budget = self.setting.budgets[Reserve.ROWS]
-        page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
-        # The address of a row at the end of a path is not known from these columns.
+        page = budget.page(found, tuple(self.columns), cursor=lambda count: self._cursor(found, count))
+        # These columns do not tell the URI of a row at the end of a path.
         cuts = [
             (row, place)
             for row in (page.found.rows if page.found.is_cut else ())
@@ -173,27 +184,36 @@ class ListCall:
         )
         return budget.rows_answer(
             page,
-            next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
-            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.values])),
+            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.meanings])),
             links=tuple(filter(None, links)),
         )
+
+    def _nulls(self, found: ResultSet) -> Sequence[Operand]:
+        """Return what is computed and null in all rows of *found*."""
+        computed = [at for at, term in enumerate(self.columns.values()) if isinstance(term, COMPUTED)]
+        nulls = (at for at in computed if all(row[at] is None for row in found.rows))
+        return [list(self.columns.values())[at] for at in nulls]
 
     def _cursor(self, found: ResultSet, count: int) -> str:
         """Return the cursor after *count* rows of *found*."""
         last = found.rows[count - 1]
         index = {output.term: at for at, output in enumerate(found.outputs)}
         values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
-        return write_cursor(next_position(self.total, self.position, count, values), self.mark)
+        mark = _mark(self.setting, self.table, self.asked, self.total)
+        return write_cursor(next_position(self.total, self.position, count, values), mark)
 
     def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
         if not page.found.rows:
             return self.reasons.note(further) if self.position == Position() else PAST_END
-        more = cut = ""
+        more = cut = null = ""
+        if nulls := self.reasons.nulls(self._nulls(page.found)) if further else ():
+            said = [each.finding(rows) for each, rows in zip(nulls, further, strict=False)]
+            null = " ".join(filter(None, said))
         if page.capped:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
-            more = "Limit reached as asked." if self.limited else more
+            more = "Limit reached as asked." if "limit" in self.asked.model_fields_set else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
-        return " ".join(filter(None, [more, cut]))
+        return " ".join(filter(None, [more, cut, null]))

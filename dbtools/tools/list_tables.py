@@ -95,7 +95,7 @@ def best_first(
     candidates: Iterable[CandidateT],
     texts: Callable[[CandidateT], tuple[Sequence[str], str]],
 ) -> Sequence[CandidateT]:
-    """Return the *candidates* that match any word of *search*: of most words first, then by best match.
+    """Return the *candidates* that match any word of *search*, sorted by the number of words, then by match.
 
     *texts* returns the names of a candidate, the shortest first, and a comment.
     """

@@ -1,6 +1,6 @@
-"""The tools of permitted queries: one each, and `find_queries` and `run_query` for all of them.
+"""The tools of permitted queries: one for each, and `find_queries` and `run_query` for all of them.
 
-The header of a query makes both: the schema that is advertised, and how arguments are read.
+The header of a query determines both the advertised schema and how arguments are read.
 """
 
 import json
@@ -39,7 +39,7 @@ from dbtools.tools.wording import cleaned, sentences, without_empty
 from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
 
 NAMES = ("find_queries", "run_query")  #: of the generic tools
-#: Characters to read of a cell for each byte of its row: blanks in JSON are not shown.
+#: Characters to read of a cell for each byte of its row: white space in JSON is not shown.
 READ_FOR_ONE = 4
 LONGEST_TEXT = 200  #: characters of a description in a list
 #: The schemas of cells; others are strings.
@@ -47,7 +47,7 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.INTEGER: ("integer",),
     Family.NUMBER: ("number", "string"),  # NaN and infinities
     Family.BOOLEAN: ("boolean",),
-    Family.ARRAY: ("array", "string"),  # cut where it is too long
+    Family.ARRAY: ("array", "string"),  # a string if it is cut
     Family.OBJECT: ("object", "string"),
 }
 NUMBERS = (Family.INTEGER, Family.NUMBER)  #: numbers in JSON
@@ -161,7 +161,7 @@ def _cell_schema(column: Column) -> dict[str, object]:
     types = SHOWN.get(column.type.family, ("string",))
     most = column.type.maximum
     if column.type.family is Family.INTEGER and (most is None or most > SAFE_INTEGER):
-        types = ("integer", "string")  # not all readers of JSON read greater integers
+        types = ("integer", "string")  # some JSON parsers cannot read greater integers
     types = (*types, "null") if column.nullable else types
     return {"type": types[0] if len(types) == 1 else list(types)}
 
@@ -276,7 +276,7 @@ def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -
     if type.family is Family.ANY:
         return text if isinstance(declared, str) else declared
     value = type.decode(text, f"{place}: ")
-    # Without a type for moments, the query compares texts, in the form that its tables use.
+    # In a database without types for dates, the query compares texts, in the form that its tables use.
     return text if type.lenient and type.family is Family.TIMESTAMP else value
 
 

@@ -1,6 +1,5 @@
-"""Why an answer is empty or null: the conditions of a call in, what to ask about them and a note out."""
+"""Explain why an answer is empty or null. Conditions in, statements that ask about them and a note out."""
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,30 +7,42 @@ from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from functools import cached_property, partial
 from heapq import nlargest
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
+from typing import ClassVar
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
-from dbtools.dates import DAY, shortest
+from dbtools.dates import shortest
 from dbtools.expressions import Expressions
 from dbtools.paths import Distant
 from dbtools.results import ResultSet
 from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
-from dbtools.terms import Bucketed, Calculation, Function, Measure, Operand, Rank, functions_of
-from dbtools.tools.binding import FOR_NULL, SEARCH_FORM, column_advice
-from dbtools.tools.clauses import Comparison, Where, Within
-from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
+from dbtools.terms import (
+    Bucketed,
+    Calculation,
+    Function,
+    Measure,
+    Operand,
+    Rank,
+    Related,
+    Term,
+    functions_of,
+    parts_within,
+)
+from dbtools.tools.binding import FOR_NULL, NULLS, column_advice
+from dbtools.tools.clauses import Comparison, Where, Within, not_meant, sought
+from dbtools.types import NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
-MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
+MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
 MOST_VALUES = 1_000
-MOST_CHECKS = 3  #: conditions that are looked at
-FEW = 10  #: values that are all listed
-SOME = 25  #: values that are all listed where none is like what was asked for
-MOST_MISSING = 3  #: values whose nearest are looked for
-LIKELY = 50  #: values that are compared with one letter by letter
+MOST_CHECKS = 3  #: conditions to explain
+FEW = 10  #: at most so many values are all listed
+SOME = 25  #: at most so many values are all listed if none is similar to the wanted value
+MOST_MISSING = 3  #: wanted values for which the nearest are searched
+LIKELY = 50  #: candidates that are compared letter by letter
 COMPARED = 40  #: characters of two values that are compared
-NEAR = 5  #: values that are listed of many
-LONGEST = 200  #: characters that are read of a value
+NEAR = 5  #: nearest values to list
+LONGEST = 200  #: characters to read of a value
 PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
     Operator.CONTAINS: str.__contains__,
     Operator.STARTS_WITH: str.startswith,
@@ -39,65 +50,64 @@ PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
 }
 EXCLUDING = (Operator.NE, Operator.NOT_IN)
 LOOKED_UP = {Operator.EQ, Operator.IN, *EXCLUDING, *PARTS}
+SIDES = ORDER[:4]  #: operators that one end of a range meets, if any value does
 RANGING = {Operator.EQ, Operator.IN, *ORDER}
 WORDS = (Family.TEXT, Family.ENUM, Family.ANY)
 ORDERED = (*NUMERIC, *TEMPORAL, Family.INTERVAL)
 CHECKED = {*WORDS, *NUMERIC, *TEMPORAL}
-#: What of a day a comparison leaves out, or takes in, that its writer may not have meant.
-MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)
-NULLS = ("", "null", "none")  #: texts that may mean null
-SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
-STORED = ""  #: the finding on values that are all stored
+STORED = ""  #: the finding if all wanted values are stored
 PAST_END = "Past the last row."
-TOGETHER = "Each of these values is stored, but no row has all of them."
+TOGETHER = "Each condition asks for something that is stored, but no row meets all of them."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What is asked about one condition: the values that are stored, or the least and the greatest."""
+    """A question about one condition: which values are stored, or which are the least and the greatest."""
 
-    name: str  #: of what is compared, as callers know it
-    place: Operand  #: the same in the table that is read
+    name: str  #: the name of the compared term, as callers write it
+    place: Operand  #: the same term in the table that is read
     operator: Operator
     wanted: Sequence[str]
     shape: Select
     advice: str = ""  #: on values that are not stored
     alone: bool = False  #: whether there is no other condition
+    most: ClassVar[int] = MOST_VALUES  #: rows
 
     def finding(self, found: ResultSet) -> str | None:
-        """Return what the values *found* say: STORED, or None where they explain nothing."""
+        """Return what the values *found* show: STORED, or None if they explain nothing."""
         cells, encode = [cell for row in found.rows for cell in row], encoder(self.place.type)
         values = (encode(cell.start if isinstance(cell, Cut) else cell) for cell in cells)
         texts = [str(value) for value in values if value is not None]
-        # Where not all has been read, or may be known, what is missing here may yet be stored.
+        # If not all values were read, or may be known, a missing value may be stored after all.
         partial = found.more or any(isinstance(cell, Cut) for cell in cells) or not _may_be_known(self.shape)
         if cells and not texts:
             return None if partial else self._null()
         return self._among(texts, partial=partial) if self.shape.groups else self._between(texts)
 
     def _null(self) -> str:
-        # A cell of another type is no number, and yet not null.
+        # A cell of another type is neither a number nor null.
         is_number = self.place.type.family in NUMERIC and not self.shape.groups
         return f"No row has a number in {self.name}." if is_number else f"{self.name} is null in every row."
 
     def _between(self, ends: Sequence[str]) -> str | None:
-        """Return from where to where values go, unless some of them seem to be wanted."""
+        """Return the range of the values, unless the condition seems to include some of them."""
         least, most, *wanted = self._values([*ends, *self.wanted])
         one_kind = len({type(each) for each in (least, most, *wanted)}) == 1
         ordered = sorted((each,) for each in wanted) if one_kind else []
+        is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
         if ordered and self.operator is Operator.BETWEEN and ordered[0] != (wanted[0],):
             return "between takes the lower value first."
         if ordered and not self.alone:
             above = self.operator not in (Operator.LT, Operator.LTE) and ordered[0] >= (most,)
             below = self.operator not in (Operator.GT, Operator.GTE) and ordered[-1] <= (least,)
             if not (above or below):
-                return None
-        is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
+                # The order of texts is that of a collation.
+                return STORED if self.operator in SIDES and not is_text else None
         first, last = (quoted(end) if is_text else quoted(end)[1:-1] for end in ends)
         return f"{self.name} runs from {first} to {last}."
 
     def _among(self, texts: Sequence[str], *, partial: bool) -> str | None:
-        """Return which values are stored instead of those that are wanted."""
+        """Return which values are stored instead of the wanted values."""
         only = f"{self.name} has only these values: {_listed(texts[:SOME])}."
         if not (missing := self._missing(texts)):
             if self.operator not in EXCLUDING:
@@ -105,7 +115,7 @@ class Check:
             others = set(self._values(texts)) - set(self._values(self.wanted))
             return None if others or partial or len(texts) > SOME else only
         if self.operator in TEXTUAL and any("%" in wanted for wanted in missing):
-            return f"{self.operator} matches % literally: leave it out."
+            return f"{self.operator} matches % literally: omit it."
         nearest = (value for each in missing for value in nearest_values(self.place.type.family, each, texts))
         near = _listed(list(dict.fromkeys(nearest))[:NEAR])
         if partial or self.operator in EXCLUDING or not texts:
@@ -119,7 +129,7 @@ class Check:
         return f"{said} {self.advice}".strip() or None
 
     def _missing(self, texts: Sequence[str]) -> Sequence[str]:
-        """Return some of the values that are wanted and that are not among *texts*."""
+        """Return some of the wanted values that are not in *texts*."""
         if self.operator in PARTS:
             has, folded = PARTS[self.operator], [text.lower() for text in texts]
             missing = (each for each in self.wanted if not any(has(text, each.lower()) for text in folded))
@@ -133,54 +143,112 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A question whose answer is whether such a row exists."""
+
+    shape: Select
+    said: str  #: the finding if there is none
+    most: ClassVar[int] = 1  #: rows
+
+    def finding(self, found: ResultSet) -> str:
+        """Return the finding: STORED if such a row is in *found*."""
+        return STORED if found.rows else self.said
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reasons:
-    """Why a call may find nothing."""
+    """Explains why a call finds nothing."""
 
     terms: Expressions
-    written: Sequence[Where]  #: what the conditions mean
+    written: Sequence[Where]  #: the conditions as the caller wrote them
     conditions: Sequence[Clause]
     match: Match
+    values: Mapping[str, object]  #: the values that the call binds
 
     @property
     def statements(self) -> Sequence[Statement]:
-        """What asks whether there is any row, and then about the conditions; without them nothing."""
-        table = self.terms.names.table
-        column = (*table.key_columns(), *table.columns)[0]
-        row = Statement(shape=Select(table=table, outputs=(Output(term=column, cut=1),)), limit=1)
-        shapes, values = (check.shape for check in self.checks), self.terms.values
-        checks = (Statement(shape=each, values=values, limit=MOST_VALUES) for each in shapes)
-        return (row, *checks) if self.conditions else ()
+        """The statements that ask whether there is any row, and then about the conditions, if any."""
+        row = Probe(shape=_any_row(self.terms.names.table), said="")
+        return self.asking((row, *self._asked)) if self.conditions else ()
+
+    def asking(self, questions: Sequence[Check | Probe]) -> Sequence[Statement]:
+        """Return the statements that ask *questions*."""
+        return tuple(Statement(shape=each.shape, values=self.values, limit=each.most) for each in questions)
 
     def note(self, found: Sequence[ResultSet]) -> str:
-        """Return why there is no row, as far as *found*, the results of the statements, explains it."""
+        """Return why there is no row, if *found*, the results of the statements, explains it."""
         if not self.conditions or (found and not found[0].rows):
             return f"{self.terms.names.table.name} has no rows."
-        findings = [check.finding(each) for check, each in zip(self.checks, found[1:], strict=False)]
-        plain = all(isinstance(each, Condition) for each in self.conditions) and self.match is Match.ALL
-        if plain and len(findings) == len(self.conditions) > 1 and set(findings) == {STORED}:
+        asked = [(each, each.finding(rows)) for each, rows in zip(self._asked, found[1:], strict=False)]
+        findings = [said for _, said in asked]
+        number = len(self.conditions)
+        if self._joined and number <= MOST_CHECKS and findings[:number] == [STORED] * number:
             return TOGETHER
-        items = (_note_of_items(condition) for _, _, _, condition in self._compared)
-        return " ".join(dict.fromkeys(filter(None, [*findings, *items])))
+        # The stored values explain more than the fact that some are missing.
+        checked = [said for each, said in asked if said and isinstance(each, Check)]
+        items = (sought(comparison, condition) for _, _, comparison, condition in self._compared)
+        return " ".join(dict.fromkeys(filter(None, [*(checked or findings), *items])))
+
+    def nulls(self, terms: Sequence[Operand]) -> Sequence[Probe]:
+        """Return the questions which parts of *terms* are null in all rows that meet the conditions."""
+        parts = dict.fromkeys(part for term in terms for part in parts_within(term))
+        columns = [part for part in parts if isinstance(part, Column | Distant)]
+        # The columns of related rows are not in the rows themselves.
+        is_plain = self.match is Match.ALL and not any(isinstance(part, Related) for part in parts)
+        table = self.terms.names.table
+        return [_null_probe(table, each, *self.conditions) for each in columns[:MOST_CHECKS] if is_plain]
 
     @property
-    def values(self) -> str:
-        """What callers may not have meant by a value: a day, or a search."""
+    def meanings(self) -> str:
+        """A note on a value that may not mean what the caller expects: a day, or a search."""
         pairs = [(comparison, condition) for _, _, comparison, condition in self._compared]
-        notes = (_note_of_day(*pair) or _note_of_search(pair[0]) for pair in pairs)
-        return next(filter(None, notes), "")
+        return next(filter(None, (not_meant(*pair) for pair in pairs)), "")
 
-    @cached_property
-    def checks(self) -> Sequence[Check]:
-        """What to look at, of the first conditions."""
-        checks = (self._check(*each) for each in self._compared)
-        return tuple(islice(filter(None, checks), MOST_CHECKS))
+    @property
+    def _joined(self) -> bool:
+        return self.match is Match.ALL and len(self.conditions) > 1
 
     @property
     def _compared(self) -> "Iterator[_Compared]":
         return _compared(self.terms.names.table, "", self.written, self.conditions)
 
+    @cached_property
+    def _asked(self) -> Sequence[Check | Probe]:
+        """The questions about the first conditions, and then about parts of conditions."""
+        pairs = list(zip(self.written, self.conditions, strict=True))
+        alone: Iterator[Check | Probe] = filter(
+            None, (self._alone(at, *pair) for at, pair in enumerate(pairs))
+        )
+        parts = chain.from_iterable(self._parts(*pair) for pair in pairs)
+        return (*islice(alone, MOST_CHECKS), *islice(parts, MOST_CHECKS + 1))
+
+    def _alone(self, at: int, written: Where, clause: Clause) -> Check | Probe | None:
+        """Return the question about *clause*; a single condition needs none, since no row meets it."""
+        table, said = self.terms.names.table, f"No row meets where[{at}]." if self._joined else ""
+        if isinstance(clause, Condition):
+            if check := self._check(table, "", written, clause):
+                return check
+            if clause.operator is Operator.IS_NULL:
+                said = f"{clause.term.name} is {'never null' if clause.wanted else 'null in every row'}."
+        return Probe(shape=_any_row(table, clause), said=said) if said else None
+
+    def _parts(self, written: Where, clause: Clause) -> Iterator[Check | Probe]:
+        """Yield questions about the terms of *clause*, or about the conditions in it."""
+        table = self.terms.names.table
+        if isinstance(clause, Condition):
+            terms = (each for each in clause.terms if clause.other or isinstance(each, Distant))
+            yield from (_null_probe(table, each) for each in terms)
+            return
+        within = (self._check(*each) for each in _compared(table, "", [written], [clause]))
+        yield from islice(filter(None, within), MOST_CHECKS)
+        if isinstance(clause, Existence) and clause.wanted:
+            target, conditions = clause.relation.target, clause.conditions
+            said = f"No row of {target.name} meets the conditions in some."
+            shape = _any_row(target, *conditions, match=clause.match)
+            yield Probe(shape=shape, said=said if conditions else f"{target.name} has no rows.")
+
     def _check(self, of: Table, prefix: str, comparison: Comparison, condition: Condition) -> Check | None:
-        """Return what to look at for *condition* on rows of *of*, whose names begin with *prefix*."""
+        """Return the question about *condition* on rows of *of*, whose names begin with *prefix*."""
         term, operator = condition.term, comparison.op
         if isinstance(term, Measure | Rank) or not comparison.texts:
             return None
@@ -191,19 +259,32 @@ class Reasons:
             outputs, order = (Output(term=place, cut=LONGEST),), (Order(term=place),)
             shape = Select(table=table, outputs=outputs, groups=(place,), order=order)
             return check(shape=shape, advice="" if prefix else self._advice(comparison))
-        # That a text lies between two others does not make it a likely one.
+        # A text between two others is not necessarily similar to them.
         is_ordered = place.type.family in ORDERED or isinstance(place, Bucketed) or operator in ORDER
         if operator not in RANGING or not is_ordered or Function.MIN not in functions_of(place.type):
             return None
         ends = (Measure(function=each, place=place) for each in (Function.MIN, Function.MAX))
         shape = Select(table=table, outputs=tuple(Output(term=each, cut=LONGEST) for each in ends))
-        return check(shape=shape, alone=len(self.conditions) == 1) if _may_be_known(shape) else None
+        return check(shape=shape, alone=[condition] == [*self.conditions]) if _may_be_known(shape) else None
 
     def _advice(self, comparison: Comparison) -> str:
-        """Return what else may be meant by the values of *comparison*, if they are not stored."""
+        """Return what the caller may have meant by the values of *comparison*, if they are not stored."""
         advice = (column_advice(self.terms.names, comparison.op, text) for text in comparison.texts)
         null = any(text.strip().lower() in NULLS for text in comparison.texts)
         return next(filter(None, advice), FOR_NULL if null else "")
+
+
+def _any_row(table: Table, *conditions: Clause, match: Match = Match.ALL) -> Select:
+    """Return the shape that reads whether a row of *table* meets *conditions*."""
+    column = (*table.key_columns, *table.columns)[0]
+    return Select(table=table, outputs=(Output(term=column, cut=1),), conditions=conditions, match=match)
+
+
+def _null_probe(table: Table, term: Term, *conditions: Clause) -> Probe:
+    """Return the question whether *term* is null in all rows of *table* that meet *conditions*."""
+    stored = Condition(term=term, operator=Operator.IS_NULL, wanted=False)
+    rows = "these rows" if conditions else "every row"
+    return Probe(shape=_any_row(table, *conditions, stored), said=f"{term.name} is null in {rows}.")
 
 
 _Compared = tuple[Table, str, Comparison, Condition]
@@ -212,7 +293,7 @@ _Compared = tuple[Table, str, Comparison, Condition]
 def _compared(
     table: Table, prefix: str, written: Sequence[Comparison], conditions: Sequence[Clause]
 ) -> Iterator[_Compared]:
-    """Yield the conditions that rows must or may meet, each with its table and how names in it begin."""
+    """Yield the conditions that rows must or may meet, each with its table and the prefix of its names."""
     for each, condition in zip(written, conditions, strict=True):
         match each, condition:
             case _, Condition():
@@ -223,17 +304,17 @@ def _compared(
                 within = f"{relation.name}."
                 yield from _compared(relation.target, within, each.where, condition.conditions)
             case _:
-                # A row that refers to none is not explained by what others hold.
+                # The values of other rows do not explain a row that refers to none.
                 pass
 
 
 def _may_be_known(shape: Select) -> bool:
-    """Return whether callers may know what all rows have together."""
+    """Return whether callers may know the values of all rows together."""
     return all(table.aggregated for table in shape.tables)
 
 
 def _is_listed(table: Table, place: Operand) -> bool:
-    """Return whether to look at the single values of *place* in *table*."""
+    """Return whether to read the single values of *place* in *table*."""
     type = place.type
     if not isinstance(place, Column | Calculation) or (table.row_estimate or 0) >= MOST_ROWS:
         return False
@@ -241,30 +322,8 @@ def _is_listed(table: Table, place: Operand) -> bool:
     return type.family in CHECKED and type.equatable and not is_key
 
 
-def _note_of_day(comparison: Comparison, condition: Condition) -> str:
-    """Return that a day means its first moment, where moments are compared with the end of a day."""
-    if comparison.op not in MISTAKABLE or condition.term.type.family not in MOMENTS:
-        return ""
-    name, last = condition.term.name, comparison.texts[-1].strip() if comparison.texts else ""
-    note = f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
-    return note if DAY.fullmatch(last) else ""
-
-
-def _note_of_search(comparison: Comparison) -> str:
-    """Return how searches are written, where one has signs of another language."""
-    foreign = comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or "")
-    return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}" if foreign else ""
-
-
-def _note_of_items(condition: Condition) -> str:
-    """Return what contains looks for in an array."""
-    term = condition.term
-    items = condition.operator is Operator.CONTAINS and term.type.family is Family.ARRAY
-    return f"contains looks for a whole item of {term.name}, case included." if items else ""
-
-
 def _value(text: str, family: Family) -> str | Decimal:
-    """Return what *text* means, so that two spellings of one value are equal."""
+    """Return the value of *text*, which is equal for two spellings of it."""
     if family not in NUMERIC:
         return shortest(text) if family in TEMPORAL else text
     try:
@@ -289,7 +348,7 @@ def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
     low = wanted.strip().lower()[:COMPARED]
     folded = {text.strip().lower()[:COMPARED]: text for text in texts}
     similar = [each for each in folded if min(len(each), len(low)) > 2 and (low in each or each in low)]
-    # Those that share the most pairs of letters are quickly known, if roughly.
+    # Counting common pairs of letters finds likely candidates quickly.
     pairs = set(pairwise(low))
     likely = nlargest(LIKELY, folded, key=lambda text: len(pairs & set(pairwise(text))))
     close = get_close_matches(low, likely, n=NEAR, cutoff=0.7)

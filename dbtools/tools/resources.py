@@ -1,7 +1,7 @@
-"""Rows, cells and the schema as resources: how they are listed and read, and templates completed.
+"""Rows, cells and the schema as resources. A URI in, the call that reads it out; lists and completion.
 
-The schema is there for hosts that let people attach what a model should know: one resource, and one a table.
-They say what `describe_tables` does, of what the role sees, and are read under the same lens.
+Some clients let people attach what a model should know: for them, the schema is a resource, and so is each
+table. These resources contain what `describe_tables` shows to the role.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     ROW_TEMPLATE: ("table", "key"),
     CELL_TEMPLATE: ("table", "key", "column"),
 }
-UNCOMPLETED = (Family.BYTES, Family.ARRAY)  #: of keys that cannot be searched by their beginning
+UNCOMPLETED = (Family.BYTES, Family.ARRAY)  #: families of keys that cannot be searched by their beginning
 LONGEST_KEY = 400  #: characters to read of a key
 
 
@@ -75,7 +75,7 @@ def updated_resources(before: Setting, after: Setting) -> Iterator[str]:
 
 
 def unknown(uri: str) -> errors.UnknownResource:
-    """Return the error for a resource that is gone, is hidden or never existed."""
+    """Return the error for a resource that no longer exists, is hidden or never existed."""
     return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
 
 
@@ -131,7 +131,7 @@ def _whole(uri: str, column: Column, found: ResultSet) -> Media:
     if isinstance(cell, bytes):
         return Media(uri=uri, type=media_type(cell), content=cell)
     declared = column.type.family is Family.JSON
-    sure = not column.type.lenient  # The database itself has checked that it is JSON.
+    sure = not column.type.lenient  # the database itself has checked that it is JSON
     if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and (sure or is_json(cell)):
         return Media(uri=uri, type=JSON, content=visible(valid(cell)).encode())
     value = encoder(column.type)(cell)
@@ -179,7 +179,7 @@ def bind_completion(
 
 def _keys(limits: Limits, table: Table, value: str) -> Statement | None:
     """Return the statement for the keys of *table* that begin with *value*, if the key has one column."""
-    column, *others = table.key_columns()
+    column, *others = table.key_columns
     if others or not column.type.ordered or column.type.family in UNCOMPLETED:
         return None
     starts = Condition(term=column, operator=Operator.STARTS_WITH, parameters=("start",))

@@ -1,4 +1,4 @@
-"""Names and descriptions of tables and columns for a model: short, without controls, never trusted."""
+"""Describe tables and columns to a model. Names and comments in, short texts without odd characters out."""
 
 import re
 from bisect import bisect_right
@@ -82,10 +82,9 @@ def shown_default(default: str | None) -> str:
 def column_parts(catalog: Catalog, table: Table, stored: Mapping[str, str]) -> list[str]:
     """Return each column of *table* with type, *stored* values, key, relation and comment."""
     relations = relation_targets(catalog, table)
-    keys = table.primary_key.columns if table.primary_key else ()
     parts: list[str] = []
     for column in table.columns:
-        key = "key" if column.name in keys else ""
+        key = "key" if column in table.key_columns else ""
         target = f"→ {relations[column.name]}" if column.name in relations else ""
         comment = quotation(column.comment, LONGEST_COLUMN_COMMENT)
         type = ": ".join(filter(None, (type_name(column), stored.get(column.name))))

@@ -15,7 +15,7 @@ import uvicorn
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import Address, HttpApp, Plan, config_of
+from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.running import RunningServer
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
@@ -48,8 +48,8 @@ class Operator:
 class ConformanceApp(HttpApp):
     """The package's application, whose protocol knows the fixtures as well."""
 
-    def __init__(self, plan: Plan, path: Path) -> None:
-        super().__init__(plan)
+    def __init__(self, startup: Startup, path: Path) -> None:
+        super().__init__(startup)
         self._path = path
 
     def open(self, run: RunningServer) -> Endpoint:
@@ -60,18 +60,18 @@ class ConformanceApp(HttpApp):
 
 def serve(path: Path, descriptor: int) -> None:
     """Serve the database file at *path* on the socket that *descriptor* is of."""
-    plan = Plan(
+    startup = Startup(
         settings=Settings(
             database=DatabaseSection(url=url_of_file(path)),
             log=LogSection(file=str(path.with_suffix(".log"))),
         ),
         anonymous=Caller(),
         operator=Operator(),
-        address=Address(host="127.0.0.1", port=0),
+        address=ListenAddress(host="127.0.0.1", port=0),
         stateless=False,
         workers=1,
     )
-    config = config_of(partial(ConformanceApp, plan, path))
+    config = config_of(partial(ConformanceApp, startup, path))
     uvicorn.Server(config).run([socket.socket(fileno=descriptor)])
 
 

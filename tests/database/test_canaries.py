@@ -75,13 +75,13 @@ ODD = (
     ),
     *("boss.CANARY_word", "vault.CANARY_secret", "vault.id", "vault_id.id", "teams_by_team_code.title"),
     *("team_code.title", "boss.canary.CANARY_secret", "CANARY_vault.id", "number", "rowid", "_rowid_"),
-    *("ctid", "oid", "tableoid", "xmin"),
+    *("ctid", "oid", "tableoid", "xmin", "people_by_boss_id.name", "team.people.name", "born.month"),
 )
 
 #: What refers to people or teams; some of it only where nothing is hidden.
 RELATIONS = (
     *("people", "people_by_amount", "people_by_boss_id", "people_by_team_id", "people_by_team_code"),
-    *("canary_people", "CANARY_vault"),
+    *("canary_people", "CANARY_vault", "team", "teams", "vault", "people.vault", "people.team"),
 )
 NUMBERS = (
     *("id", "amount", "boss_id", "amount", "born - team.founded", "boss.amount", "424242", "1", "0"),

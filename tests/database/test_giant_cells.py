@@ -119,6 +119,33 @@ def test_giant_cell_is_too_large_for_a_resource(shop: Shop) -> None:
         shop.read("dbtools://cell/t/2/v")
 
 
+POSTS = "create table posts (id integer primary key, title text, body text);"
+#: Posts that are found by their titles, one of which has a giant body.
+FOUND = {
+    "sqlite": f"""{POSTS}
+    insert into posts values (1, 'red', 'a'), (2, 'red red', hex(zeroblob(9000000))), (3, 'blue', 'c');
+    create virtual table found using fts5(title, content = 'posts', content_rowid = 'id');
+    insert into found (found) values ('rebuild');
+    """,
+    "postgresql": f"""{POSTS}
+    insert into posts values (1, 'red', 'a'), (2, 'red red', repeat('0', 18000000)), (3, 'blue', 'c');
+    create index on posts using gin (to_tsvector('simple', title));
+    """,
+}
+
+
+def test_giant_cell_is_listed_by_rank(serve: Serve, dialect: str) -> None:
+    where = [{"column": "title", "op": "matches", "value": "red"}]
+    arguments = {"columns": ["id", "body"], "where": where, "order_by": ["rank(title)"]}
+
+    with serve(dialect, FOUND[dialect]) as shop:
+        pages = list(shop.pages("list_posts", [1, 1], arguments))
+
+    cells = [row for page in pages for row in rows_of(page)]
+    assert [cell[0] for cell in cells] == [2, 1]
+    assert str(cells[0][1]).endswith("… [18,000,000 characters]")
+
+
 @pytest.mark.parametrize("dialect", ["sqlite"])
 def test_giant_cell_without_a_number_of_its_row_is_a_clean_error(shop: Shop) -> None:
     with pytest.raises(Unreadable):

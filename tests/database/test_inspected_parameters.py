@@ -154,7 +154,7 @@ async def test_text_that_stands_for_something_else_is_refused(
         await inspected(postgresql, sql, p=declared)
 
     message = caught.value.message
-    assert message.startswith(f":p is declared {declared}, and the database takes it for {taken}.")
+    assert message.startswith(f":p is declared {declared}, but its type in the database is {taken}.")
     assert caught.value.offset == sql.index(":p")
 
 

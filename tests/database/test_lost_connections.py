@@ -1,5 +1,6 @@
 """Connections that are lost, busy or out of date: calls go on with others, or say so."""
 
+import asyncio
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
@@ -125,6 +126,48 @@ def test_calls_without_a_free_connection_are_refused(dialect: str, serve: Serve)
 
         assert code == "busy"
         assert len(shop.rows("t")) == 2
+
+
+COUNTS = """
+select count(*), count(*) filter (where wait_event_type = 'Lock')
+from pg_stat_activity
+where application_name = 'dbtools' and datname = current_database()
+"""
+PATIENCE = 20  #: seconds
+
+
+def test_process_has_no_more_connections_than_is_documented(serve: Serve) -> None:
+    most = CONNECTIONS["postgresql"]
+    with serve("postgresql", DDL) as shop:
+
+        async def call_at_once() -> tuple[int, list[int]]:
+            lock, watcher = await asyncpg.connect(shop.url), await asyncpg.connect(shop.url)
+            found: list[int] = []
+
+            async def call() -> None:
+                found.append((await shop.toolbox.call(Caller(), "list_t", {})).rows)
+
+            async with (
+                asyncio.timeout(PATIENCE),
+                asyncio.TaskGroup() as group,
+                lock.transaction(),
+            ):
+                await lock.execute("lock table t in access exclusive mode")
+                for _ in range(3 * most):
+                    group.create_task(call())
+                waiting = 0
+                while waiting < most:
+                    await shop.database.stamp()
+                    ((count, waiting),) = await watcher.fetch(COUNTS)
+            await lock.close()
+            await watcher.close()
+            return count, found
+
+        shop.refresh()
+        count, found = shop.portal.call(call_at_once)
+
+    assert count == most + 1  # the other one reads the catalog and listens
+    assert found == [2] * 3 * most
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"])

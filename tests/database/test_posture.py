@@ -70,7 +70,7 @@ async def test_login_that_only_reads_has_no_posture(url: str, postgresql_login: 
     ("grants", "told"),
     [
         pytest.param(
-            "alter role {} bypassrls", "The login bypasses row security.", id="bypasses row security"
+            "alter role {} bypassrls", "The login bypasses row-level security.", id="bypasses row security"
         ),
         pytest.param("alter role {} createrole", "The login may create roles.", id="creates roles"),
         pytest.param("alter role {} createdb", "The login may create databases.", id="creates databases"),
@@ -168,7 +168,7 @@ async def test_what_is_not_served_counts_as_well(url: str, postgresql_login: Log
     [
         pytest.param("alter role {0} superuser", "The login, as {0}, is a superuser", id="superuser"),
         pytest.param(
-            "alter role {0} bypassrls", "The login, as {0}, bypasses row security.", id="row security"
+            "alter role {0} bypassrls", "The login, as {0}, bypasses row-level security.", id="row security"
         ),
         pytest.param(
             "grant delete on orders to {0}",

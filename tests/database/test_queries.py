@@ -81,7 +81,7 @@ def test_call_is_explained(shop: QueryShop) -> None:
     assert allowed == by_name
     assert (allowed.allowed, list(allowed.parameters)[:2], allowed.rule.line) == (True, ["PT", 201], 8)
     assert "where country = " in str(allowed.sql)
-    assert allowed.reason == "the query customers_of may be called, and reads what it says."
+    assert allowed.reason == "the query customers_of may be called; row filters and masks do not apply to it."
     assert (denied.allowed, denied.sql, denied.rule.line) == (False, None, 8)
     assert denied.reason == "The query mine requires the claim tenant, which is missing."
     assert wrong.reason == "country is missing. It is text: Two letters."
@@ -252,12 +252,15 @@ create table t (id integer primary key, mood mood, at timestamp);
     ("declared", "where", "told"),
     [
         pytest.param(
-            "text = bad", "mood = :a", "default: The database takes it for mood, and 'bad' is not", id="label"
+            "text = bad",
+            "mood = :a",
+            "default: Its type in the database is mood, and 'bad' is not",
+            id="label",
         ),
         pytest.param(
-            "text[] = '[\"bad\"]'", "mood in (:a)", "default: The database takes it for mood[]", id="labels"
+            "text[] = '[\"bad\"]'", "mood in (:a)", "default: Its type in the database is mood[]", id="labels"
         ),
-        pytest.param("text in (ok, great)", "mood = :a", "in: The database takes it for mood", id="choice"),
+        pytest.param("text in (ok, great)", "mood = :a", "in: Its type in the database is mood", id="choice"),
         pytest.param("text in (ok, fine) = ok", "mood = :a", "", id="fitting labels"),
         pytest.param("text[] = '[\"ok\"]'", "mood in (:a)", "", id="fitting list"),
         pytest.param("integer min +1 max 9 = 5", "id = :a", "", id="fitting numbers"),

@@ -28,7 +28,7 @@ queries = ["peek", { name = "emails", accept_reads = true }]
 tables.customers = true
 queries = ["peak", "x*"]
 """
-UNREAD = "A registry counts only where [registry] url names it."
+UNREAD = "With roles, only a registry that [registry] url names is read."
 
 
 def test_check_reports_what_queries_uncover(dialect: str, serve_queries: ServeQueries) -> None:
@@ -39,7 +39,7 @@ def test_check_reports_what_queries_uncover(dialect: str, serve_queries: ServeQu
             if each["code"] in ("reads_hidden", "unknown_query")
         ]
 
-    meant = "The role can call it nevertheless. If that is intended, write { name = "
+    meant = "The role can still call it. If that is intended, write { name = "
     assert found == [
         (22, "unknown_query", f"role wrong, queries: there is no query 'peak'. Did you mean peek? {UNREAD}"),
         (22, "unknown_query", f"role wrong, queries: there is no query 'x*'. {UNREAD}"),
@@ -147,10 +147,10 @@ def test_placeholders_are_reported_in_their_place_and_order_by_a_parameter_is_no
     for name in ("alone.sql", "close.sql", "listed.sql", "limit.sql", "value.sql"):
         line, level, message = told[name]
         assert (name, line, level) == (name, 2, "error")
-        assert message.endswith("? is no parameter here, only :name is.")
+        assert message.endswith("? is not a parameter: write :name.")
     assert "sorted.sql" not in told
     (filter,) = [each for each in found if each["code"] == "bad_filter"]
-    assert "? is no parameter here, only :name is" in str(filter["message"])
+    assert "? is not a parameter: write :name" in str(filter["message"])
 
 
 WITHDRAWN = """
@@ -223,7 +223,7 @@ def test_functions_with_unknown_reads_are_reported(serve_queries: ServeQueries) 
     assert found["queries"]["leaks_of"]["reads"] == ["customers.id", "what the function public.leak reads"]
     assert [each["message"] for each in found["findings"] if each["code"] == "reads_hidden"] == [
         "role clerk, queries: leaks_of reads what the function public.leak reads. "
-        "The role can call it nevertheless. "
+        "The role can still call it. "
         'If that is intended, write { name = "leaks_of", accept_reads = true }.'
     ]
     unreported = "query leaks_of: the database does not report what the function public.leak reads."

@@ -127,7 +127,7 @@ def _of_people(text: str) -> Mapping[str, TableSection]:
 @pytest.mark.parametrize(
     ("tables", "problem"),
     [
-        pytest.param(_of_people("regions.id"), "means several tables", id="namesakes"),
+        pytest.param(_of_people("regions.id"), "matches several tables", id="namesakes"),
         pytest.param(
             sections({"notes": {"word": "words.word"}}), "differ in type or collation", id="collation"
         ),

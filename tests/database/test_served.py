@@ -10,7 +10,7 @@ import pytest
 
 from dbtools.alembic import upgrade
 from dbtools.records.registry import add
-from dbtools.service.serving import FILES, REGISTRY, Look, open_served
+from dbtools.service.serving import FILES, REGISTRY, Poll, open_served
 from dbtools.settings import load
 
 DDL = "create table thing (id integer primary key, name text);"
@@ -52,13 +52,13 @@ class Configured:
 
 
 @asynccontextmanager
-async def _configured(path: Path, url: str, rest: str, name: str) -> AsyncIterator[tuple[Configured, Look]]:
-    """Give the configuration at *path*, and what looks at what is observed by this *name*."""
+async def _configured(path: Path, url: str, rest: str, name: str) -> AsyncIterator[tuple[Configured, Poll]]:
+    """Give the configuration at *path*, and what polls the thing of this *name*."""
     configured = Configured(path, url, rest)
     (observed,) = (each for each in configured.served.observed if each.name == name)
     try:
         async with observed.listen(lambda: None):
-            yield configured, observed.look
+            yield configured, observed.poll
     finally:
         await configured.served.backend.close()
 
@@ -77,11 +77,11 @@ async def test_registry_that_is_not_named_counts_while_there_are_no_roles(
 ) -> None:
     stamps: list[Hashable] = []
     path = tmp_path / "dbtools.toml"
-    async with _configured(path, registry, written[0], REGISTRY) as (configured, look):
+    async with _configured(path, registry, written[0], REGISTRY) as (configured, poll):
         for rest in written:
             configured.write(rest)
             await configured.refresh()
-            stamps.append(await look())
+            stamps.append(await poll())
 
             assert await configured.stamp(REGISTRY) == stamps[-1]
             assert ("one" in await configured.listed()) is (rest == "")
@@ -92,12 +92,12 @@ async def test_registry_that_is_not_named_counts_while_there_are_no_roles(
 
 async def test_registry_that_is_named_counts_with_roles_as_well(registry: str, tmp_path: Path) -> None:
     named = f'[registry]\nurl = "{registry}"\n'
-    async with _configured(tmp_path / "dbtools.toml", registry, named, REGISTRY) as (configured, look):
+    async with _configured(tmp_path / "dbtools.toml", registry, named, REGISTRY) as (configured, poll):
         await configured.refresh()
-        before = await look()
+        before = await poll()
         configured.write(named + ROLES)
         await configured.refresh()
-        after = await look()
+        after = await poll()
 
         assert before is not None
         assert after == before == await configured.stamp(REGISTRY)
@@ -107,14 +107,14 @@ async def test_registry_that_is_named_counts_with_roles_as_well(registry: str, t
 async def test_style_of_tools_that_changes_is_in_force(url: str, tmp_path: Path) -> None:
     listed: list[list[str]] = []
     typed, generic = (f'[tools]\nstyle = "{style}"\n' for style in ("typed", "generic"))
-    async with _configured(tmp_path / "dbtools.toml", url, typed, FILES) as (configured, look):
+    async with _configured(tmp_path / "dbtools.toml", url, typed, FILES) as (configured, poll):
         listed.append(await configured.listed())
         for style in (generic, typed):
             configured.write(style)
-            assert await look() != await configured.stamp(FILES)
+            assert await poll() != await configured.stamp(FILES)
 
             await configured.refresh()
-            assert await look() == await configured.stamp(FILES)
+            assert await poll() == await configured.stamp(FILES)
             listed.append(await configured.listed())
 
     before, changed, after = listed

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,8 @@ async def _running(url: str) -> AsyncIterator[Callable[[str | None], Awaitable[o
         plan = runner.compile(Select(table=table, outputs=outputs))
 
         async def read(version: str | None = None) -> object:
-            run = Run(plan, {}, limit=1, timeout=5, stamp=version or "", versions=(version or table.version,))
+            shape = Select(table=replace(table, version=version or table.version), outputs=outputs)
+            run = Run(plan, {}, limit=1, timeout=5, stamp=version or "", shape=shape)
             return (await runner.run(run)).rows
 
         yield read

@@ -1,14 +1,21 @@
 """`describe_tables` shows the values of text columns that hold few, to roles that see all rows."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from dbtools.backends.postgresql.grammar import PostgresqlGrammar
+from dbtools.backends.selects import compile_select
+from dbtools.backends.sources import Grammar
+from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.settings.sections import GrantSection
+from dbtools.statement import Order, Output, Select
 from dbtools.types import Mask
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Grants, calling, calling_as
 from tests.database.shop import Shop, literal
+from tests.unit.shop import column, table
 
 DDL = """
 create table kinds (code text primary key, label text);
@@ -65,6 +72,16 @@ def test_few_values_of_text_columns_are_shown(shop: Shop) -> None:
         *(None, ["0", "1"], ['a "b"', "it's", "new", "paid"]),
         *([None] * 6),
     ]
+
+
+@pytest.mark.parametrize("grammar", [SqliteGrammar(), PostgresqlGrammar()])
+def test_reading_of_groups_alone_may_end_when_there_are_enough(grammar: Grammar) -> None:
+    state = column("state")
+    groups = Select(table=table(state, key=()), outputs=(Output(term=state),), groups=(state,))
+    ordered = replace(groups, order=(Order(term=state),))
+
+    assert compile_select(groups, grammar).sql.startswith("SELECT DISTINCT t.")
+    assert "GROUP BY" in compile_select(ordered, grammar).sql
 
 
 def test_names_and_views_are_described_without_values(shop: Shop) -> None:

@@ -97,6 +97,24 @@ def test_session_is_as_before_where_row_security_has_changed_it(
         assert (shop.rows("guarded"), shop.rows("surroundings")) == ([[1]], [EXPECTED])
 
 
+RULES = """
+create rule more as on insert to plain do also insert into t values (new.id, 'a rule');
+create rule none as on update to plain do instead nothing;
+create rule other as on delete to plain do instead select arm()
+"""
+
+
+def test_rules_of_a_table_change_neither_its_rows_nor_the_session(url: str, portal: BlockingPortal) -> None:
+    with open_shop("postgresql", url, portal) as shop:
+        before = shop.rows("plain"), _settings_after(shop, "plain")
+        shop.bare.execute("set default_transaction_read_only = off")
+        shop.bare.execute(RULES)
+        after = shop.rows("plain"), _settings_after(shop, "plain")
+
+        assert after == before
+        assert (shop.rows("plain"), shop.rows("t")) == ([[1]], [[1, "one"]])
+
+
 #: A column whose own "=" is a function of the database's users, beside the types of the server.
 OPERATOR = """
 create table named (id integer primary key, name varchar); insert into named values (1, 'x');

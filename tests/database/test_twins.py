@@ -186,6 +186,71 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("completion of a hidden key", completing(ROW_TEMPLATE, "key", "2", table="patients")),
 ]
 
+#: Mistakes and empty answers, and what their hints and reasons say of what is seen.
+EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
+    ("list_patients", {"where": [{"column": "visits.price", "value": "10"}]}, '{"some": "visits"'),
+    ("list_patients", {"columns": ["visit.price"]}, "max(visits.price)"),
+    ("list_patients", {"columns": ["sum(visits.price * height)"]}, "height of patients"),
+    ("list_patients", {"columns": ["sum(visits.price * secret)"]}, "as in visits.id"),
+    ("list_patients", {"columns": ["doctors.name"]}, "Columns: id, name, region, email, height."),
+    ("list_patients", {"columns": ["length(sec-ret)"]}, "Columns: id, name, region, email, height."),
+    ("list_patients", {"where": [{"some": "doctors"}]}, "Relations: visits."),
+    ("list_patients", {"where": [{"column": "doctor_id", "value": "Dr Who"}]}, "Columns: id"),
+    ("list_patients", {"where": [{"column": "name", "op": "matches", "value": "x"}]}, "index: none"),
+    ("list_visits", {"columns": ["patient.doctors.name"]}, "Columns: id, name, region, email, height."),
+    ("list_visits", {"columns": ["patient"]}, "such as patient.name."),
+    ("list_visits", {"where": [{"column": "patient_id", "value": "Bob"}]}, "use patient.name."),
+    ("list_patients", {"where": [{"column": "name", "op": "is_null", "value": "true"}]}, "never null"),
+    (
+        "list_patients",
+        {"where": [{"none": "visits"}, {"column": "name", "op": "eq", "value_column": "region"}]},
+        "No row meets where[1].",
+    ),
+    ("list_patients", {"where": [{"some": "visits", "where": [{**ID_2, "value": "9"}]}]}, "from 1 to 5"),
+    ("list_patients", {"where": [{"some": "visits", "where": [ID_2]}]}, '"rows":[]}'),
+    (
+        "list_patients",
+        {
+            "where": [
+                {
+                    "some": "visits",
+                    "where": [
+                        {**ID_2, "op": "lt"},
+                        {"column": "price", "op": "gt", "value": "20"},
+                    ],
+                }
+            ]
+        },
+        "No row of visits meets the conditions in some.",
+    ),
+    (
+        "list_visits",
+        {"where": [{"column": "patient.region", "value": "south"}]},
+        "patient.region has only these values",
+    ),
+    (
+        "list_visits",
+        {
+            "where": [
+                {"column": "price", "op": "gt", "value": "30"},
+                {"column": "patient.name", "op": "is_null", "value": "false"},
+            ]
+        },
+        "Each condition asks",
+    ),
+    ("list_visits", {"columns": ["length(patient.name)"], "where": [ID_2]}, "patient.name is null in these"),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "told"), EXPLAINED)
+def test_hints_and_reasons_are_about_what_is_seen(
+    tool: str, arguments: Mapping[str, object], told: str, twins: tuple[Caller, Caller]
+) -> None:
+    rich, poor = (caller.outcome(calling(tool, **arguments)) for caller in twins)
+
+    assert rich == poor
+    assert told in str(rich[1])
+
 
 @pytest.mark.parametrize("ask", [pytest.param(ask, id=name) for name, ask in REQUESTS])
 def test_hidden_thing_and_absent_thing_have_the_same_answer(ask: Ask, twins: tuple[Caller, Caller]) -> None:

@@ -124,7 +124,7 @@ def test_view_is_accepted_by_a_rule_of_its_own_alone(shop: Shop) -> None:
     assert "plain" not in seen
     assert "orders" in seen
     assert problems[0] == (
-        "warning: role reader, tables.*: accept_reads counts in the rule of one view only."
+        "warning: role reader, tables.*: accept_reads has an effect only in a rule that names one view."
     )
 
 

@@ -22,7 +22,7 @@ from dbtools.backends import open_backend
 from dbtools.backends.postgresql.changes import listen
 from dbtools.catalog import Selection
 from dbtools.records.registry import add
-from dbtools.service.serving import Look, Observed, Served, Watch, open_served
+from dbtools.service.serving import Observed, Poll, Served, Watch, open_served
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.settings import Settings
 from tests.database.postgresql_catalog import connected
@@ -41,10 +41,10 @@ def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> It
 
 
 class Ear:
-    """Counts what is heard, and polls by *look*."""
+    """Counts what is heard, and polls by *poll*."""
 
-    def __init__(self, look: Look) -> None:
-        self.look = look
+    def __init__(self, poll: Poll) -> None:
+        self.poll = poll
         self.number = 0
 
     def hear(self) -> None:
@@ -53,7 +53,7 @@ class Ear:
 
     async def heard(self) -> int:
         """Return how often it has heard something: what a server has to tell comes before its next answer."""
-        await self.look()
+        await self.poll()
         return self.number
 
 
@@ -62,7 +62,7 @@ async def _listening(url: str, *, registry: bool = False) -> AsyncIterator[Ear]:
     backend = open_backend(url)
     ear = Ear(backend.registry if registry else backend.stamp)
     async with backend.listen(ear.hear):
-        await ear.look()
+        await ear.poll()
         yield ear
 
 
@@ -216,7 +216,7 @@ async def _connections(url: str) -> list[int]:
         return [pid for (pid,) in await connection.fetch(CONNECTIONS)]
 
 
-async def test_one_connection_reads_listens_and_looks(url: str) -> None:
+async def test_one_connection_reads_listens_and_polls(url: str) -> None:
     backend = open_backend(url)
     async with backend.listen(lambda: None), backend.listen(lambda: None):
         await backend.introspect(Selection())
@@ -255,15 +255,15 @@ async def served(url: str) -> AsyncIterator[Served]:
     await served.backend.close()
 
 
-async def test_storm_of_notifications_leads_to_looks_alone(
+async def test_storm_of_notifications_leads_to_polls_alone(
     served: Served, url: str, postgresql_server: PostgresqlServer
 ) -> None:
-    looked, changed = anyio.Semaphore(0), anyio.Event()
+    polled, changed = anyio.Semaphore(0), anyio.Event()
     refreshed: list[Snapshot] = []
 
     async def counted() -> Hashable:
         found = await served.backend.stamp()
-        looked.release()
+        polled.release()
         return found
 
     def note(snapshot: Snapshot, _: object) -> None:
@@ -271,14 +271,14 @@ async def test_storm_of_notifications_leads_to_looks_alone(
         changed.set()
 
     served.toolbox.subscribe(note)
-    observed = Observed(name=DATABASE, look=counted, listen=served.backend.listen, interval=600)
+    observed = Observed(name=DATABASE, poll=counted, listen=served.backend.listen, interval=600)
     async with anyio.create_task_group() as group:
         group.start_soon(Watch(served.toolbox, [observed], warn=print, resolved=print).run)
         with anyio.fail_after(20):
-            await looked.acquire()
+            await polled.acquire()
             for sql in (*[STORM] * 5, "comment on table customers is 'Who buys'; notify dbtools_schema"):
                 await anyio.to_thread.run_sync(partial(postgresql_server.execute, sql, url=url))
-                await looked.acquire()
+                await polled.acquire()
             await changed.wait()
         group.cancel_scope.cancel()
 

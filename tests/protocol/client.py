@@ -317,6 +317,7 @@ async def connect(serving: Serving, *, version: str = MODERN) -> AsyncIterator[C
     ours, theirs = socket.socketpair()
     connection = LineConnection(serving.server, serving.caller)
     transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, theirs)
+    connection.reading, connection.writing, connection.write = transport, transport, transport.write
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
     try:
         yield Client(reader, writer, version)

@@ -11,9 +11,9 @@ import uvicorn
 
 from dbtools.policy import Caller
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import Address, HttpApp, Plan, config_of
+from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.protocol import Handler
-from dbtools.server.running import Operator, RunningServer
+from dbtools.server.running import Reporter, RunningServer
 from dbtools.settings.sections import ServerSection
 from tests.protocol.conftest import settings_for
 
@@ -30,8 +30,8 @@ async def http_application(
 class App(HttpApp):
     """The package's application, which answers further methods."""
 
-    def __init__(self, plan: Plan, handlers: Mapping[str, Handler]) -> None:
-        super().__init__(plan)
+    def __init__(self, startup: Startup, handlers: Mapping[str, Handler]) -> None:
+        super().__init__(startup)
         self._handlers = handlers
         self.opened = asyncio.Event()
         self.endpoint: Endpoint
@@ -54,15 +54,15 @@ async def http_endpoint(
 ) -> AsyncIterator[tuple[str, Endpoint]]:
     """The same, limited by *section*; give the endpoint as well."""
     settings = settings_for(path).model_copy(update={"server": section or ServerSection()})
-    plan = Plan(
+    startup = Startup(
         settings=settings,
         anonymous=Caller(),
-        operator=create_autospec(Operator),
-        address=Address(host="127.0.0.1", port=0),
+        operator=create_autospec(Reporter),
+        address=ListenAddress(host="127.0.0.1", port=0),
         stateless=stateless,
         workers=1,
     )
-    app = App(plan, handlers)
+    app = App(startup, handlers)
     server = uvicorn.Server(config_of(lambda: app))
     with socket.create_server(("127.0.0.1", 0)) as bound:
         async with asyncio.TaskGroup() as group:

@@ -20,7 +20,7 @@ insert into person values (1, 'Ada'), (2, 'Bo');
 GRANT = '[roles.default]\ntables.person = { where = "id = 1" }\n'
 TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "default", nmae = "x" }}]\n'
 BAD = [
-    pytest.param(TOKEN, "auth.tokens.0.nmae: there is no such key.", id="unknown key of a token"),
+    pytest.param(TOKEN, "auth.tokens.0.nmae: unknown key.", id="unknown key of a token"),
     pytest.param("[limits]\nmax_rows =\n", "not TOML", id="no TOML"),
     pytest.param(
         '[queries]\ndirectory = "/"\n', "[queries] directory: more than 10000 files", id="all files"

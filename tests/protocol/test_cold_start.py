@@ -16,7 +16,7 @@ from tests.protocol.client import PATIENCE, ROOT
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
 #: What others have made and a list needs.
 NEEDED = {
-    *("anyio", "click", "opentelemetry", "orjson"),
+    *("anyio", "click", "opentelemetry", "orjson", "uvloop"),
     *("annotated_types", "pydantic", "pydantic_core", "typing_extensions", "typing_inspection"),
 }
 TRIED = {"org", "sniffio"}  #: by Python's pickle and by anyio, whether or not they are installed

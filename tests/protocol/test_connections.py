@@ -50,7 +50,7 @@ async def _serving(
         app, http=protocol, lifespan="off", log_config=None, log_level="critical", timeout_keep_alive=idle
     )
     server = uvicorn.Server(config)
-    with http.bound(http.Address(host="127.0.0.1", port=0)) as listener:
+    with http.bound(http.ListenAddress(host="127.0.0.1", port=0)) as listener:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             yield listener.getsockname()[1]

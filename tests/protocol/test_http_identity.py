@@ -142,7 +142,7 @@ REASONS = {
     "another audience": "the token is for another audience",
     "another issuer": "the token is of another issuer",
     "for ever": "the token lacks exp, iss or aud",
-    "another key": "the token has another's signature",
+    "another key": "the token is signed with another key",
     "an unknown key": "the token has an unknown key",
     "unsigned": "the token has another algorithm",
     "long": "the token is too long",

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.server.http import Address, HttpApp, Plan
+from dbtools.server.http import HttpApp, ListenAddress, Startup
 from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import PATIENCE, ROOT
 from tests.protocol.http_server import HttpServer
@@ -68,7 +68,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     told: list[str] = []
     sent: list[str] = []
 
-    class Operator:
+    class Reporter:
         def warn(self, message: str) -> None:
             told.append(message)
 
@@ -80,15 +80,15 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     async def send(message: Any) -> None:
         sent.append(message["type"])
 
-    plan = Plan(
+    startup = Startup(
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
         anonymous=Caller(),
-        operator=Operator(),  # type: ignore[arg-type]
-        address=Address(host="127.0.0.1", port=0),
+        operator=Reporter(),  # type: ignore[arg-type]
+        address=ListenAddress(host="127.0.0.1", port=0),
         stateless=False,
         workers=2,
     )
-    await HttpApp(plan)({"type": "lifespan"}, receive, send)
+    await HttpApp(startup)({"type": "lifespan"}, receive, send)
 
     assert sent == ["lifespan.startup.failed"]
     assert told == [f"{tmp_path / 'gone.db'}: The database file does not exist."]

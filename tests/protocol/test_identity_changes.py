@@ -95,7 +95,7 @@ async def test_server_that_asks_who_calls_never_stops_asking(configured: Configu
     configured.write(_roles(ann="clerk"))
     async with http_server(configured.path, tmp_path) as server:
         configured.write(_roles())
-        await _told(server, "[auth] is gone or empty, so anyone could call without authentication.")
+        await _told(server, "[auth] is missing or empty, so anyone could call without authentication.")
         async with server.client() as client:
             nobody = await client.post(**modern("tools/list"))
         known = await _asked(server, ANN)

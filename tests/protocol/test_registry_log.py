@@ -95,7 +95,7 @@ def test_registry_that_is_not_named_is_an_error(url: str, tmp_path: Path) -> Non
     result = run("check", str(path))
 
     assert result.exit_code == 2
-    assert "dbtools.toml:4: log.registry: needs the database of a registry" in result.stderr
+    assert "dbtools.toml:4: log.registry: requires [registry] url" in result.stderr
 
 
 def test_registry_without_tables_keeps_no_call_from_its_answer(
@@ -247,7 +247,7 @@ def test_database_without_a_registry_ends_the_log_with_2(
 def test_sink_goes_on_once_the_database_has_a_registry(url_of: Callable[[str], str]) -> None:
     url = url_of(DDL)
     sink, lines = RegistrySink(url), deque([NEW.encode()] * 3)
-    with pytest.raises(OSError, match=r"the registry takes no calls: .*dbtools_call"):
+    with pytest.raises(OSError, match=r"the registry cannot be written: .*dbtools_call"):
         sink.write(lines)
     kept = len(lines)
     assert run("registry", "upgrade", url).exit_code == 0
@@ -263,7 +263,7 @@ def test_locked_file_takes_the_same_calls_later(tmp_path: Path) -> None:
     sink, lines = RegistrySink(url), deque([NEW.encode()])
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
         other.execute("begin immediate")
-        with pytest.raises(OSError, match=r"the registry takes no calls: .*locked"):
+        with pytest.raises(OSError, match=r"the registry cannot be written: .*locked"):
             sink.write(lines)
         other.execute("rollback")
     sink.write(lines)

@@ -151,5 +151,5 @@ def test_file_has_no_name_for_a_connection(sqlite_database: Callable[[str], Path
     path = tmp_path / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{sqlite_database("")}"\nrequest_id = "application_name"\n')
 
-    with pytest.raises(errors.ConfigurationError, match=r"dbtools.toml:3: .* have no names"):
+    with pytest.raises(errors.ConfigurationError, match=r"dbtools.toml:3: .* have no application name"):
         load(path)

@@ -86,13 +86,13 @@ def test_table_is_found_by_schema_and_name() -> None:
     ],
 )
 def test_key_columns_are_those_of_the_primary_key(of: Table, columns: list[str]) -> None:
-    assert [column.name for column in of.key_columns()] == columns
+    assert [column.name for column in of.key_columns] == columns
 
 
 def test_key_columns_come_in_the_order_of_the_key() -> None:
     swapped = replace(ORDER_LINE, keys=(Key(columns=("product_id", "order_id"), primary=True),))
 
-    assert [column.name for column in swapped.key_columns()] == ["product_id", "order_id"]
+    assert [column.name for column in swapped.key_columns] == ["product_id", "order_id"]
 
 
 def test_equality_is_of_the_whole_though_the_hash_is_of_the_name() -> None:

@@ -85,14 +85,14 @@ def test_query_file_being_written_is_read_when_it_is_whole(current: Current, pat
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param('[database]\nurl = "shop.db"\n', "There is no role support any more.", id="no roles"),
-        pytest.param(WHOLE.replace("support", "sales"), "There is no role support any more.", id="another"),
+        pytest.param('[database]\nurl = "shop.db"\n', "The role support no longer exists.", id="no roles"),
+        pytest.param(WHOLE.replace("support", "sales"), "The role support no longer exists.", id="another"),
         pytest.param("[database\n", "not TOML", id="no TOML"),
         pytest.param(f"{WHOLE}[limits]\nmax_rows = {'9' * 5_000}", "too many digits", id="digits"),
         pytest.param(f"{WHOLE}[limits]\nmax_rows = {'[' * 5_000}", "too many brackets", id="brackets"),
         pytest.param(
             f'{WHOLE}[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "support", nmae = "x" }}]',
-            "there is no such key",
+            "unknown key",
             id="unknown key of a token",
         ),
         pytest.param(WHOLE.replace('"queries"', '"/"'), "[queries] directory: more than", id="all files"),
@@ -156,7 +156,7 @@ def test_server_of_all_roles_never_stops_asking_who_calls(path: Path) -> None:
 
         (finding,) = current.findings
         assert current.settings.auth.tokens[0].role == "support"
-        assert "[auth] is gone" in finding.message
+        assert "[auth] is missing" in finding.message
         assert finding.message.endswith("The previous configuration stays in force.")
 
 

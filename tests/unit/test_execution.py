@@ -48,7 +48,7 @@ PLAIN: tuple[str | Parameter, ...] = ("select 1",)
 CLAIMED = ("select ", Parameter("claims.rep"))
 UNREADABLE = "unreadable: The database cannot compute this query."
 BAD_VALUES = "bad_value: The database cannot compute this query with these values. Arguments: a (bigint)."
-CHANGED = "schema_changed: What the query reads has changed or is gone. List the tools again."
+CHANGED = "schema_changed: What the query reads has changed or no longer exists. List the tools again."
 
 
 def _of_query(pieces: tuple[str | Parameter, ...], values: Mapping[str, object]) -> Statement:

@@ -1,10 +1,14 @@
-"""What callers write from habit in SQL is answered with what to write instead."""
+"""What callers write from habit is answered with what to write instead."""
+
+from dataclasses import replace
 
 import pytest
 
-from dbtools.errors import CallError
+from dbtools.catalog import Table
+from dbtools.errors import CallError, UnknownColumn
 from dbtools.habits import hint
-from tests.unit.shop import PRODUCT, SALE, tools
+from dbtools.types import ColumnType, Family, Mask
+from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, column, terms, tools
 
 TOOLS = tools(PRODUCT, SALE)
 
@@ -12,8 +16,8 @@ TOOLS = tools(PRODUCT, SALE)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("*", "Without columns all are shown."),
-        ("product.*", "Without columns all are shown."),
+        ("*", "Omit columns to get all of them."),
+        ("product.*", "Omit columns to get all of them."),
         ("count(*)", 'measures [{"function": "count"}]'),
         ("COUNT( * )", 'measures [{"function": "count"}]'),
         ("count", "having and order_by"),
@@ -43,6 +47,11 @@ TOOLS = tools(PRODUCT, SALE)
         ('price * 2 as "two prices"', "A name after as"),
         ("price > 5", '"op": "gt"'),
         ("name = 'x'", '"op": "gt"'),
+        ("rank(name)", "Only order_by of a list takes rank(column)"),
+        ("sum(price) where sold = true", "aggregate the rows themselves"),
+        ("count(order_line) filter", "aggregate the rows themselves"),
+        ("name, price", "each item of the array"),
+        ("2024-03-05 - added_on", "'2024-03-05'"),
     ],
 )
 def test_habit_is_answered_with_the_way_that_works(text: str, told: str) -> None:
@@ -82,3 +91,33 @@ def test_function_of_another_name_is_answered_with_the_right_one(function: str, 
         TOOLS["aggregate_rows"].bind({"table": "product", "measures": [{"function": function}]})
 
     assert raised.value.hint.startswith(told)
+
+
+def _hint(of: Table, text: str, argument: str = "columns[0]") -> str:
+    with pytest.raises(UnknownColumn) as raised:
+        terms(PRODUCT, of).find(text, argument)
+    return raised.value.hint.rstrip()
+
+
+def test_rows_that_may_not_be_aggregated_are_asked_for_and_not_measured() -> None:
+    closed = replace(ORDER_LINE, aggregated=False)
+
+    assert "max(order_line.quantity)" in _hint(ORDER_LINE, "order_line.quantity")
+    assert _hint(closed, "order_line.quantity") == (
+        "Paths lead from order line to product, not back: ask for order line."
+    )
+    assert '{"some": "order_line"' in _hint(closed, "order_line.quantity", "where[0].column")
+
+
+def test_masked_column_is_no_example() -> None:
+    secret = column("secret", type=ColumnType(family=Family.TEXT, name="text", mask=Mask.REDACT))
+    lines = replace(ORDER_LINE, columns=(secret, *ORDER_LINE.columns, column("note")))
+
+    assert "max(order_line.note)" in _hint(lines, "order_line")
+    assert "max(order_line.secret)" in _hint(lines, "order_line.secret")
+
+
+def test_name_that_needs_quotes_in_an_expression_is_shown_with_them() -> None:
+    lines = replace(ORDER_LINE, columns=(*ORDER_LINE.columns, column("unit price")))
+
+    assert 'max(order_line."unit price")' in _hint(lines, "order_line.unit price")

@@ -90,13 +90,13 @@ def test_odd_value_of_each_key_is_read_or_refused_with_file_and_line(
         pytest.param(
             f'[auth]\ntokens = [{{ sha256 = "{HASH}", role = "r", nmae = "x" }}]',
             4,
-            "auth.tokens.0.nmae: there is no such key. Did you mean name? Keys here: sha256, role, ",
+            "auth.tokens.0.nmae: unknown key. Did you mean name? Keys here: sha256, role, ",
             id="unknown key of a token",
         ),
         pytest.param(
             f'[[auth.tokens]]\nsha256 = "{HASH}"\nrole = "r"\n[[auth.tokens]]\nrole = "r"\nnmae = "x"',
             8,
-            "auth.tokens.1.nmae: there is no such key.",
+            "auth.tokens.1.nmae: unknown key.",
             id="unknown key of a second token",
         ),
         pytest.param("[auth.jwt]\nissr = 'x'", 4, "Did you mean issuer?", id="unknown key of jwt"),

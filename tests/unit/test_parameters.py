@@ -176,18 +176,18 @@ def test_parameters_are_found_on_sqlite(sql: str, names: list[str]) -> None:
         pytest.param("select 1; select 2", "there is a second statement", 1, 11, id="statements"),
         pytest.param("a;\n-- b\n;\n:a", "there is a second statement", 4, 1, id="parameter after the end"),
         pytest.param("; a", "there is a second statement", 1, 3, id="statement after an empty one"),
-        pytest.param("a = $1", "$1 is no parameter here, only :name is", 1, 5, id="number"),
-        pytest.param("a = $b", "$b is no parameter here, only :name is", 1, 5, id="dollar"),
-        pytest.param("1$1", "$1 is no parameter here, only :name is", 1, 2, id="number after a number"),
-        pytest.param("a = :claims", ":claims names no claim, as :claims.region does", 1, 5, id="claims"),
-        pytest.param(":claims .a", ":claims names no claim, as :claims.region does", 1, 1, id="torn claim"),
+        pytest.param("a = $1", "$1 is not a parameter: write :name", 1, 5, id="number"),
+        pytest.param("a = $b", "$b is not a parameter: write :name", 1, 5, id="dollar"),
+        pytest.param("1$1", "$1 is not a parameter: write :name", 1, 2, id="number after a number"),
+        pytest.param("a = :claims", ":claims must name a claim, as in :claims.region", 1, 5, id="claims"),
+        pytest.param(":claims .a", ":claims must name a claim, as in :claims.region", 1, 1, id="torn claim"),
         pytest.param(
-            ":claims.1", ":claims names no claim, as :claims.region does", 1, 1, id="number for a claim"
+            ":claims.1", ":claims must name a claim, as in :claims.region", 1, 1, id="number for a claim"
         ),
-        pytest.param(":a$b", ":a$b is no parameter here, only :name is", 1, 1, id="name with a dollar"),
+        pytest.param(":a$b", ":a$b is not a parameter: write :name", 1, 1, id="name with a dollar"),
         pytest.param(
             ":claims.a\u00a0= 1",
-            ":claims.a\u00a0 is no parameter here, only :name is",
+            ":claims.a\u00a0 is not a parameter: write :name",
             *(1, 1),
             id="name with a blank that is none",
         ),
@@ -229,13 +229,13 @@ def test_sql_is_refused_on_postgresql(sql: str, problem: str, offset: int) -> No
         pytest.param("a = [b", "[ is not closed", id="bracket"),
         pytest.param("a = [b]]", "] closes nothing", id="bracket cannot be doubled"),
         *(
-            pytest.param(f"a = {each}", f"{each} is no parameter here, only :name is", id=each)
+            pytest.param(f"a = {each}", f"{each} is not a parameter: write :name", id=each)
             for each in ("?", "?1", "@b", "@é", "#b", "$b", "$", "$$")
         ),
         *(
             pytest.param(
                 f"a = {before}{each}",
-                f"{each} is no parameter here, only :name is",
+                f"{each} is not a parameter: write :name",
                 id=f"{before}{each}",
             )
             for before, each in [

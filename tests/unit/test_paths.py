@@ -333,7 +333,9 @@ def test_tools_of_both_surfaces_take_every_path() -> None:
             id="step further",
         ),
         pytest.param(
-            "customer", ["path to customer", "Name one of its columns, such as customer.id"], id="no column"
+            "customer",
+            ["path to customer", "Name one of its columns, such as customer.country"],
+            id="no column",
         ),
         pytest.param("total.x", ["order has no path 'total'"], id="column that leads nowhere"),
         pytest.param("customer.parent.parent.parent.id", ["3 steps"], id="too deep"),

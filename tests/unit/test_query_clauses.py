@@ -177,7 +177,7 @@ def test_equal_variants_are_one_key(lexis: Lexis) -> None:
         ("/*? , :a; ?*/", 5, "the clause contains a semicolon"),
         ("/*? , :a;\n:b ?*/", 6, "there is a second statement"),
         (";\n/*? , :a ?*/", 6, "the clause is after the end of the statement"),
-        ("/*? , :a\n, $1 ?*/", 6, "$1 is no parameter here, only :name is"),
+        ("/*? , :a\n, $1 ?*/", 6, "$1 is not a parameter: write :name"),
         ("\n".join(["/*? , :a ?*/"] * 9), 13, "there are 9 optional clauses; at most 8 are allowed"),
     ],
 )

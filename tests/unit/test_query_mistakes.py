@@ -167,7 +167,7 @@ def test_all_mistakes_of_a_query_are_reported_together() -> None:
         pytest.param("-- name: q\nselect\n'a", [(3, "' is not closed.")], id="quote"),
         pytest.param("-- name: q\nselect\n\0", [(3, "no database reads this character.")], id="null"),
         pytest.param("-- name: q\nselect\n/* a", [(3, "/* is not closed.")], id="comment"),
-        pytest.param("-- name: q\nselect $1", [(2, "$1 is no parameter here, only :name is.")], id="number"),
+        pytest.param("-- name: q\nselect $1", [(2, "$1 is not a parameter: write :name.")], id="number"),
         pytest.param(
             "-- name: q\nselect 1\n-- max_rows: 5\nfrom t", [(3, _near("-- max_rows: 5"))], id="late header"
         ),

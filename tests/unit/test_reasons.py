@@ -6,6 +6,7 @@ import pytest
 
 from dbtools.results import Answer
 from dbtools.tools.definition import Call
+from dbtools.tools.reasons import TOGETHER
 from tests.unit.empty_answers import (
     CITIES,
     CITY,
@@ -131,6 +132,30 @@ def test_range_is_told_beside_other_conditions_where_it_excludes_the_value(
     assert said_by(call, [(1,)], [(5.5, 99)]) == ("rent runs from 5.5 to 99." if is_told else "")
 
 
+def test_range_that_includes_a_number_is_met_by_some_row() -> None:
+    rent, name = where("rent", "50", "gt"), where("name", "Coimbra", "gt")
+    owner, gap = where("owner", "Ann"), where("rent", ["50", "60"], "between")
+
+    assert said_by(listing(rent, owner), [(1,)], [(5.5, 99)], [("Ann",)]) == TOGETHER
+    assert said_by(listing(name, owner), [(1,)], [("Beja", "York")], [("Ann",)]) == ""
+    assert said_by(listing(gap, owner), [(1,)], [(5.5, 99)], [("Ann",)]) == ""
+
+
+def test_column_that_is_computed_from_nulls_is_named() -> None:
+    arguments = {"table": "shop", "columns": ["rent * area as size_", "city.code + 1 as code"]}
+    call = TOOLS["list_rows"].bind(arguments)
+    mixed = TOOLS["list_rows"].bind(
+        {**arguments, "match": "any", "where": [where("rent", "5"), where("rent", "6")]}
+    )
+    found = [(None, 7, 1), (None, None, 2)]
+
+    assert len(inquiries_of(call, *found)) == 2
+    assert said_by(call, [(1,)], [], found=found) == "area is null in every row."
+    assert said_by(call, [(1,)], [(1,)], found=found) == ""
+    assert inquiries_of(call, (3, None, 1), (None, 7, 2)) == ()
+    assert inquiries_of(mixed, *found) == ()
+
+
 def test_range_of_texts_is_quoted_and_that_of_nothing_is_said_to_be_null() -> None:
     name, rent = listing(where("name", "Z", "gt")), listing(where("rent", "5", "gt"))
     day = listing(where("opened:month", "2031-01"))
@@ -174,6 +199,6 @@ def test_rows_that_may_not_be_aggregated_are_not_summed_up_in_a_note() -> None:
     assert note_of(few, [None]) == ""
     assert note_of(listing(where("name", "Porto", "ne"), of=tools(shop, CITY)), ["Porto"]) == ""
     assert asked_by(listing(where("rent", "5", "gt"), of=tools(shop, CITY))) == ()
-    assert len(asked_by(listing(where("city.id", "5", "gt"), of=tools(shop, CITY)))) == 1
+    assert len(asked_by(listing(where("city.id", "5", "gt"), of=tools(shop, CITY)))) == 2
     closed = tools(SHOP, replace(CITY, aggregated=False))
     assert asked_by(listing(where("city.id + 1", "5", "gt"), of=closed)) == ()

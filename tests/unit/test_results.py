@@ -32,10 +32,12 @@ def _budget(bytes: int, reserved: int, style: Style = ARRAYS) -> Budget:
     return Budget(limits=Limits(max_tokens=bytes // 3), style=style, reserved=reserved)
 
 
-def _answer(table: Table, style: Style, *, truncated: bool = False, **extra: object) -> Answer:
+def _answer(
+    table: Table, style: Style, *, truncated: bool = False, next_cursor: str = "", **extra: object
+) -> Answer:
     """Return the answer that shows *table*."""
     found = ResultSet(outputs=(), rows=tuple(map(tuple, table.rows)))
-    page = Page(found=found, table=replace(table, style=style), capped=truncated)
+    page = Page(found=found, table=replace(table, style=style), capped=truncated, next_cursor=next_cursor)
     return Budget(limits=Limits(), style=style, reserved=0).rows_answer(page, **extra)  # type: ignore[arg-type]
 
 
@@ -142,7 +144,7 @@ def test_answer_is_the_json_of_the_rows_that_fit(
     found = ResultSet(outputs=OUTPUTS[:2], rows=tuple(rows))
 
     page = budget.page(found, ("id", "näme"))
-    answer = budget.rows_answer(page, next_cursor="x", note="\u202e")
+    answer = budget.rows_answer(replace(page, next_cursor="x"), note="\u202e")
     shown = encode_rows(page.found, ("id", "näme"), ARRAYS).rows
 
     assert answer.json == json_of(
@@ -167,8 +169,8 @@ def test_result_knows_how_much_it_holds() -> None:
     assert [_found(cut.rows[0]).is_longer(4), _found(cut.rows[0]).is_longer(5)] == [True, False]
 
 
-def _csv(table: Table, *, truncated: bool = False, **extra: object) -> str:
-    return _answer(table, CSV, truncated=truncated, **extra).text
+def _csv(table: Table, *, truncated: bool = False, next_cursor: str = "", **extra: object) -> str:
+    return _answer(table, CSV, truncated=truncated, next_cursor=next_cursor, **extra).text
 
 
 def test_first_line_of_csv_states_rows_columns_and_completeness() -> None:
@@ -236,7 +238,7 @@ def test_rows_fit_exactly_up_to_the_cap() -> None:
         assert _budget(3_000, exact).fitting_rows(table) == count
         if count:
             assert _budget(3_000, exact + 1).fitting_rows(table) == count - 1
-            assert _budget(3_000, exact).fitting_rows(table, 1) == count - 1
+            assert _budget(3_000, exact).fitting_rows(table, "x") == count - 1
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
@@ -295,14 +297,17 @@ def test_row_of_too_many_columns_is_refused() -> None:
         _budget(1_500, 300).page(found, names)
 
 
-@pytest.mark.parametrize(("length", "count"), [(0, 5), (10, 4), (100, 1)])
-def test_page_leaves_room_for_what_comes_after_its_rows(length: int, count: int) -> None:
-    found = _found(*((number, "x" * 20, b"") for number in range(5)))
+@pytest.mark.parametrize(
+    ("length", "more", "count"), [(0, True, 5), (10, True, 4), (100, True, 1), (100, False, 5)]
+)
+def test_page_leaves_room_for_its_cursor(length: int, more: bool, count: int) -> None:
+    found = _found(*((number, "x" * 20, b"") for number in range(5)), more=more)
     exact = 1_500 - size(list(NAMES)) - size(encode_rows(found, NAMES, ARRAYS).rows)
 
-    page = _budget(1_500, exact).page(found, NAMES, after=lambda rows: rows * length // 5)
+    page = _budget(1_500, exact).page(found, NAMES, cursor=lambda rows: "x" * (rows * length // 5))
 
-    assert (len(page.found.rows), page.capped, page.truncated) == (count, count < 5, count < 5)
+    assert (len(page.found.rows), page.capped, page.truncated) == (count, count < 5, more)
+    assert len(page.next_cursor) == (count * length // 5 if more else 0)
     assert json.loads(page.json) == [[number, "x" * 20, ""] for number in range(count)]
 
 

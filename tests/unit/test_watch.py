@@ -41,10 +41,10 @@ class World:
     """A database that changes, and what is heard of it."""
 
     now: Catalog | errors.DbtoolsError = FIRST
-    looks: list[Hashable | errors.DbtoolsError] = field(default_factory=list)  #: then: of the current catalog
+    polls: list[Hashable | errors.DbtoolsError] = field(default_factory=list)  #: then: of the current catalog
     read: int = 0
     opened: int = 0
-    looked: int = 0
+    polled: int = 0
     told: list[str | Finding] = field(default_factory=list)
     resolved: list[str] = field(default_factory=list)
     hear: Callable[[], None] = lambda: None
@@ -69,11 +69,11 @@ class World:
         self.hear = hear
         yield
 
-    async def look(self) -> Hashable:
+    async def poll(self) -> Hashable:
         """Return the next stamp."""
-        self.looked += 1
+        self.polled += 1
         await self._tell_all()
-        found = self.looks.pop(0) if self.looks else getattr(self.now, "stamp", "broken")
+        found = self.polls.pop(0) if self.polls else getattr(self.now, "stamp", "broken")
         if isinstance(found, errors.DbtoolsError):
             raise found
         return found
@@ -83,7 +83,7 @@ class World:
             self.news.notify_all()
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait until *happened*, which is looked at whenever something is asked."""
+        """Wait until *happened*, which is checked whenever something is asked."""
         with anyio.fail_after(20):
             async with self.news:
                 while not happened():
@@ -102,7 +102,7 @@ async def _watched(world: World, interval: float = 0.01) -> AsyncIterator[Toolbo
     await toolbox.snapshot()
     watch = Watch(
         toolbox,
-        [Observed(name=DATABASE, look=world.look, listen=world.listen, interval=interval)],
+        [Observed(name=DATABASE, poll=world.poll, listen=world.listen, interval=interval)],
         warn=world.told.append,
         resolved=world.resolved.append,
     )
@@ -116,7 +116,7 @@ async def _stamp(toolbox: Toolbox) -> Hashable:
     return (await toolbox.snapshot()).stamps[DATABASE]
 
 
-async def test_look_that_finds_another_stamp_leads_to_a_refresh(world: World) -> None:
+async def test_poll_that_finds_another_stamp_leads_to_a_refresh(world: World) -> None:
     async with _watched(world) as toolbox:
         changes: list[Snapshot] = []
         toolbox.subscribe(lambda snapshot, _: changes.append(snapshot))
@@ -131,7 +131,7 @@ async def test_same_stamp_leads_to_none(world: World) -> None:
     async with _watched(world):
         for _ in range(5):
             await world.until(lambda: True)
-            await world.look()
+            await world.poll()
 
     assert world.read == 1
 
@@ -154,16 +154,16 @@ async def test_what_is_heard_during_a_refresh_leads_to_another(world: World) -> 
         assert world.read == 4
 
 
-async def test_storm_of_what_is_heard_leads_to_looks_alone(world: World) -> None:
+async def test_storm_of_what_is_heard_leads_to_polls_alone(world: World) -> None:
     async with _watched(world, interval=60):
-        await world.until(lambda: world.looked == 1)
+        await world.until(lambda: world.polled == 1)
         for number in range(2, 22):
             for _ in range(100):
                 world.hear()
-            await world.until(lambda number=number: world.looked == number)  # type: ignore[misc]
+            await world.until(lambda number=number: world.polled == number)  # type: ignore[misc]
             await anyio.wait_all_tasks_blocked()
 
-        assert world.looked == 21
+        assert world.polled == 21
         assert world.read == 1
 
 
@@ -172,7 +172,7 @@ async def test_failing_refresh_keeps_the_snapshot_and_is_reported_once(world: Wo
         await world.until(lambda: world.opened == 1)
         world.now = errors.DatabaseUnavailable("The server is away.")
         for number in (2, 3, 4):
-            world.looks.append(f"broken {number}")
+            world.polls.append(f"broken {number}")
             world.hear()
             await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
 
@@ -189,9 +189,9 @@ async def test_failing_refresh_keeps_the_snapshot_and_is_reported_once(world: Wo
     assert world.resolved == ["Changes are in force again."]
 
 
-async def test_failing_look_is_reported_once_and_opened_again(world: World) -> None:
+async def test_failing_poll_is_reported_once_and_opened_again(world: World) -> None:
     gone = errors.DatabaseUnavailable("The server is away.")
-    world.looks = [gone, gone]
+    world.polls = [gone, gone]
     async with _watched(world):
         world.now = SECOND
         await world.until(lambda: world.read == 2)
@@ -252,11 +252,11 @@ class Clock(asyncio.SelectorEventLoop):
 class Slow(World):
     """A database that never changes, and takes its time to say so."""
 
-    lasting: Sequence[float] = ()  #: seconds of each look
+    lasting: Sequence[float] = ()  #: seconds of each poll
     began: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
 
-    async def look(self) -> Hashable:
+    async def poll(self) -> Hashable:
         """Return the same stamp after a while, and at last none."""
         self.began.append(anyio.current_time())
         await self._tell_all()
@@ -268,7 +268,7 @@ class Slow(World):
 
 
 async def _pauses(interval: float, lasting: Sequence[float]) -> list[float]:
-    """Return the seconds that a watch pauses after each look, which take so many."""
+    """Return the seconds that a watch pauses after each poll, which take so many."""
     world = Slow(lasting=lasting)
     with anyio.fail_after(10_000_000):
         async with _watched(world, interval), world.news:
@@ -287,5 +287,5 @@ async def _pauses(interval: float, lasting: Sequence[float]) -> list[float]:
         pytest.param((1, 0, 1), [30, 10, 30], id="one is quick"),
     ],
 )
-def test_pause_grows_with_the_looks_to_three_intervals(lasting: Sequence[float], pauses: list[float]) -> None:
+def test_pause_grows_with_the_polls_to_three_intervals(lasting: Sequence[float], pauses: list[float]) -> None:
     assert anyio.run(_pauses, 10, lasting, backend_options={"loop_factory": Clock}) == pauses

@@ -1,7 +1,7 @@
-"""The operations of expressions in PostgreSQL's SQL. No stored cell makes them fail, except by overflow.
+"""The operations of expressions in PostgreSQL. Calculations in, SQL that fails only by overflow out.
 
-NaN, infinity and moments outside the years 1 to 9999 are null to an operation, as they are to buckets. An
-operand that is computed itself is written once, so that the SQL grows no faster than the expression.
+NaN, infinity and dates outside the years 1 to 9999 count as null in an operation, as they do in buckets. A
+computed operand is written only once, so that the SQL grows no faster than the expression.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from dbtools.paths import Distant
 from dbtools.terms import Calculation, Literal, Operand, Operation, Related, is_moment
 from dbtools.types import NUMERIC, ColumnType, Family
 
-#: What an operation is computed in.
+#: The types in which operations are computed.
 TYPES: Mapping[Family, str] = {
     Family.INTEGER: "pg_catalog.int8",
     Family.DECIMAL: "pg_catalog.numeric",
@@ -28,14 +28,14 @@ TYPES: Mapping[Family, str] = {
 }
 FIRST, LAST = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
 SIGNS = {Operation.ADD: "+", Operation.SUBTRACT: "-", Operation.MULTIPLY: "*"}
-MOST_DAYS = 3_700_000  #: more than there are from the year 1 to 9999
-#: Days of 20,000 years, after which the calendar repeats. No moment is MOST_DAYS before the year 1.
+MOST_DAYS = 3_700_000  #: more than from the year 1 to the year 9999
+#: The days of 20,000 years, after which the calendar repeats. Moves stay within MOST_DAYS of a valid date.
 AHEAD = 7_304_850
 ZERO: Element = sa.literal_column("0")
 
 
 class Named(UserDefinedType[Any]):
-    """A type by the quoted name that the catalog gave it."""
+    """A type with the quoted name that it has in the catalog."""
 
     cache_ok = True
 
@@ -43,7 +43,7 @@ class Named(UserDefinedType[Any]):
         self.name = name
 
     def get_col_spec(self, **_: object) -> str:
-        """Return the name as it is written in SQL."""
+        """Return the name in SQL."""
         return self.name
 
 
@@ -57,7 +57,7 @@ def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
             return left.op(SIGNS[term.operation])(right)
         case Operation.DIVIDE:
             left, right = (_number(*each, family) for each in pairs)
-            # As a double it has 15 significant digits when it becomes a decimal.
+            # A double keeps 15 significant digits when it is cast to a decimal.
             return _cast(_cast(left.op("/")(sa.func.nullif(right, ZERO)), Family.NUMBER), family)
         case Operation.NEGATE:
             return ZERO.op("-")(_number(*pairs[0], family))
@@ -79,7 +79,7 @@ def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
 
 
 def _usable(term: Operand, value: Element, type: ColumnType) -> Element:
-    """Return *value* as one of *type*, null if an operation does not take it."""
+    """Return *value* as one of *type*, or null if operations cannot use it."""
     if type.family in NUMERIC:
         return _number(term, value, type.family)
     if is_moment(type):
@@ -91,7 +91,7 @@ def _usable(term: Operand, value: Element, type: ColumnType) -> Element:
 def _number(term: Operand, value: Element, family: Family) -> Element:
     """Return *value* as a finite number of *family*."""
     if isinstance(term, Related) and term.type.family is not Family.INTEGER:
-        # As a text, it is named only once: it is a subquery.
+        # Checking the text names the value only once, which may be a subquery.
         value = sa.cast(value, Named("pg_catalog.text"))
         for endless in ("NaN", "Infinity", "-Infinity"):
             value = sa.func.nullif(value, _constant(f"'{endless}'"))
@@ -102,16 +102,16 @@ def _number(term: Operand, value: Element, family: Family) -> Element:
 
 
 def _moment(term: Operand, value: Element) -> Element:
-    """Return *value*, null outside the years 1 to 9999."""
+    """Return *value*, or null outside the years 1 to 9999."""
     if isinstance(term, Calculation | Literal):
         return value
     return sa.case((value.between(_constant(FIRST), _constant(LAST)), value))
 
 
 def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Operand, Element]) -> Element:
-    """Return a moment that is moved by days, null outside the years 1 to 9999.
+    """Return a date that is moved by days, or null outside the years 1 to 9999.
 
-    least() and greatest() ignore nulls: what is null becomes a bound, and that is null in the end.
+    least() and greatest() ignore nulls: they turn null into a bound, which becomes null at the end.
     """
     family = term.type.family
     number = _number(*days, days[0].type.family)

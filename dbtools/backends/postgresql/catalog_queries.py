@@ -1,4 +1,4 @@
-"""Queries of the system catalogs. OIDs of tables in, rows out.
+"""Queries of the system catalogs, as SQL. OIDs of tables in, rows out.
 
 All names are qualified, because other schemas may come first on the search path.
 """
@@ -16,7 +16,7 @@ def of_extension(catalog: str, number: str) -> str:
 
 
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
-#: The planner overestimates the cost of these statements: to compile them takes longer than to run them.
+#: The planner overestimates the cost of these statements: compiling them takes longer than running them.
 SETTINGS = "set local jit = off"
 IMPATIENT = "set local lock_timeout = '100ms'"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
@@ -24,6 +24,17 @@ SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
 ROWS = """nullif(c.reltuples, case
         when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 140000 then '0' else '-1'
     end::pg_catalog.float4)"""
+#: Whether reading a row of relation c may raise an error: views, foreign tables, tables of which one may be a
+#: part, and tables with virtual generated columns.
+COMPUTED = """(
+    c.relkind in ('v', 'f')
+    or c.relhassubclass and exists (
+        select
+        from pg_catalog.pg_inherits as i
+        join pg_catalog.pg_class as f on f.oid = i.inhrelid and f.relkind = 'f'
+    )
+    or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
+)"""
 
 #: A partitioned table has the rows of its partitions.
 RELATIONS = f"""
@@ -35,9 +46,7 @@ select
     pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
     pg_catalog.has_table_privilege(c.oid, 'select') as readable, c.relkind <> 'p'
     and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
-    exists (
-        select from pg_catalog.pg_attribute as a where a.attrelid = c.oid and a.attgenerated = 'v'
-    ) as computed,
+    {COMPUTED} as computed,
     c.relrowsecurity as guarded,
     {VERSION} as version
 from pg_catalog.pg_class as c
@@ -57,8 +66,8 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
     and not {of_extension("pg_class", "c.oid")}
 """
-#: The columns of the tables $1. Those of the tables $2 are readable only if they were granted one by one. The
-#: collation is null where it is the default (100). A default expression names no column, so it is printed
+#: The columns of the tables $1. Those of the tables $2 are readable only if they were granted separately. The
+#: collation is null if it is the default (100). A default expression names no column, so it is printed
 #: without its table: that is faster, and waits for no lock.
 COLUMNS = f"""
 select
@@ -86,9 +95,9 @@ order by a.attrelid, a.attnum
 """
 #: Expressions are printed with qualified names, so that they mean the same on any search path.
 QUALIFIED = "set local search_path = pg_catalog"
-#: What of the tables $1 can be searched for words: columns of type tsvector, whose configuration is known if
-#: they are generated, and expressions with an index. These cannot fail, since every row has been through the
-#: index: partial ones, those of tables that others inherit from, and users' functions are left out.
+#: What can be searched for words in the tables $1: columns of type tsvector, whose configuration is known if
+#: they are generated, and expressions with an index. An indexed expression cannot fail, since
+#: the index has every row. Partial indexes, those of parent tables, and users' functions are left out.
 TEXT_INDEXES = """
 select a.attrelid as relation, array[a.attname::text] as columns,
     pg_catalog.quote_ident(a.attname) as document, false as computed,
@@ -130,7 +139,7 @@ where i.indrelid = any($1::pg_catalog.oid[])
             )
     )
 """
-#: A deferrable primary key counts, since committed rows are unique.
+#: A deferrable primary key is included, since committed rows are unique.
 KEYS = """
 select i.indrelid as relation, i.indisprimary as main,
     (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] as columns
@@ -140,7 +149,7 @@ where i.indrelid = any($1::pg_catalog.oid[])
     and i.indpred is null and i.indexprs is null
 order by i.indrelid, i.indisprimary desc, i.indnkeyatts, columns
 """
-#: CHECK constraints, and the columns of a NOT NULL that is not valid for old rows, new in version 18.
+#: CHECK constraints, and the columns of a NOT NULL that is not valid for old rows (since version 18).
 CHECKS = """
 select k.conrelid as relation, case k.contype when 'n' then k.conkey[1] end as nullable,
     case k.contype when 'c' then pg_catalog.pg_get_constraintdef(k.oid) end as expression
@@ -149,8 +158,8 @@ where k.conrelid = any($1::pg_catalog.oid[])
     and (k.contype = 'c' and k.convalidated and not k.connoinherit or k.contype = 'n' and not k.convalidated)
 order by k.conrelid, k.conname
 """
-#: The foreign keys of the tables $1, and those that all partitions of one share, whose columns may have other
-#: numbers. A foreign key that "=" does not follow is left out, such as one on periods.
+#: The foreign keys of the tables $1, and those that all partitions of a table share, whose columns may have
+#: other numbers. A foreign key that does not use "=" is left out, such as one on periods.
 FOREIGN_KEYS = """
 with keys as (
     select *
@@ -200,7 +209,7 @@ DEFINITIONS = """
 select u.oid as number, pg_catalog.pg_get_viewdef(u.oid, true) as query
 from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
 """
-#: What may raise an error in a row filter: views, foreign tables, and functions and operators of users; all
+#: What may raise an error in a row filter: such relations, and functions and operators of users; all
 #: operators if a user has created an implicit cast.
 RAISING = f"""
 select p.proname::text as name
@@ -218,11 +227,10 @@ where o.oid >= '16384' and not {of_extension("pg_operator", "o.oid")}
 union
 select c.relname::text
 from pg_catalog.pg_class as c
-where c.relkind in ('v', 'f')
-    or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
+where {COMPUTED}
 """
-#: Whether a generated statement may run an operator, a cast or a function that users have created: functions
-#: count if they have the name of a system function.
+#: Whether a generated statement may run an operator, a cast or a function that users have created. Only
+#: functions with the name of a system function matter.
 REPLACED = f"""
 select exists (
     select
@@ -243,8 +251,8 @@ select exists (
         )
 )
 """
-#: What the login can do beyond reading, in the whole database: facts, the names that they are about, and the
-#: roles that have them. The roles of which the login is a member count, since SET ROLE makes it one of them.
+#: What the login can do beyond reading, in the whole database: facts, the names that they concern, and the
+#: roles that have them. The roles of which the login is a member are included, since it can use SET ROLE.
 #: Privileges are read from access control lists: has_table_privilege() would run for each role and table.
 POSTURE = """
 with identities as materialized (

@@ -1,4 +1,4 @@
-"""Notice changes of a PostgreSQL schema: versions of tables, polls and notifications.
+"""Notice changes of a PostgreSQL schema. A connection in; fingerprints, versions and notifications out.
 
 The fingerprint of a schema comes from catalogs that every login may read. It changes with everything that a
 tool could show, including grants and policies, but not with rows, statistics and VACUUM. Polling it needs

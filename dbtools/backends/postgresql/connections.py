@@ -1,10 +1,10 @@
-"""Connections to PostgreSQL: open them, explain why one cannot be opened, and apply settings. A URL in.
+"""Connect to PostgreSQL. A URL in; a connection with its settings, or the reason why it fails, out.
 
 A pooler, such as PgBouncer, provides a connection for one transaction. Settings would get lost, or leak to
 other clients, so each transaction begins with its settings. The pooler must support prepared statements.
 
-The session settings of a caller (its role, and the settings that policies read) are a second wall behind row
-filters: anyone who could run SQL could reset them.
+The session settings of a caller (its role, and the settings that policies read) are a second defence besides
+row filters: anyone who could run SQL could reset them.
 """
 
 import errno
@@ -61,7 +61,7 @@ PASSED_ON = ("application_name", "options")
 #: A setting that no pooler passes on, as the server writes it.
 ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 BEGIN = "begin isolation level read committed read only"
-#: What identifies a session, and the mark of an assertion that this is another one.
+#: What identifies a session, and the mark of an assertion that fails in another session.
 SESSION = "pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')"
 ANOTHER = "dbtools_another_session"
 
@@ -94,7 +94,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     ),
     "28000 ClientAuthentication disable": (
         "The server's pg_hba.conf does not allow {user} to connect to {database} from here without TLS.",
-        "Ask for TLS: sslmode=require.",
+        "Require TLS: sslmode=require.",
     ),
     "28000 ClientAuthentication": (
         "The server's pg_hba.conf does not allow {user} to connect to {database} from here.",

@@ -1,7 +1,7 @@
-"""What queries, views and inherited tables of PostgreSQL read and call. A connection, or a tree, in.
+"""Find what queries, views and inherited tables read and call. A connection or a tree in, Reads out.
 
-The server keeps each view with its parsed query, a tree that names the tables, columns and functions that it
-uses directly. pg_depend omits system functions, and some of these read whatever their arguments name.
+The server stores each view with its parsed query: a tree that names the tables, columns and functions that it
+uses directly. pg_depend omits system functions, some of which read what their arguments name.
 """
 
 import re
@@ -33,12 +33,12 @@ READS = re.compile(
     re.DOTALL,
 )
 FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
-#: Expressions that make values of a type, which checks its constraints; reading a column or a field does not.
+#: Expressions that create values of a type, which checks its constraints; reading a column or field does not.
 COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
 #: The types of the columns of functions in FROM.
 MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
 
-#: The volatile functions of the system that a query may call. All others may write, or act on more than their
+#: The volatile functions of the system that a query may call. All others may write, or affect more than their
 #: own statement: a read-only transaction stops few of them.
 HARMLESS = words(
     "array_sample array_shuffle clock_timestamp currval gen_random_uuid lastval pg_*_size pg_blocking_pids "
@@ -102,7 +102,7 @@ from made as m
 join pg_catalog.pg_constraint as k on k.contypid = m.part
 where m.part <> '0' and k.contype = 'c'
 """
-#: The columns of the tables $1, by the names of the tables that partitions belong to.
+#: The columns of the tables $1; a partition has the name of its root table.
 COLUMNS = """
 select c.oid as relation, n.nspname::text as schema, r.relname::text as name, a.attnum as number,
     a.attname::text as column
@@ -113,7 +113,7 @@ join pg_catalog.pg_namespace as n on n.oid = r.relnamespace
 left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 where c.oid = any($1::pg_catalog.oid[])
 """
-#: The tables that inherit from others, each with all of these.
+#: The tables that inherit from others, each with all of its ancestors.
 ANCESTORS = """
 with recursive ancestors (relation, ancestor) as (
     select i.inhrelid, i.inhparent
@@ -189,7 +189,7 @@ def by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
 
 
 def places_of(rows: Sequence[Record], numbers: Collection[int] = (WHOLE_ROW,)) -> set[Place]:
-    """Return the columns *numbers* of the table with *rows*; system columns only identify rows."""
+    """Return the columns *numbers* of the table with *rows*, without system columns, which only name rows."""
     wanted = (row for row in rows if WHOLE_ROW in numbers or row["number"] in numbers)
     return {(row["schema"], row["name"], row["column"]) for row in wanted if row["column"] is not None}
 
@@ -224,7 +224,7 @@ def functions_of(tree: str) -> set[int]:
 
 
 def types_made_in(tree: str) -> set[int]:
-    """Return the types of which *tree* makes values."""
+    """Return the types of which *tree* creates values."""
     listed = (number for numbers in MADE.findall(tree) for number in numbers.split())
     coerced = (type for field, type in COERCED.findall(tree) if not field)
     return {int(number) for number in (*coerced, *listed)}

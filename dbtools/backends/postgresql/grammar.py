@@ -1,7 +1,7 @@
-"""How statements are written for PostgreSQL.
+"""The Grammar of PostgreSQL. Terms in, SQL out.
 
-A value goes in as text and is cast to its column's type by the server, so that every type is written one way;
-a cell that is large, or that the driver does not keep exactly, comes out as text.
+A value is sent as text, and the server casts it to the type of its column, so that all types work alike. A
+cell that is large, or that the driver would not keep exactly, is read as text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
 
-#: An address that is cast to a text has a mask even where it is that of one host.
+#: Types whose cells are read without a cast to text: an inet would get a netmask even for one host.
 PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.inet"}
-PADDED = "pg_catalog.bpchar"  #: a cast to text removes the blanks at its end, which count for nothing
-#: The families whose cells the driver keeps exactly, as the codecs have them.
+PADDED = "pg_catalog.bpchar"  #: a cast to text removes its padding, which is not significant
+#: The families whose cells the driver decodes exactly.
 AS_THEY_ARE = {
     *(Family.INTEGER, Family.NUMBER, Family.DECIMAL, Family.BOOLEAN, Family.UUID, Family.BYTES),
     *(Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ, Family.INTERVAL),
@@ -78,10 +78,10 @@ class PostgresqlGrammar(Grammar):
         return column.op("=", is_comparison=True)(sa.func.any(array))
 
     def like(self, column: Element, name: str, operator: Operator) -> Truth:
-        """Compare by ILIKE in the default collation: others may refuse it, and so fail on a cell.
+        """Compare by ILIKE in the default collation, since others may not support it and raise an error.
 
-        Long texts are searched by a regular expression first, which takes the rest of itself literally.
-        Either alternative can use an index of trigrams.
+        Search long texts by a regular expression first, which contains the text literally. Both can use an
+        index of trigrams.
         """
         text = sa.cast(column, sa.Text).collate("default")
         like = text.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
@@ -97,7 +97,7 @@ class PostgresqlGrammar(Grammar):
         return sa.or_(sa.and_(size <= most, like), sa.and_(size > most, found))
 
     def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
-        """Compare with what `websearch_to_tsquery` makes of the search, which never fails."""
+        """Compare with the query that `websearch_to_tsquery` returns for the search: it never fails."""
         return document.op("@@", is_comparison=True)(_sought(index, name))
 
     def rank(self, document: Element, index: TextIndex, name: str) -> Element:
@@ -110,15 +110,15 @@ class PostgresqlGrammar(Grammar):
         return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
 
     def array(self, name: str, cast: str) -> Element:
-        """Return the parameter as an array of texts that is cast to what the server takes it for."""
+        """Return the parameter as an array of texts, cast to the type that the server infers."""
         return sa.cast(sa.bindparam(name, type_=sa.ARRAY(sa.Text)), Named(cast))
 
     def claim(self, name: str, cast: str) -> Element:
-        """Return the parameter as a text that is cast to what the server takes it for."""
+        """Return the parameter as a text, cast to the type that the server infers."""
         return sa.cast(sa.bindparam(name, type_=sa.Text), Named(cast or "pg_catalog.text"))
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
-        """Read the cell, or its beginning and its length where it is longer than its cut."""
+        """Read the cell, or its beginning and its length if it is longer than its cut."""
         type, longest = output.term.type, output.longest
         if type.family is Family.BYTES:
             length = sa.func.octet_length(column)
@@ -133,7 +133,7 @@ class PostgresqlGrammar(Grammar):
 
     def _read(self, column: Element, type: ColumnType) -> Element:
         if type.mask is not None:
-            # Its own type is hidden: whatever it is, its text is masked.
+            # The type of a masked cell is hidden: its text is masked, whatever the type is.
             return sa.cast(column, sa.Text)
         if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT or not type.cast:
             return column
@@ -144,11 +144,11 @@ class PostgresqlGrammar(Grammar):
         return sa.cast(column, sa.Text)
 
     def sortable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column*, or its text where its type has no order."""
+        """Return *column*, or its text if its type has no order."""
         return column if type.ordered else sa.cast(column, sa.Text)
 
     def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
-        """Write the dates of the years 1 to 9999, in the session's zone, which is UTC; others are null."""
+        """Write dates of the years 1 to 9999 in the session's zone, which is UTC; other dates are null."""
         moment = column if type.family is Family.TIMESTAMPTZ else sa.cast(column, Named("timestamp"))
         text = sa.func.to_char(moment, sa.literal_column(f"'{FORMATS[bucket]}'"))
         return sa.case((column.between(sa.literal_column(FIRST), sa.literal_column(LAST)), text))
@@ -167,7 +167,7 @@ class PostgresqlGrammar(Grammar):
         return arithmetic.calculated(term, operands)
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
-        """Compute sums exactly where the type is exact, and the least of types that have no such function."""
+        """Compute exact sums of exact types, and minima and maxima of types without these functions."""
         match function, type.family:
             case Function.SUM, Family.NUMBER:
                 return sa.func.sum(sa.cast(column, Named("float8")))
@@ -191,11 +191,11 @@ def _sought(index: TextIndex, name: str) -> Element:
 
 
 def _cast(type: ColumnType) -> str:
-    # The sum of integers may be beyond them.
+    # The sum of integers may exceed their type.
     whole = type.family is Family.INTEGER
     return type.cast or TYPES[Family.DECIMAL if whole else type.family]
 
 
 def _beyond(size: Element, length: Element, cut: int) -> Element:
-    """Return *length* where *size*, which is never smaller and cheaper to know, is beyond *cut*."""
+    """Return *length* only if *size*, which is never smaller but cheaper to compute, exceeds *cut*."""
     return sa.case((size > sa.literal_column(str(cut)), length))

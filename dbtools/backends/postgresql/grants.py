@@ -1,7 +1,7 @@
-"""Write the script for a login that can read what roles read. Roles and their catalog in, SQL for psql out.
+"""Write the script for a login that can read what roles read. Roles and a catalog in, SQL for psql out.
 
-Names may contain anything: statements quote them, and comments keep them on one line. The script is one
-transaction, so a script that fails changes nothing.
+Names may contain any character: statements quote them, and comments keep them on one line. The script is one
+transaction, so it changes nothing if it fails.
 """
 
 import re
@@ -20,10 +20,10 @@ from dbtools.policy import Role, restrict
 from dbtools.types import quoted
 
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
-LONGEST_NAME = 63  #: bytes; the server cuts what is longer
+LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
 
-#: The views that check the privileges of their reader.
+#: The views that check the privileges of the role that reads them.
 INVOKERS = """
 select n.nspname::text, c.relname::text
 from pg_catalog.pg_class as c
@@ -56,7 +56,7 @@ begin
     ) then
         raise exception 'role % already exists, and owns something or can do more than read', {role};
     end if;
-    -- What it was granted before.
+    -- Earlier grants.
     for earlier in
         select pg_catalog.format('all on table %s', d.objid::pg_catalog.regclass)
         from pg_catalog.pg_shdepend as d
@@ -82,7 +82,7 @@ async def write_script(
     """Return the script for a *login* that reads what *roles* and their queries read."""
     if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
         message = f"The name of a login has at most {LONGEST_NAME} bytes."
-        raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
+        raise errors.ConfigurationError(message, hint="Choose another name with --login NAME.")
     set_role = _set_role(roles, login)
     tables = [(role, table) for role in roles for table in restrict(catalog, role).tables]
     read = {*reads}
@@ -97,7 +97,7 @@ async def write_script(
     whole = {table.location for role, table in tables if _is_whole(catalog, role, table)}
     names = _one_line(" and ".join(quoted(role.name) for role in roles))
     return f"""\
--- A login that reads what the role{"s" * (len(roles) > 1)} {names} of dbtools can read, and no more.
+-- A login that can read only what the role{"s" * (len(roles) > 1)} {names} of dbtools can read.
 -- Run this with psql in the database {_one_line(quoted(database))},
 -- as a role that may create roles and grant what is granted here.
 -- Print and run it again when a role or a table changes.
@@ -115,19 +115,19 @@ commit;
 
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
-    """Return the role of the database that *login* becomes for the statements of *roles*, if any."""
+    """Return the database role that *login* assumes for the statements of *roles*, if any."""
     named = set()
     for role in roles:
         settings = [each for each in role.session if each.name.lower() == SET_ROLE]
         if any(each.claim is not None for each in settings):
             message = f"role {role.name}: a claim names the role of the database, so its grants are unknown."
-            raise errors.ConfigurationError(message, hint="set_role names one.")
+            raise errors.ConfigurationError(message, hint="Name one role in set_role.")
         named.add(next((each.value for each in settings if each.value not in (NO_ROLE, login)), None))
     if len(named) > 1:
         message = (
             f"Statements of {listing(role.name for role in roles)} run as different roles of the database."
         )
-        raise errors.ConfigurationError(message, hint="Write a script for each.")
+        raise errors.ConfigurationError(message, hint="Print a script for each role.")
     return named.pop()
 
 
@@ -147,13 +147,13 @@ async def _reads_of_filter(description: Description, table: Table) -> Collection
     if found.reads is None:
         raise errors.ConfigurationError(
             "dbtools finds what row filters read with temporary views, and this login may not create them.",
-            hint="--url names the database by a login that may: `grant temporary on database` permits it.",
+            hint="With --url, name a login that may: `grant temporary on database` permits it.",
         )
     return found.reads
 
 
 def _add_reads_of_views(catalog: Catalog, read: set[Place], views: set[Location]) -> None:
-    """Add to *read* what those *views* among it read, which check the privileges of their reader."""
+    """Add to *read* what the *views* in it read: these views check the privileges of their reader."""
     while True:
         tables = [catalog.table(*location) for location in {place[:2] for place in read} & views]
         more = {place for table in tables if table and table.reads for place in table.reads.columns} - read
@@ -180,7 +180,7 @@ def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
 
 
 def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Location]) -> Sequence[str]:
-    """Return the starts of the statements that grant what is *read*."""
+    """Return the beginnings of the statements that grant what is *read*."""
     columns: defaultdict[Location, set[str]] = defaultdict(set)
     for schema, name, column in read:
         columns[schema, name].update({column} - {""})
@@ -188,7 +188,7 @@ def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Locatio
     for location, names in sorted(columns.items()):
         table = catalog.table(*location)
         known = list(table.column_by_name) if table is not None else sorted(names)
-        # To count rows also needs the privilege on one column.
+        # Counting rows also requires the privilege on one column.
         listed = [each for each in known if each in names] or known[:1]
         if listed:
             chosen = "" if location in whole else f" ({', '.join(map(identifier, listed))})"
@@ -200,8 +200,8 @@ def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
     name, place = identifier(login), identifier(database)
     path = ", ".join(map(identifier, search_path)) or "''"
     return f"""\
--- The login, without a password. If it exists and owns something, or is a superuser or the like, the script
--- fails. What it was granted before is revoked.
+-- The login, without a password. The script revokes earlier grants of an existing login. It fails if this
+-- login owns something or can do more than read.
 {_block(LOGIN, login, create=f"create role {name} login {NOTHING_MORE};")}
 grant connect on database {place} to {name};
 alter role {name} set default_transaction_read_only = on;
@@ -221,7 +221,7 @@ def _reading(login: str, set_role: str | None, schemas: Sequence[str], grants: S
     return f"""\
 -- The login looks up the names in row filters.
 {lookups}
--- For each statement it becomes this role (set_role), which keeps its grants if it exists.
+-- For each statement, it switches to this role (set_role). An existing role keeps its grants.
 {_block(READER, set_role, create=create)}
 alter role {name} noinherit;
 grant {reader} to {name};"""
@@ -236,9 +236,9 @@ def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str
     return f"""\
 -- Left to you:
 -- - A password: \\password {_one_line(identifier(login))}
--- - Everyone has these privileges, and so has this login. Unless others need them:
+-- - Every login has these privileges, including this one. Unless others need them:
 {revokes}
--- - Row security: on tables that have it, {reader} sees no row without a policy for it.
+-- - Row-level security: on tables that have it, {reader} sees no row without a policy for it.
 -- - `dbtools check` with the URL of the login says what it still lacks."""
 
 
@@ -256,5 +256,5 @@ def _name(location: Location) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return *text* without what could end a comment: psql would run the rest of a name as a statement."""
+    """Return *text* without line ends, which would end a comment: psql would run the rest as a statement."""
     return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", " ", text)

@@ -72,12 +72,12 @@ ESCAPED = re.compile(r'\b[uU]&"')  #: the beginning of a name with escapes
 SETUP = (
     "set local statement_timeout = 2000; set local jit = off; set local plan_cache_mode = force_custom_plan"
 )
-#: A login may be read-only by default.
+#: Transactions of the login may be read-only by default.
 WRITING = f"begin read write; {SETUP}"
 READING = f"begin read only; {SETUP}"
 #: SQLSTATE classes that concern the query, even if null parameters have caused the error.
 CERTAIN = ("42", "0A", "25")
-UNFILLED = "55000"  #: the SQLSTATE of, above all, a materialized view without data
+UNFILLED = "55000"  #: the SQLSTATE of a materialized view without data, among others
 DUPLICATE = "42701"  #: the SQLSTATE of a view with two columns of one name
 LOCK_TIMEOUT = "500"  #: milliseconds; a migration that locks one table must not delay the others
 #: A row filter waits as long as a call does: without its filter, a table is withheld.
@@ -195,7 +195,7 @@ class Description:
         self._types: dict[TypeNumber, Record] = {}  #: the system types read so far: each takes a millisecond
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
-        """Return what the query in *pieces* is, or raise Refused."""
+        """Return what the server reports about the query in *pieces*, or raise Refused."""
         arrays = {name for name, each in declared.items() if each.array}
         written = with_lists(pieces, arrays.__contains__, LIST_FORMS)
         query = Query(source=tuple(pieces), pieces=written, declared=declared)
@@ -207,7 +207,7 @@ class Description:
             return replace(inspected, versions=await self._try(prepared))
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
-        """Return the types that the server gives the parameters of *condition*."""
+        """Return the types that the server infers for the parameters of *condition*."""
         numbers = count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
@@ -303,7 +303,7 @@ class Description:
             item = type.element if declared and declared.array else type
             if declared and declared.type == "text" and (item is None or item.family not in AS_TEXT):
                 raise refusal(
-                    f":{name} is declared {declared}, and the database takes it for {type.name}.",
+                    f":{name} is declared {declared}, but its type in the database is {type.name}.",
                     hint=f"Declare it so, or write a cast, such as :{name}::text.",
                     offset=prepared.query.start_of([*map(str, prepared.query.source)].index(f":{name}")),
                 )

@@ -41,7 +41,6 @@ KINDS: Mapping[str, TableKind] = {
     "f": TableKind.FOREIGN,
 }
 HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
-COMPUTED = ("v", "f")  #: reading a row of these may raise an error
 #: Where a row is stored: its partition, and its place there (PostgreSQL, "System Columns").
 PLACE = tuple(
     Column(
@@ -49,9 +48,9 @@ PLACE = tuple(
     )
     for name, type in (("tableoid", "oid"), ("ctid", "tid"))
 )
-DERIVED = ("v", "m")  #: in these an outer join may leave nulls that a domain forbids
+DERIVED = ("v", "m")  #: kinds in which an outer join may leave nulls that a domain forbids
 
-#: Types of a target and of a source that "=" compares as their foreign key does, though they differ.
+#: Different types of a target and of a source that "=" compares as their foreign key does.
 ALIKE = {
     *product(("int2", "int4", "int8"), repeat=2),
     *product(("float4", "float8"), repeat=2),
@@ -62,12 +61,13 @@ ALIKE = {
 
 CONFIGURATION = re.compile(r"'(?:[^']|'')*'::(?:pg_catalog\.)?regconfig")  #: in an expression
 
-MOST_DEFINITIONS = 500  #: that are read, since each takes up to 0.3 ms
-MOST_NAMES = 5  #: of a sentence of the posture
-#: In their order, by facts such as the attributes of roles; the first implies all others.
+MOST_DEFINITIONS = 500  #: definitions of views to read, since each takes up to 0.3 ms
+MOST_NAMES = 5  #: names in a sentence of the posture
+#: The sentences of the posture in their order, by facts such as the attributes of roles; the first fact
+#: implies all others.
 SENTENCES: Mapping[str, str] = {
     "rolsuper": "The login{roles} is a superuser: it may do anything, whatever dbtools forbids.",
-    "rolbypassrls": "The login{roles} bypasses row security.",
+    "rolbypassrls": "The login{roles} bypasses row-level security.",
     "own": "The login{roles} owns {names}, and so may write, change and drop them.",
     "write": "The login{roles} may write to {names}.",
     "create": "The login{roles} may create objects in schema {names}.",
@@ -78,12 +78,12 @@ SENTENCES: Mapping[str, str] = {
     "rolreplication": "The login{roles} may replicate: it can read every change of every database.",
 }
 
-Columns = Mapping[int, Mapping[int, Column]]  #: by the number of the table and their own
+Columns = Mapping[int, Mapping[int, Column]]  #: by the numbers of table and column
 Rows = Mapping[int, Sequence[Record]]  #: by the number of the table
 
 
 async def read_catalog(connection: DriverConnection, selection: Selection) -> Catalog:
-    """Return what the login of *connection* may select from, all as of one moment."""
+    """Return the catalog of what the login of *connection* may select from, from one snapshot."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
         search_path = await connection.fetchval(catalog_queries.SEARCH_PATH)
@@ -99,7 +99,7 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
     # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
-    # On a thread: a large schema takes 50 ms, in which calls go on.
+    # In a thread: a large schema takes 50 ms, and calls continue meanwhile.
     read = await anyio.to_thread.run_sync(_tables, facts, definitions, text_indexes, replaced)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
@@ -150,7 +150,7 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
         unreadable=by_relation(closed),
         types=DeclaredTypes(types),
         checks=await connection.fetch(catalog_queries.CHECKS, list(relations)),
-        # What inherits from a table repeats its keys.
+        # The keys of a parent are not unique: its children may repeat them.
         keys=by_relation(row for row in keys if not relations[row["relation"]]["inherited"]),
         foreign_keys=by_relation(await connection.fetch(catalog_queries.FOREIGN_KEYS, list(relations))),
         reads=await read_dependencies(
@@ -160,20 +160,20 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
 
 
 async def _read_text_indexes(connection: DriverConnection, tables: Sequence[int]) -> Rows:
-    """Return what of *tables* can be searched for words, and leave the system's search path behind."""
+    """Return the rows of TEXT_INDEXES for *tables*. The search path stays that of the system catalogs."""
     await connection.execute(catalog_queries.QUALIFIED)
     return by_relation(await connection.fetch(catalog_queries.TEXT_INDEXES, tables))
 
 
 async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapping[int, str]:
-    """Return the definitions of views by number, none while a migration locks what one of them reads."""
+    """Return the definitions of views by number, or none while a migration locks what they read."""
     views = [number for number, row in facts.relations.items() if row["kind"] in DERIVED]
     try:
         async with connection.transaction():
             await connection.execute(catalog_queries.IMPATIENT)
             rows = await connection.fetch(catalog_queries.DEFINITIONS, views[:MOST_DEFINITIONS])
     except asyncpg.PostgresError:
-        # They are optional, and what a view reads may have been dropped meanwhile.
+        # Definitions are optional. A table may be locked, or may have been dropped since the list was read.
         return {}
     return {row["number"]: row["query"] or "" for row in rows}
 
@@ -181,7 +181,7 @@ async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapp
 def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -> tuple[Column, ...]:
     """Return what identifies a row of the table *row*: its primary key, or else its place.
 
-    Rows of tables that inherit from it have keys of their own.
+    Tables that inherit from it have separate keys.
     """
     if KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
         return ()
@@ -190,7 +190,7 @@ def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -
 
 
 def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, replaced: bool) -> list[Table]:
-    """Return the tables of *facts*, where users' functions may have *replaced* those of the system."""
+    """Return the tables of *facts*; *replaced*: users' functions may replace those of the system."""
     columns = _columns(facts)
     return [
         Table(
@@ -210,10 +210,10 @@ def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, r
             # The estimate counts rows that row-level security hides.
             row_estimate=None if row["secured"] or row["rows"] is None else round(row["rows"]),
             reads=facts.reads.get(number),
-            computed=row["kind"] in COMPUTED or row["computed"],
+            computed=row["computed"],
             runs_functions=replaced
             or row["guarded"]
-            or row["kind"] in COMPUTED
+            or row["computed"]
             or any(map(_is_foreign, columns[row["number"]].values())),
             version=row["version"],
         )
@@ -223,7 +223,7 @@ def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, r
 
 
 def _text_indexes(rows: Iterable[Record], columns: Collection[str]) -> Mapping[str, TextIndex]:
-    """Return the full-text indexes of a table with *columns*, by column: the one that reads the fewest."""
+    """Return the full-text index of each of *columns*: of several, the one that reads the fewest columns."""
     found: dict[str, TextIndex] = {}
     for row in sorted(rows, key=lambda row: len(row["columns"])):
         reads = frozenset(row["columns"])
@@ -237,12 +237,12 @@ def _text_indexes(rows: Iterable[Record], columns: Collection[str]) -> Mapping[s
 
 
 def _is_foreign(column: Column) -> bool:
-    """Return whether a value of *column* is read or compared by functions that are not the system's."""
+    """Return whether functions outside of the system read or compare values of *column*."""
     return not column.type.cast.startswith("pg_catalog.") and column.type.family is not Family.ENUM
 
 
 def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
-    """Yield *tables*, the views among them with the versions of the views beneath them as well."""
+    """Yield *tables*; the version of a view includes the versions of the views that it reads."""
     catalog = Catalog(tables=tuple(tables))
     for table in tables:
         places = {place[:2] for place in catalog.reads_of(table).columns} if table.reads else set()
@@ -285,7 +285,7 @@ def _columns(facts: _Facts) -> Columns:
 
 
 def _limits(checks: Sequence[Check], family: Family) -> Mapping[str, Any]:
-    """Return what *checks* allow: of several limits the first, which need not be the narrowest."""
+    """Return the limits in *checks*: of several, the first one, which need not be the narrowest."""
     limits: dict[str, Any] = {}
     for check in checks:
         if check.choices:
@@ -340,7 +340,7 @@ def _foreign_keys(facts: _Facts, relation: int, columns: Columns) -> Iterable[Fo
 
 
 def are_alike(target: Column, source: Column) -> bool:
-    """Return whether "=" compares the columns as a foreign key does, and without an error."""
+    """Return whether "=" compares the columns as a foreign key does, without an error."""
     types = (target.type.cast, source.type.cast)
     same = types[0] == types[1] or tuple(each.removeprefix("pg_catalog.") for each in types) in ALIKE
     return same and target.collation == source.collation and target.type.equatable and source.type.equatable

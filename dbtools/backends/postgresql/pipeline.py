@@ -1,4 +1,4 @@
-"""A connection that runs several statements in one round trip, by adding messages to those of asyncpg.
+"""Run several statements in one round trip, by adding messages to those of asyncpg. Statements in, rows out.
 
 asyncpg (0.32) sends one statement at a time: it writes Bind, Execute and Sync of a prepared statement, and
 reads until the server is ready again. So statements without rows can run before and after it. After an error
@@ -28,7 +28,7 @@ PATIENCE = 2.0  #: seconds to roll back or close a connection before it is termi
 CONNECTING = ("create_connection", "create_unix_connection")  #: methods of an event loop
 STATEMENTS = 256  #: prepared statements per connection
 SYNC = b"S\0\0\0\4"
-#: Returns when the transaction began.
+#: Returns the start of the transaction.
 CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
 SET = "select where pg_catalog.set_config($1, $2, true) is null"
 KEEP = "select where pg_catalog.set_config($1, $2, false) is null"
@@ -80,7 +80,7 @@ def is_failure_of(error: Exception, mark: str) -> bool:
 
 
 class Transport:
-    """A transport that adds messages before and after those of the next statement."""
+    """A transport that can add messages before and after those of the next statement."""
 
     def __init__(self, inner: asyncio.Transport) -> None:
         self.inner = inner
@@ -228,7 +228,7 @@ class Connection(DriverConnection):
             self.transport.around = None
 
     async def send(self, statements: bytes) -> str:
-        """Run the messages *statements* in one round trip, and return when the transaction began."""
+        """Run the messages *statements* in one round trip, and return the start of the transaction."""
         if self._carrier is None:
             self._carrier = await self.prepare(CARRIER)
         ((moment,),) = await self.run(self._carrier, (), statements, b"")
@@ -248,8 +248,8 @@ async def rolled_back(connection: Any, begin: str) -> AsyncIterator[None]:
 async def roll_back(connection: Any, after: bytes = b"") -> None:
     """Roll back and run the messages *after*, or terminate *connection* if that fails or takes too long.
 
-    A cancellation waits for the end: to terminate the connection would also stop asyncpg from cancelling its
-    statement in the database.
+    A cancellation waits until this has ended: terminating the connection earlier would also stop asyncpg from
+    cancelling its statement in the database.
     """
     rollback, interruption = asyncio.ensure_future(_roll_back(connection, after)), None
     with anyio.CancelScope(shield=True):

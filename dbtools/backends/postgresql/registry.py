@@ -1,7 +1,7 @@
 """What dbtools keeps in a PostgreSQL database. A connection in, the registry out; a URL in, a store out.
 
-PostgreSQL finds operators by name, and an exact match in any schema of the search path wins over the system's
-own. So each transaction here sets PATH, and no table is read that another role could fill.
+PostgreSQL finds operators by name, and prefers an exact match in any schema of the search path to those of
+the system. So each transaction here sets PATH, and reads no table that an untrusted role could fill.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from dbtools.errors import DatabaseUnavailable
 
 #: Schemas in which no other role may create anything.
 PATH = "pg_catalog, pg_temp"
-#: For one transaction.
+#: Sets PATH for one transaction.
 PIN = f"set local search_path = {PATH}"
 PIN_READING = f"{PIN}; set local statement_timeout = 5000"
-SNAPSHOT = {"isolation": "repeatable_read", "readonly": True}  #: of what is read
-#: Two concurrent writers would take the same version.
+SNAPSHOT = {"isolation": "repeatable_read", "readonly": True}  #: the transaction that reads the registry
+#: Without the lock, two concurrent writers could use the same version.
 LOCK = "lock table dbtools.dbtools_query in share row exclusive mode"
 #: Notifies servers at COMMIT.
 NOTIFY = "select pg_catalog.pg_notify('dbtools_schema', 'registry')"
-#: The start of a statement. Trusted are superusers, the database's owner, and the roles whose privileges the
-#: login has as a member of them: a superuser has those of every role.
+#: The start of a statement. It trusts superusers, the owner of the database, and the roles whose privileges
+#: the login has as their member; a superuser has the privileges of every role.
 TRUSTED = """
 with recursive memberships (role) as (
     select r.oid

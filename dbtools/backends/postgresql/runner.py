@@ -1,4 +1,4 @@
-"""Statements on PostgreSQL, each in a read-only transaction with a deadline. A Run in, rows out.
+"""Run statements on PostgreSQL, each in a read-only transaction with a deadline. A Run in, rows out.
 
 A statement's first transaction takes several round trips: it prepares the statement and compares the versions
 of the tables that it reads while it holds their locks. From then on, a transaction is one round trip: BEGIN,
@@ -61,14 +61,14 @@ CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 #: The registry's tables are small, so no migration takes longer.
 MIGRATING = {"statement_timeout": "60s"}
-PROBE = "create table dbtools_probe ()"  #: which must fail
+PROBE = "create table dbtools_probe ()"  #: a statement that must fail
 GRAMMAR = PostgresqlGrammar()
 
 SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
 #: Fails in another session. This SELECT takes a snapshot, after which the transaction must stay read-only.
 SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
 UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
-#: Fails if a function has prepared a statement: in the place of one of ours, it would serve the next caller
+#: Fails if a function has prepared a statement, which could replace one of dbtools and serve the next caller
 #: without the filters of a role. Also releases the advisory locks that a function has taken.
 UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
 UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
@@ -266,14 +266,15 @@ async def begin_transaction(
         if not is_of_settings(exc):
             raise
         # The server's message is for operators.
-        raise errors.Refused("The database does not take the settings of this role.") from exc
+        raise errors.Refused("The database does not accept the settings of this role.") from exc
 
 
 async def _run(
     connection: Connection, prepared: Prepared, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
     """Run *prepared* after the messages *before*, compare versions unless confirmed, and roll back."""
-    end = ROLLBACK if prepared.is_confirmed else confirmation(tuple(run.versions)) + ROLLBACK
+    shape = run.shape or run.plan.shape
+    end = ROLLBACK if prepared.is_confirmed else confirmation(shape.versions) + ROLLBACK
     if _may_touch(run):
         end = CHECK + end
     values = (*run.parameters, *prepared.guard)
@@ -338,7 +339,7 @@ def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
     return tuple(cells)
 
 
-BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view fails on its rows.")
+BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view cannot compute a row.")
 #: The errors for SQLSTATEs, and for classes of them by two characters (PostgreSQL, appendix A).
 MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     # Our statements have no syntax errors: a text search parses a value.
@@ -346,11 +347,11 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("22003 22008", errors.OutOfRange()),
     ("57014", errors.TimedOut()),
     ("55P03 40001 40P01 53300 53400", errors.Busy()),
-    ("55000", errors.Unreadable("The view has no data yet: it has never been refreshed.")),
+    ("55000", errors.Unreadable("A view was never refreshed, or a foreign table has no server.")),
     ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
     ("25006", errors.Refused("The statement tries to write, but dbtools only reads.")),
     ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
-    ("54011", errors.Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
+    ("54011", errors.Refused("A row of all these columns is too wide.", hint="Ask for fewer columns.")),
     ("08 57", errors.DatabaseUnavailable()),
     ("53 54", errors.Refused("The database lacks the resources for this call.", hint="Ask for less.")),
 )

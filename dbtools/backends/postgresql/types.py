@@ -1,4 +1,4 @@
-"""The types of PostgreSQL's columns, and its lexical rules. Numbers of types in, declared types out."""
+"""The types of PostgreSQL's columns, and its lexical rules. OIDs of types in, declared types out."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from dbtools.backends.plans import identifier
 from dbtools.sql import Kind, Lexis, code_of, words
 from dbtools.types import ColumnType, Family
 
-#: What is quoted, what is a comment, and what raises no error.
+#: The quotes, the comments, and what never raises an error.
 lexis = Lexis(
     name_quotes='"',
     nested_comments=True,
@@ -30,7 +30,7 @@ lexis = Lexis(
 )
 MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
 LONGEST_SMALL = 400  #: characters: a shorter cell is never cut
-HEADER = 4  #: what a modifier adds to a length or a precision
+HEADER = 4  #: the number that a modifier adds to a length or a precision
 UNLIMITED = -1  #: the modifier of a type without one
 
 NATIVE: Mapping[str, Family] = {
@@ -53,12 +53,12 @@ INFINITE = {
     *(Family.NUMBER, Family.DECIMAL, Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ),
     Family.INTERVAL,  # from version 17; before, the server refuses such a value itself
 }
-SMALL = {"inet", "cidr"}  #: of variable length, but short
+SMALL = {"inet", "cidr"}  #: types of variable length whose values are short
 
-TypeNumber = tuple[int, int]  #: of a type and of its modifier
+TypeNumber = tuple[int, int]  #: the OID of a type, and its modifier
 
-#: What the type t with its modifier is made of: the base of a domain, the items of an array, the bounds of a
-#: range, the fields of a row.
+#: The parts of the type t with its modifier: the base of a domain, the items of an array, the bounds of a
+#: range, or the fields of a row.
 PARTS = """(
     select t.typbasetype as type, t.typtypmod as modifier, 0 as place, null as name
     where t.typtype = 'd'
@@ -75,7 +75,7 @@ PARTS = """(
     from pg_catalog.pg_attribute as a
     where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
 )"""
-#: The types $1 with the modifiers $2, and all that they are made of.
+#: The types $1 with the modifiers $2, and all of their parts.
 TYPES = f"""
 with recursive wanted (type, modifier) as (
     select *
@@ -144,7 +144,7 @@ cross join lateral (
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredType:
-    """The type of a column, and what the domains it is made of demand."""
+    """The type of a column, and the constraints of its domains."""
 
     type: ColumnType
     checks: tuple[Check, ...] = ()  #: of the domains
@@ -152,7 +152,7 @@ class DeclaredType:
 
 
 class DeclaredTypes:
-    """The types of a catalog by their numbers, each made when it is first used."""
+    """The types of a catalog by their numbers, each created when it is first used."""
 
     def __init__(self, rows: Iterable[Record]) -> None:
         self._rows: Mapping[TypeNumber, Record] = {(row["number"], row["modifier"]): row for row in rows}
@@ -197,7 +197,7 @@ class DeclaredTypes:
 
 
 def _domain(row: Record, base: DeclaredType) -> DeclaredType:
-    # The operators of enums do not take a domain for its enum, as all others do.
+    # The operators of enums do not accept a domain over an enum; those of other types do.
     comparable = base.type.family is not Family.ENUM
     checks = (check for text in row["checks"] for check in read_checks(text, lexis))
     return DeclaredType(
@@ -213,7 +213,7 @@ def _domain(row: Record, base: DeclaredType) -> DeclaredType:
 
 
 async def read_types(connection: Any, numbers: Iterable[TypeNumber]) -> Sequence[Record]:
-    """Return the rows of the types *numbers*, and of all that they are made of."""
+    """Return the rows of the types *numbers*, and of all of their parts."""
     wanted = sorted(numbers)
     types, modifiers = [type for type, _ in wanted], [modifier for _, modifier in wanted]
     rows: Sequence[Record] = await connection.fetch(TYPES, types, modifiers) if wanted else ()
@@ -228,7 +228,7 @@ def sql_name(type: asyncpg.Type) -> str:
 
 
 def _scalar(row: Record) -> ColumnType:
-    # Reading the name of an object or a role fails if it does not exist, which reveals the names that do;
+    # Decoding the name of an object or a role fails if it does not exist, which would reveal existing names;
     # comparing single bytes fails if the planner has statistics about them.
     name = row["own_name"] if row["native"] else ""
     names_objects = name.startswith("reg") or name == "aclitem"
@@ -259,9 +259,9 @@ def _is_large(row: Record) -> bool:
 
 
 def placeholder_hint(state: str | None, sql: str) -> str:
-    """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers take for a parameter."""
+    """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers use for parameters."""
     marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
-    return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
+    return "? is not a parameter: write :name." if state in MISWRITTEN and any(marks) else ""
 
 
 def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:

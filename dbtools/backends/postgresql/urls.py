@@ -18,7 +18,7 @@ from dbtools.errors import ConfigurationError, DatabaseUnavailable, listing, nea
 
 CONNECT_TIMEOUT = 10.0  #: seconds, the default of connect_timeout
 PORT = 5432
-ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: where libpq looks
+ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: the default files of libpq
 MOST_PORTS = 2**16
 SYSTEM = "system"  #: as sslrootcert: the authorities that the system trusts
 SETTINGS = {
@@ -36,7 +36,7 @@ SETTINGS = {
 FIXED = {*SETTINGS, "client_encoding", "session_authorization"} - {"application_name"}
 
 
-class Parameter(NamedTuple):
+class UrlParameter(NamedTuple):
     """A parameter of a URL."""
 
     variable: str = ""  #: of the environment, used if the URL lacks it
@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
 
 
 NO_SUCH = "asyncpg, the driver, does not support this"
-NO_GSS = "asyncpg, the driver, does not support GSSAPI encryption; sslmode asks for TLS"
+NO_GSS = "asyncpg, the driver, does not support GSSAPI encryption; use sslmode for TLS"
 NO_BINDING = (
     "asyncpg, the driver, does not support channel binding. Remove the parameter; "
     "sslmode=verify-full with sslrootcert=system, or a file, verifies the server as well"
@@ -54,38 +54,38 @@ SSL = {"true": "require", "false": "disable"}  #: values of ssl, as values of ss
 MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
-#: Those of libpq (https://www.postgresql.org/docs/current/libpq-connect.html), and some of other clients.
-PARAMETERS: Mapping[str, Parameter] = {
+#: The parameters of libpq (https://www.postgresql.org/docs/current/libpq-connect.html) and of other clients.
+PARAMETERS: Mapping[str, UrlParameter] = {
     **{
-        name: Parameter(f"PG{name.upper()}")
+        name: UrlParameter(f"PG{name.upper()}")
         for name in (
             *("host", "port", "user", "password", "passfile", "service", "servicefile", "options"),
             *("sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "krbsrvname"),
         )
     },
-    "dbname": Parameter("PGDATABASE"),
-    "sslmode": Parameter("PGSSLMODE", MODES),
-    "ssl": Parameter("", (*SSL, *MODES)),
-    "ssl_min_protocol_version": Parameter("PGSSLMINPROTOCOLVERSION", VERSIONS),
-    "ssl_max_protocol_version": Parameter("PGSSLMAXPROTOCOLVERSION", VERSIONS),
-    "sslnegotiation": Parameter("PGSSLNEGOTIATION", ("postgres", "direct")),
-    "target_session_attrs": Parameter("PGTARGETSESSIONATTRS", STATES),
-    "load_balance_hosts": Parameter("PGLOADBALANCEHOSTS", ("disable", "random")),
-    "gsslib": Parameter("PGGSSLIB", ("gssapi", "sspi")),
-    "connect_timeout": Parameter("PGCONNECT_TIMEOUT"),
-    "schema": Parameter(),
-    "application_name": Parameter("PGAPPNAME"),
-    "pgbouncer": Parameter("", ("true", "false"), "dbtools detects a pooler by itself"),
-    "client_encoding": Parameter(
+    "dbname": UrlParameter("PGDATABASE"),
+    "sslmode": UrlParameter("PGSSLMODE", MODES),
+    "ssl": UrlParameter("", (*SSL, *MODES)),
+    "ssl_min_protocol_version": UrlParameter("PGSSLMINPROTOCOLVERSION", VERSIONS),
+    "ssl_max_protocol_version": UrlParameter("PGSSLMAXPROTOCOLVERSION", VERSIONS),
+    "sslnegotiation": UrlParameter("PGSSLNEGOTIATION", ("postgres", "direct")),
+    "target_session_attrs": UrlParameter("PGTARGETSESSIONATTRS", STATES),
+    "load_balance_hosts": UrlParameter("PGLOADBALANCEHOSTS", ("disable", "random")),
+    "gsslib": UrlParameter("PGGSSLIB", ("gssapi", "sspi")),
+    "connect_timeout": UrlParameter("PGCONNECT_TIMEOUT"),
+    "schema": UrlParameter(),
+    "application_name": UrlParameter("PGAPPNAME"),
+    "pgbouncer": UrlParameter("", ("true", "false"), "dbtools detects a pooler by itself"),
+    "client_encoding": UrlParameter(
         "PGCLIENTENCODING", ("auto", "utf8", "UTF8", "utf-8", "UTF-8"), "dbtools reads UTF-8"
     ),
-    "gssencmode": Parameter("PGGSSENCMODE", ("disable", "prefer"), NO_GSS),
-    "channel_binding": Parameter("PGCHANNELBINDING", ("disable", "prefer"), NO_BINDING),
-    "sslsni": Parameter("PGSSLSNI", ("1",), "asyncpg, the driver, always sends the name"),
-    "hostaddr": Parameter("PGHOSTADDR", (), "asyncpg, the driver, takes the address as host"),
-    "require_auth": Parameter("PGREQUIREAUTH", (), NO_SUCH),
-    "requirepeer": Parameter("PGREQUIREPEER", (), NO_SUCH),
-    "sslcrldir": Parameter("PGSSLCRLDIR", (), f"{NO_SUCH}: name one file in sslcrl"),
+    "gssencmode": UrlParameter("PGGSSENCMODE", ("disable", "prefer"), NO_GSS),
+    "channel_binding": UrlParameter("PGCHANNELBINDING", ("disable", "prefer"), NO_BINDING),
+    "sslsni": UrlParameter("PGSSLSNI", ("1",), "asyncpg, the driver, always sends the name"),
+    "hostaddr": UrlParameter("PGHOSTADDR", (), "asyncpg, the driver, takes the address as host"),
+    "require_auth": UrlParameter("PGREQUIREAUTH", (), NO_SUCH),
+    "requirepeer": UrlParameter("PGREQUIREPEER", (), NO_SUCH),
+    "sslcrldir": UrlParameter("PGSSLCRLDIR", (), f"{NO_SUCH}: name one file in sslcrl"),
 }
 SECRETS = ("password", "sslpassword")
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")

@@ -42,7 +42,7 @@ from dbtools.statement import Write
 
 CONNECTIONS = 4
 COMMITTING = 10.0  #: seconds to wait for COMMIT
-LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each look at the outcome of a transaction
+LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each check of the outcome of a transaction
 BEGIN = "begin isolation level read committed read write"
 SETTLE = messages("set constraints all immediate")
 NUMBER = "select pg_catalog.pg_current_xact_id()::pg_catalog.text"
@@ -82,7 +82,7 @@ KINDS: Mapping[str, Broken] = {
     "23P01": Broken.EXCLUSION,
     "P0001": Broken.TRIGGER,
 }
-#: Errors that mean something else for a change than for a read, by SQLSTATE.
+#: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
@@ -240,7 +240,7 @@ async def _touched(connection: Connection, run: WriteRun) -> Mapping[Location, i
 
 
 async def _commit(connection: Connection) -> bool:
-    """Commit, whatever is cancelled meanwhile; return False if it is not known whether that happened."""
+    """Commit, even if cancelled meanwhile; return False if the outcome is unknown."""
     committing, task = asyncio.ensure_future(connection.execute("commit")), asyncio.current_task()
     with anyio.CancelScope(shield=True):
         ends = asyncio.get_running_loop().time() + COMMITTING
@@ -287,7 +287,7 @@ async def _refusal(connection: Connection, error: Exception, run: WriteRun | Non
 async def _violation(
     connection: Connection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
 ) -> errors.ConstraintViolated:
-    """Return which constraint *error* is about, as far as the server says so."""
+    """Return the constraint that *error* concerns, with what the server reports about it."""
     violated = errors.ConstraintViolated()
     violated.kind = kind
     facts = {name: getattr(error, name, None) for name in ("schema_name", "table_name", "constraint_name")}

@@ -1,4 +1,4 @@
-"""SQLite: a file, read through the standard library's driver."""
+"""The Backend of SQLite, which reads a file with the driver of the standard library."""
 
 import asyncio
 import sqlite3

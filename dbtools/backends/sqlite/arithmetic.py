@@ -1,7 +1,7 @@
-"""The operations of expressions as functions of SQLite: cells in, a value out.
+"""The operations of expressions as functions of SQLite. Cells in, a value out.
 
-A cell that an operation does not take is null to it: SQLite keeps any value in any column. A function is
-faster than SQL that looks at each cell, and names its operands only once.
+SQLite stores any value in any column: a cell that an operation cannot use counts as null. A function is
+faster than SQL that checks each cell, and names its operands only once.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
 DIGITS = 15  #: significant ones, of a decimal
-PRECISE = 10.0**DIGITS  #: beyond it, a number has no decimal places
+PRECISE = 10.0**DIGITS  #: larger numbers have no decimal places
 CELL = "x"  #: the step of a program that takes the next cell
 DAY = 86_400_000_000  #: microseconds
 MOMENT = re.compile(
@@ -23,11 +23,11 @@ MOMENT = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 EPOCH = datetime(1, 1, 1)
-EXACT = Context(prec=1_000)  #: more digits than any sum of binary numbers has
+EXACT = Context(prec=1_000)  #: more digits than any sum of binary numbers can have
 LAST = (datetime.max - EPOCH) // timedelta(microseconds=1)
 
 Number = int | float
-Operator = Callable[[Any, Any], Any]
+Step = Callable[[Any, Any], Any]
 
 
 def _number(cell: object) -> Number | None:
@@ -45,8 +45,8 @@ def _in_range(value: Number) -> Number:
     return value
 
 
-def _binary(apply: Operator) -> Operator:
-    """Return *apply* as it is computed with integers and binary numbers."""
+def _binary(apply: Step) -> Step:
+    """Return *apply* for integers and binary numbers."""
 
     def compute(left: Any, right: Any) -> Number | None:
         one, other = _number(left), _number(right)
@@ -55,8 +55,8 @@ def _binary(apply: Operator) -> Operator:
     return compute
 
 
-def _decimal(apply: Operator) -> Operator:
-    """Return *apply* as it is computed with decimals, which SQLite keeps as binary numbers.
+def _decimal(apply: Step) -> Step:
+    """Return *apply* for decimals, which SQLite stores as binary numbers.
 
     The shortest digits of such a number are those of the decimal.
     """
@@ -83,7 +83,7 @@ def _divide_decimal(left: object, right: object) -> Number | None:
 
 
 #: What `dbtools_compute` does with two cells; the last four are for decimals.
-STEPS: Mapping[str, Operator] = {
+STEPS: Mapping[str, Step] = {
     "+": _binary(operator.add),
     "-": _binary(operator.sub),
     "*": _binary(operator.mul),
@@ -96,9 +96,9 @@ STEPS: Mapping[str, Operator] = {
 
 
 def _compute(program: str, *cells: object) -> object:
-    """Return what *program* computes of *cells*: for each, it has an x, and each step after its operands.
+    """Return what *program* computes from *cells*, in reverse Polish notation: an x takes the next cell.
 
-    One call computes it all: the stack of SQLite's parser holds about twenty nested ones.
+    One call computes a whole expression, since SQLite's parser allows only about twenty nested calls.
     """
     further, stack = iter(cells), []
     for step in program:
@@ -126,7 +126,7 @@ def _round(cell: object, places: int) -> Number | None:
 
 
 def _microseconds(cell: object) -> int | None:
-    """Return when *cell* is, since the year 1 and in UTC, if it is a text or its bytes that are a date."""
+    """Return the microseconds from the year 1 to *cell*, in UTC, if it is a date as text or as bytes."""
     try:
         cell = _written(cell)
         if type(cell) is not str:
@@ -139,7 +139,7 @@ def _microseconds(cell: object) -> int | None:
 
 
 def _written(cell: object) -> object:
-    """Return *cell*, as a text if it is the bytes of one, or raise ValueError."""
+    """Return *cell*, decoded if it is bytes, or raise ValueError."""
     return cell.decode("ascii") if isinstance(cell, bytes) else cell
 
 
@@ -174,7 +174,7 @@ def _days(left: object, right: object) -> float | None:
 
 
 def _shift(cell: object, days: object) -> str | None:
-    """Return the moment *cell* moved by *days*, as a date where both are whole."""
+    """Return the date *cell* moved by *days*; without a time if both are whole."""
     at, by = _microseconds(cell), _number(days)
     if at is None or by is None or abs(by) > 4_000_000:
         return None
@@ -189,7 +189,7 @@ def _shift(cell: object, days: object) -> str | None:
     return written.rstrip("0") if moved.microsecond else written
 
 
-#: By the names that they have in SQL, with the number of their arguments: -1 for any.
+#: The functions by their names in SQL, with the number of their arguments; -1: any number.
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "dbtools_compute": (-1, _compute),
     "dbtools_number": (1, _number),
@@ -202,12 +202,12 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
 }
 
 
-class Total:
-    """The exact sum of decimals, each with the shortest digits of the binary number that SQLite keeps."""
+class DecimalSum:
+    """The exact sum of decimals, each with the shortest digits of the binary number that SQLite stores."""
 
     def __init__(self) -> None:
         self.sum = Decimal(0)
-        self.types: set[type[Number]] = set()  #: of the numbers so far
+        self.types: set[type[Number]] = set()  #: the types of the numbers so far
 
     def step(self, cell: object) -> None:
         """Add a cell."""
@@ -217,14 +217,14 @@ class Total:
             self.types.add(type(number))
 
     def finalize(self) -> Number | None:
-        """Return the sum, null of no numbers."""
+        """Return the sum, or null without numbers."""
         if not self.types:
             return None
         return _in_range(float(self.sum) if float in self.types else int(self.sum))
 
 
 def install(connection: sqlite3.Connection) -> None:
-    """Give *connection* the functions."""
+    """Add the functions to *connection*."""
     for name, (arguments, function) in FUNCTIONS.items():
         connection.create_function(name, arguments, function, deterministic=True)
-    connection.create_aggregate("dbtools_total", 1, Total)  # type: ignore[arg-type]
+    connection.create_aggregate("dbtools_total", 1, DecimalSum)  # type: ignore[arg-type]

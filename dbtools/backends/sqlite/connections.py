@@ -1,4 +1,4 @@
-"""A read-only connection to a SQLite file, with its thread."""
+"""A read-only connection to a SQLite file, with its thread. Work in, its result out."""
 
 import asyncio
 import sqlite3
@@ -33,7 +33,7 @@ T = TypeVar("T")
 STOP_TIMEOUT = 2.0  #: seconds in which a stopped statement must end, or its connection is abandoned
 PAUSE = 0.01  #: seconds between two attempts to read a locked file
 OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of the progress handler
-MOST_LOOKS = 5  #: calls of the progress handler before a statement on the event loop is stopped
+MOST_LOOKS = 5  #: calls of the progress handler after which a statement on the event loop is stopped
 SMALL_VALUE = 65_536  #: bytes of the largest cell that is read on the event loop
 DATA_VERSION = "pragma data_version"  #: changes when another connection writes to the file
 
@@ -91,7 +91,7 @@ class Connection(aiosqlite.Connection):
 
     def _versions(self) -> tuple[int, int]:
         """Return the versions of the schema and of the content, or raise ConnectionLost."""
-        # While the file is being replaced, there may be none at its path; the open one can still be read.
+        # While the file is being replaced, its path may be empty; the open file can still be read.
         if identity_of(self._where) not in (self._identity, ""):
             raise ConnectionLost
         (schema,) = self.driver.execute(SCHEMA_VERSION).fetchone()

@@ -1,4 +1,4 @@
-"""A SQLite file: open it for reading only, explain why it cannot be opened, and stamp its schema.
+"""A SQLite file. A location in; a connection that can only read, a stamp of the schema, or an error out.
 
 A stamp consists of the file's identity, SQLite's schema_version, and a digest of the schema. schema_version
 increases whenever any process changes the schema, and with each ANALYZE and VACUUM
@@ -199,7 +199,7 @@ def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavai
 
 
 def _content(path: Path) -> tuple[str, str]:
-    """Return what the file at *path* is, if not a SQLite database, and what to do."""
+    """Return the message and the remedy if the file at *path* is not a SQLite database."""
     with suppress(OSError), open(path, "rb") as file:
         head = file.read(SAMPLE)
         with suppress(UnicodeDecodeError):
@@ -284,7 +284,7 @@ def secure_for_writes(connection: sqlite3.Connection) -> None:
 
 def _harden(connection: sqlite3.Connection) -> None:
     if sys.version_info >= (3, 12):
-        # Double quotes never quote a text: a wall behind `with_names`. The database's views may use them.
+        # Double quotes never quote a text: a second defence besides `with_names`. Views may use them.
         (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DDL, False)
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))

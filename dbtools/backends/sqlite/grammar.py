@@ -1,4 +1,4 @@
-"""The Grammar of SQLite. Every operator is total: it cannot fail, whatever a cell holds."""
+"""The Grammar of SQLite. Terms in, SQL out; no operator ever fails, whatever a cell holds."""
 
 import json
 import math
@@ -60,7 +60,7 @@ STEPS: Mapping[Operation, str] = {
     Operation.MULTIPLY: "*t",
     Operation.DIVIDE: "/d",
 }
-#: How many of the operands, the first ones, are dates; the others are numbers.
+#: How many of the first operands are dates; the others are numbers.
 DATES: Mapping[Operation, int] = {Operation.DAYS: 2, Operation.SHIFT: 1}
 NATIVE = (Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
@@ -73,7 +73,7 @@ class SqliteGrammar(Grammar):
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as the driver takes it."""
-        if type == SEARCH:
+        if type is SEARCH:
             return f"({' OR '.join(map(_alternative, alternatives_of(str(value))))})"
         if isinstance(value, str) and type.family is Family.DECIMAL:
             return _number(value)
@@ -125,7 +125,7 @@ class SqliteGrammar(Grammar):
         return rank.correlate_except(ranks).scalar_subquery()
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Rewrite timestamps in texts like decoded values: with a blank for T, and without a zone."""
+        """Rewrite timestamps in texts like decoded values: with a space for T, and without a zone."""
         if not (type.lenient and type.family in MOMENTS):
             return column
         text = column
@@ -190,7 +190,7 @@ class SqliteGrammar(Grammar):
     def compared(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
     ) -> tuple[Element, Element]:
-        """Compare dates by when they are: a text may be a date, with or without a time."""
+        """Compare dates as points in time: a text may be a date, with or without a time."""
         if is_moment(left[1]) and is_moment(right[1]) and left[1].family is not Family.TEXT:
             return sa.func.dbtools_moment(_as_bytes(left[0])), sa.func.dbtools_moment(_as_bytes(right[0]))
         return left[0], right[0]
@@ -215,21 +215,21 @@ class SqliteGrammar(Grammar):
 
 
 def _found(index: TextIndex, name: str) -> tuple[sa.FromClause, Truth]:
-    """Return the table *index*, and whether a row of it has what is sought in the columns that it reads."""
+    """Return the table *index*, and the condition that its row matches the search in what *index* reads."""
     table = sa.table(quoted_name(index.source, quote=True)).alias("f")
     columns = sa.literal(f"{{{' '.join(map(identifier, sorted(index.reads)))}}} : ")
     return table, column_of(table, index.source).op("match")(columns.op("||")(sa.bindparam(name)))
 
 
 def _alternative(alternative: tuple[Sequence[str], Sequence[str]]) -> str:
-    """Return *alternative* in the syntax of FTS5; what is in quotes has no other meaning."""
+    """Return *alternative* in the syntax of FTS5, with quotes, so that no word is an operator."""
     wanted, unwanted = (list(map(identifier, words)) for words in alternative)
     without = f" NOT ({' OR '.join(unwanted)})" if unwanted else ""
     return f"({' '.join(wanted)}{without})"
 
 
 def _computed(step: str, *operands: Element) -> Element:
-    """Return *step* with two *operands*: with the programs of those that are computed, it is one program."""
+    """Return *step* with two *operands*, merged with the programs of those that are computed."""
     program, cells = "", []
     for each in operands:
         if isinstance(each, Call) and each.name == "dbtools_compute":
@@ -243,17 +243,17 @@ def _computed(step: str, *operands: Element) -> Element:
 
 
 def _as_number(cell: Element) -> Element:
-    """Return *cell*, null if it is a text: our functions cannot read one that is not valid UTF-8."""
+    """Return *cell*, or null if it is a text: our functions cannot read texts that are not valid UTF-8."""
     return sa.case((sa.func.typeof(cell) != _text("text"), cell))
 
 
 def _as_bytes(cell: Element) -> Element:
-    """Return the bytes of *cell*, null if it is not a text, which may be a date."""
+    """Return the bytes of *cell*, which may be a date, or null if it is not a text."""
     return sa.case((sa.func.typeof(cell) == _text("text"), sa.cast(cell, sa.LargeBinary)))
 
 
 def _usable(type: ColumnType, term: Operand, cell: Element) -> Element:
-    """Return *cell*, the SQL of *term*, null where it is not a number or a date as *type* says."""
+    """Return *cell*, the SQL of *term*, or null if it is not a number or a date as *type* requires."""
     if isinstance(term, Calculation | Literal):
         return cell
     if type.family in NUMERIC:

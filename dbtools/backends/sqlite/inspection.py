@@ -1,8 +1,8 @@
 """Check a query before it is served. A location and pieces of SQL in, an Inspected out.
 
-SQLite reports what the query reads to the authorizer while it explains it as a subquery, where only a SELECT
-is valid; a temporary view has the types. Both use a separate read-only connection. For a view that the query
-names, only the view's own columns are reported.
+SQLite explains the query as a subquery, where only a SELECT is valid, and reports to the authorizer what it
+reads; a temporary view shows the types. Both use a separate read-only connection. If the query names a view,
+only the view's own columns are reported.
 """
 
 import asyncio
@@ -282,7 +282,7 @@ def _is_denied(error: Exception) -> bool:
 
 
 def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> None:
-    """Raise Refused if a pragma is read as a table: it runs during the call, and is denied then."""
+    """Raise Refused if a pragma is read as a table, which would run during the call and be denied."""
     found = {name for name in tables if name.startswith(PRAGMAS)}
     for name in sorted(found - {fold(name) for name, _ in _relations(connection, found)}):
         raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))

@@ -1,4 +1,4 @@
-"""Read the catalog of a SQLite database, with a few statements for all tables.
+"""Read the catalog of a SQLite database. A connection in, a Catalog out, with few statements.
 
 The catalog covers the file itself (the schema "main"), without the internal tables of SQLite, virtual tables
 and dbtools. A relation that cannot be read is left out with a warning.
@@ -86,7 +86,7 @@ from pragma_page_count('main'), pragma_page_size('main')
 def read_catalog(connection: sqlite3.Connection, selection: Selection, identity: str = "") -> Catalog:
     """Return the catalog of the tables that *selection* admits, from one snapshot.
 
-    *identity* is that of the file before it was opened.
+    *identity* is the identity of the file, read before the file was opened.
     """
     connection.execute("begin")
     try:
@@ -252,7 +252,7 @@ def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
 
 
 def _row_identifier(structure: Structure) -> str | None:
-    """Return a name of the rowid that no column has, None if there is none or no rowid."""
+    """Return a name of the rowid that no column has; None if columns have all names, or without a rowid."""
     keeps_rowid = structure.kind is TableKind.VIRTUAL and module_of(structure.sql) in MODULES_WITH_ROWID
     if not keeps_rowid and not (structure.kind is TableKind.TABLE and structure.has_rowid):
         return None

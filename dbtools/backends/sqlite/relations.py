@@ -1,8 +1,8 @@
-"""The structure, foreign keys and dependencies of relations, before they become Tables.
+"""Read the structure, foreign keys and dependencies of relations. A connection in, parts of Tables out.
 
 SQLite reports what a view reads to the authorizer while it explains the view's SELECT. This happens in an
-empty database in memory, in which tables stand in for the tables and views of the file. So each view is
-explained separately, even if views are nested, and no row is read.
+empty database in memory, where tables replace the tables and views of the file. So each view is explained
+separately, even if views are nested, and no row is read.
 """
 
 import sqlite3
@@ -155,8 +155,8 @@ def _foreign_key(
     """Return the foreign key of *pairs* of columns of *table* and *target*, None if a column is missing."""
     names = {fold(column.name): column.name for column in target.columns}
     exact = [names.get(fold(name)) for _, name in pairs if name is not None]
-    if not exact and target.primary_key and target.primary_key.primary:
-        exact = [*target.primary_key.columns]
+    if not exact and any(key.primary for key in target.keys):
+        exact = [column.name for column in target.key_columns]
     target_columns = tuple([name for name in exact if name is not None])
     if len(target_columns) != len(pairs):
         return None
@@ -219,7 +219,7 @@ def _of_view(
     try:
         seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK)
     except (sqlite3.Error, sqlite3.Warning):
-        # It may read what has no stand-in, such as sqlite_sequence.
+        # The view may read a table without a stand-in, such as sqlite_sequence.
         return UNKNOWN
     # Searching for the words first avoids most tokenizing.
     if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):

@@ -1,4 +1,4 @@
-"""Run statements on SQLite: a Run in, rows out, with one hop to a connection's thread, or none.
+"""Run statements on SQLite, on the thread of a connection or on the event loop. A Run in, rows out.
 
 A Job checks its deadline as it runs, and cuts cells as it reads them. If SQLite refuses to load a cell, the
 statement runs again without texts and blobs, which are then read in pieces by rowid.
@@ -39,6 +39,7 @@ from dbtools.cells import Cut, held
 from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
 from dbtools.statement import Output, QueryShape, Select, Shape
+from dbtools.terms import Rank
 from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ GRACE = 1.0  #: seconds after its timeout in which a statement should stop by it
 WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
 Row = tuple[object, ...]
-Reading = Callable[[Row], Row]  #: a fetched row in, the cells of the result out
+Reading = Callable[[Row], Row]  #: makes the cells of the result from a fetched row
 PIECE = 2**20  #: bytes of a large cell that are read at once
 CELL = "select {} from {} where {} = ?"
 LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pieces
@@ -177,7 +178,7 @@ class Job:
                 raise SchemaChanged
             return self._fetch_somehow()
         except sqlite3.OperationalError as exc:
-            # An error in one of our functions has no specific code.
+            # An error in a function of dbtools has no specific code.
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or self._expired():
                 raise Stopped from exc
             raise
@@ -314,7 +315,7 @@ def filtering_plan(shape: Select) -> Plan:
 @lru_cache(maxsize=100)
 def giant_plan(shape: Select) -> Plan | None:
     """Return a plan of *shape* without texts and blobs, None if its cells have no rowid."""
-    own = all(isinstance(output.term, Column) for output in shape.outputs)
+    own = all(isinstance(output.term, Column | Rank) for output in shape.outputs)
     if shape.table.row_identifier is None or shape.groups or not own:
         return None
     integer = ColumnType(family=Family.INTEGER, name="integer")

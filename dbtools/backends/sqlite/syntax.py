@@ -1,4 +1,4 @@
-"""SQLite's syntax, and what only the text of CREATE statements contains: comments, checks, collations.
+"""SQLite's syntax. CREATE statements in; the comments, checks and collations that only they contain out.
 
 A comment belongs to:
 - the table, if it is outside the body, on the line of its opening parenthesis, or at the top of the body with
@@ -49,7 +49,7 @@ lexis = Lexis(
     total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-#: The authorizer may not learn of tables that are joined like this (3.40).
+#: SQLite may not report to the authorizer tables that are joined like this (3.40).
 SILENT_JOINS = frozenset({"using", "natural"})
 Piece = str | Parameter
 SIGNS = ("--", "/*", "check", "collate")  #: a statement without these has an empty Definition
@@ -104,7 +104,7 @@ def with_names(sql: str) -> str:
     for token in tokenize(sql, lexis):
         is_quoted = token.kind is Kind.NAME and token.text.startswith('"')
         text = f"`{token.value.replace('`', '``')}`" if is_quoted else token.text
-        # Without a blank, two adjacent names would become one.
+        # Without a space, two adjacent names would become one.
         joint = " " if written.endswith("`") and text.startswith("`") else ""
         written += (sql[end : token.offset] or joint) + text
         end = token.end
@@ -112,7 +112,7 @@ def with_names(sql: str) -> str:
 
 
 def explained(message: str, sql: str) -> str:
-    """Return SQLite's *message* about an operator's *sql*, and how to write a text if that was meant."""
+    """Return SQLite's *message* about an operator's *sql*, with a hint if a text was probably meant."""
     name = message.removeprefix("no such column: ")
     if identifier(name) not in sql:
         return f"{message}."

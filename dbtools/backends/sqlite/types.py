@@ -1,4 +1,4 @@
-"""The types of SQLite's columns: a declared type in, a ColumnType out; CHECK constraints in, limits out.
+"""The types of SQLite's columns. A declared type in, a ColumnType out; CHECK constraints in, limits out.
 
 A well-known name (DATE, DECIMAL, JSON) takes precedence over SQLite's rules of affinity, which look for parts
 of names (https://sqlite.org/datatype3.html, 3.1).
@@ -55,7 +55,7 @@ MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 @lru_cache(maxsize=1024)
 def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnType:
-    """Return the type of a column *declared* so; *rowid* says whether it is an alias of the rowid."""
+    """Return the type of a column with the *declared* type; *rowid*: it is an alias of the rowid."""
     name = " ".join(COMMENT.sub(" ", declared.lower()).split()) or "any"
     family = _family(name)
     integer = family is Family.INTEGER

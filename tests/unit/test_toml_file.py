@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.settings.positions import TomlFile
+from dbtools.settings.toml_file import TomlFile
 
 WRITTEN = """\
 # [roles.support.tables]

@@ -1,4 +1,4 @@
-"""A TOML file: its content, and the line of each key, which the parser does not give."""
+"""Read a TOML file. A text in; its content, and the line of each key, out."""
 
 import os
 import re
@@ -15,13 +15,13 @@ from dbtools.policy import Source
 LONGEST = 200  #: characters of the file that a message quotes
 TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 DEEPEST = 50  #: levels of keys
-#: What may contain the end of a line within a statement, and what ends a statement.
+#: The tokens that may contain a line end within a statement, and those that end a statement.
 TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{\]}\n]', re.DOTALL
 )
 
 
-Key = Sequence[int | str]
+KeyPath = Sequence[int | str]
 
 
 class FileStamp(NamedTuple):
@@ -63,7 +63,7 @@ class TomlFile:
             much = "brackets" if isinstance(exc, RecursionError) else "digits in a number"
             raise file_error(Source(file=self.file, line=1), f"there are too many {much}.") from exc
 
-    def source(self, key: Key) -> Source:
+    def source(self, key: KeyPath) -> Source:
         """Return the place of *key*, or of the nearest key above it."""
         path = tuple(map(str, key))
         lines = (self._lines.get(path[:end]) for end in range(len(path), 0, -1))
@@ -80,14 +80,14 @@ class TomlFile:
                 above.setdefault(path[:end], line)
         return {**above, **written}
 
-    def error(self, key: Key, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+    def error(self, key: KeyPath, problem: str, *, hint: str = "") -> errors.ConfigurationError:
         """Return the error that *key* has a *problem*."""
         name = _cut(".".join(map(str, key)))
         return file_error(self.source(key), f"{name}: {problem}", hint=hint)
 
 
 def file_error(source: Source, problem: str, *, hint: str = "") -> errors.ConfigurationError:
-    """Return the error that what is written at *source* cannot be used."""
+    """Return the error about the text at *source*."""
     return errors.ConfigurationError(one_line(problem), hint=one_line(hint), place=source)
 
 
@@ -96,7 +96,7 @@ def _cut(text: str) -> str:
 
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the line and the path of each table and key; tables of an array have their number in it."""
+    """Yield the line and the path of each table and key; the path of a table in an array has its number."""
     table: tuple[str, ...] = ()
     numbers: dict[tuple[str, ...], int] = {}
     for line, statement in _statements(text):
