@@ -157,6 +157,12 @@ class Role:
     problems: tuple[Finding, ...] = ()  #: of its rules; what they concern is withheld
     source: Source = field(default_factory=Source)
 
+    @property
+    def may_write(self) -> bool:
+        """Whether a rule grants changes, or the role may change everything."""
+        grants = [rule.grant for rule in self.rules or ()]
+        return self.writable or any(grant is not None and grant.writes for grant in grants)
+
     def may_call(self, query: str) -> bool:
         """Return whether the role may call the permitted query *query*."""
         return self.queries is None or any(grant.means(query) for grant in self.queries)

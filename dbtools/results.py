@@ -28,7 +28,7 @@ from dbtools.cells import (
     size,
 )
 from dbtools.policy import Limits
-from dbtools.statement import Output
+from dbtools.statement import Output, Write
 
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
@@ -118,11 +118,13 @@ class ResultSet:
 class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
 
+    shape: Write  #: of the first write
     before: tuple[tuple[object, ...], ...]  #: updated rows as they were
     affected: int
     dry_run: bool
     #: In a dry run: other tables whose rows change, by sets of their places, and how many rows.
     elsewhere: Sequence[tuple[frozenset[Location], int]]
+    unchecked: bool  #: whether constraints were left out that only COMMIT checks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +160,7 @@ class Answer:
     links: tuple[Link, ...] = ()
     rows: int = 0
     truncated: bool = False
-    affected: int | None = None  #: rows that were changed
-    dry_run: bool | None = None  #: whether the changes were rolled back
+    changed: Changed | None = None  #: what the call changed, for the audit log
 
     @property
     def text(self) -> str:
@@ -383,13 +384,12 @@ class Budget:
         note: str = "",
         media: tuple[Media, ...] = (),
         links: tuple[Link, ...] = (),
-        affected: int | None = None,
-        dry_run: bool | None = None,
+        changed: Changed | None = None,
     ) -> Answer:
         """Return the answer with *content*; invalid text is replaced in both channels."""
         json = json_of({**content, **_more(next_cursor, note)})
         shown: dict[str, Any] = {"media": media, "links": links, "rows": rows, "truncated": truncated}
-        return Answer(json=json, affected=affected, dry_run=dry_run, **shown)
+        return Answer(json=json, changed=changed, **shown)
 
 
 def _more(next_cursor: str, note: str) -> Mapping[str, object]:

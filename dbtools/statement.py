@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from dbtools.catalog import Column, Preset, Table, Writes
+from dbtools.catalog import Column, Preset, RowFilter, Table, Writes
 from dbtools.masks import READ_OF_MASKED
 from dbtools.paths import Distant, Relation
 from dbtools.sql import Parameter
@@ -285,6 +285,11 @@ class Write:
         writes = self.writes
         by_kind = {WriteKind.INSERT: writes.insert_presets, WriteKind.UPDATE: writes.update_presets}
         return by_kind.get(self.kind, ())
+
+    @property
+    def check(self) -> RowFilter | None:
+        """What the row must satisfy after the change, besides the row filter."""
+        return None if self.kind is WriteKind.DELETE else self.writes.check
 
     @property
     def comparisons(self) -> tuple[Condition, ...]:

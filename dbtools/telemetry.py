@@ -99,12 +99,12 @@ def _server_span(
 
 
 @contextmanager
-def statement_span(sql: str, read: str) -> Iterator[Span]:
-    """Run a statement that reads a table or a query within a span; *sql* holds placeholders, not values."""
-    attributes = {"db.operation.name": "SELECT", "db.query.text": sql}
+def statement_span(sql: str, operation: str, name: str) -> Iterator[Span]:
+    """Run a statement on the table or query *name* within a span; *sql* holds placeholders, not values."""
+    attributes = {"db.operation.name": operation, "db.query.text": sql}
     # A message of the database may quote hidden values: record only the type of the error.
     with TRACER.start_as_current_span(
-        f"SELECT {read}",
+        f"{operation} {name}",
         kind=SpanKind.CLIENT,
         attributes=attributes,
         record_exception=False,

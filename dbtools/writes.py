@@ -48,6 +48,7 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
             update_presets=_presets(table, grant.preset_update),
             check=grant.check,
             most=grant.max_affected,
+            key=_key(table, shown),
         ),
         (),
     )
@@ -59,8 +60,13 @@ def all_writes(table: Table) -> Writes | None:
         return None
     columns = _supplied(table, table, True, {})
     has_key = bool(table.keys)
-    missing = _missing(table, table, EVERYTHING)
-    return Writes(insert=None if missing else columns, update=columns if has_key else (), delete=has_key)
+    inserted = None if _missing(table, table, EVERYTHING) else columns
+    updated = columns if has_key else ()
+    return Writes(insert=inserted, update=updated, delete=has_key, key=_key(table, table))
+
+
+def _key(table: Table, shown: Table) -> tuple[str, ...]:
+    return tuple(each.name for each in table.key_columns if each.name in shown.column_by_name)
 
 
 def named_in(condition: RowFilter | None, table: Table) -> list[str]:
@@ -89,7 +95,7 @@ def explained(
     if kind is Broken.FOREIGN_KEY and not named and table.foreign_keys:
         hint = f"Check {listing(name for key in table.foreign_keys for name in key.columns)}."
     message = message.format(table=catalog.label(table), columns=named)
-    return ConstraintViolated(f"{message} Nothing was changed.", hint=hint)
+    return ConstraintViolated(message, hint=hint)
 
 
 #: The message and the hint, by the kind of the constraint, and whether its columns can be named.

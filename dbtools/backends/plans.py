@@ -153,8 +153,13 @@ class WritePlan:
     @property
     def claims(self) -> frozenset[str]:
         """The claims of the caller that the statements ask for."""
+        return frozenset(claim for plan in self.statements for claim in plan.claims.values())
+
+    @property
+    def statements(self) -> tuple[Plan, ...]:
+        """All statements, in their order."""
         plans = (self.before, self.change, self.after, self.checked)
-        return frozenset(claim for plan in plans if plan is not None for claim in plan.claims.values())
+        return tuple(plan for plan in plans if plan is not None)
 
 
 def identifier(name: str) -> str:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 NO_SESSION: Mapping[str, str] = {}
 #: Why a role may not change a row as asked.
-UNSEEN = "After the change, the row would not be among those that you may change. Nothing was changed."
-UNFIT = "After the change, the row would not be one that your role may write. Nothing was changed."
+UNSEEN = "After the change, the row would not be among those that you may change."
+UNFIT = "After the change, the row would not be one that your role may write."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
@@ -128,6 +128,7 @@ class Written(NamedTuple):
     affected: int
     #: In a dry run: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
+    unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks
 
 
 class Writer(Protocol):
@@ -213,6 +214,8 @@ class Backend(ABC):
         self.url = url
         self.write_url = url  #: of the connections that change rows
         self.lock_timeout = 2.0  #: seconds that a change waits for a lock
+        #: whether to roll back what a program that stopped has half written; only if a role may write
+        self.recovers = False
         self._runner: Runner | None = None
         self._writer: Writer | None = None
         self._loading = anyio.Lock()

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from dbtools import errors
 from dbtools.types import quoted
 
-LATEST = "registry_0001"  #: the revision of the tables that this release supports, as named in `migrations`
-KNOWN = frozenset({LATEST})
+LATEST = "registry_0002"  #: the last revision of the tables, as named in `migrations`
+KNOWN = frozenset({"registry_0001", LATEST})  #: those that this release reads and writes
 NO_REGISTRY = "The database has no registry."
 #: SQL for every database, because a server reads the registry before it imports SQLAlchemy. Texts are cut to
 #: bound memory.
@@ -121,6 +121,7 @@ class RecordStore(Protocol):
 
     DIALECT: str  #: SQLAlchemy's name of the SQL
     SCHEMA: str  #: of the tables
+    COLUMNS: str  #: the query for the names of the columns of the table of calls
 
     def moment(self, text: str) -> object:
         """Return the time *text* (RFC 3339, UTC) as the driver takes it."""

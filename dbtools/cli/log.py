@@ -66,6 +66,7 @@ def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime
 @click.option("--tool", "tools", multiple=True, help="Only calls of this tool, or of a pattern: 'list_*'.")
 @click.option("--role", "roles", multiple=True, help="Only calls of this role.")
 @click.option("--outcome", "outcomes", multiple=True, type=click.Choice([*OUTCOMES]), help="Only such calls.")
+@click.option("--writes", is_flag=True, help="Only calls that change rows, also if refused or a dry run.")
 def log(target: str | None, as_json: bool, follow: bool, **filters: Any) -> None:
     """Show the calls in the audit log.
 
@@ -126,6 +127,7 @@ def _is_wanted(
     tools: Collection[str],
     roles: Collection[str],
     outcomes: Collection[str],
+    writes: bool,
 ) -> bool:
     """Return whether *call* passes the filters."""
     from dbtools.backends.records import moment_of
@@ -135,6 +137,7 @@ def _is_wanted(
         (not tools or any(fnmatchcase(str(call.get("tool")), each) for each in tools))
         and (not roles or call.get("role") in roles)
         and (not outcomes or call.get("outcome") in outcomes)
+        and (not writes or call.get("dry_run") is not None)
         and (since is None or (moment is not None and moment >= since))
     )
 
@@ -164,12 +167,15 @@ def _cells(call: LoggedCall) -> tuple[str, ...]:
         "-" if call.get(key) is None else str(call[key])
         for key in ("time", "role", "tool", "outcome", "rows")
     )
+    affected = call.get("affected")
+    rows += "+" * (rows != "-" and bool(call.get("truncated")))
     identity, code, seconds = call.get("identity"), call.get("code"), call.get("duration")
+    remarks = [str(code)] * (code not in (None, outcome)) + ["dry run"] * (call.get("dry_run") is True)
     return (
         time,
         role if identity is None else f"{role} ({identity})",
         tool,
-        outcome if code in (None, outcome) else f"{outcome} ({code})",
-        rows + "+" * (rows != "-" and bool(call.get("truncated"))),
+        f"{outcome} ({', '.join(remarks)})" if remarks else outcome,
+        rows if affected is None else str(affected),
         f"{seconds * 1_000:.1f} ms" if isinstance(seconds, int | float) else "-",
     )

@@ -4,17 +4,18 @@ Redacted arguments keep the names of arguments, tables and columns. The size of 
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
+from itertools import islice, zip_longest
 from urllib.parse import unquote
 
 from dbtools.backends.records import rfc3339
-from dbtools.cells import plain
+from dbtools.cells import Cut, plain
 from dbtools.operations import RULES
-from dbtools.statement import Direction, Match
+from dbtools.results import Changed, Style, encode_rows
+from dbtools.statement import Direction, Match, WriteKind
 from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
 from dbtools.types import Operator
@@ -36,7 +37,10 @@ NAMING = frozenset(
         *("any", "some", "none"),
     }
 )
-ARGUMENTS = NAMING | {"key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"}
+ARGUMENTS = NAMING | {
+    *("key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"),
+    *("rows", "set", "expected", "dry_run"),
+}
 FUNCTIONS = {str(each) for each in Function}
 WORDS = {
     str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail, RULES) for word in words
@@ -69,6 +73,9 @@ class AuditEntry:
     rows: int | None = None
     bytes: int | None = None
     truncated: bool | None = None
+    dry_run: bool | None = None  #: None if the tool changes no rows
+    changed: Changed | None = None
+    confirmed: str | None = None
     duration: float = 0.0  #: seconds
     outcome: Outcome = Outcome.OK
     code: str | None = None
@@ -76,8 +83,8 @@ class AuditEntry:
     client: str | None
     request: str | None = None  #: its ID, if the database gets it too
 
-    def content(self, *, arguments: bool) -> dict[str, object]:
-        """Return the entry as JSON values; *arguments*: with the values of the arguments."""
+    def content(self, *, arguments: bool, changes: bool = False) -> dict[str, object]:
+        """Return the entry as JSON values, with the values of the *arguments* and *changes* or without."""
         # A caller may have sent a value as the name of the tool.
         tool = self.tool if arguments or TOOL.fullmatch(self.tool) else CUT
         content = {
@@ -91,6 +98,10 @@ class AuditEntry:
             "rows": self.rows,
             "bytes": self.bytes,
             "truncated": self.truncated,
+            "affected": self.changed and self.changed.affected,
+            "dry_run": self.dry_run,
+            "changes": _Values().copy(_changes(self.changed)) if changes and self.changed else None,
+            "confirmed": self.confirmed,
             "duration": round(self.duration, 6),
             "outcome": str(self.outcome),
             "code": self.code,
@@ -102,6 +113,45 @@ class AuditEntry:
 
 def _shortened(text: str | None, most: int) -> str | None:
     return text if text is None or len(text) <= most else text[:most] + CUT
+
+
+def _changes(changed: Changed) -> Sequence[Mapping[str, object]]:
+    """Return the key of each row of *changed*, and its changed columns before and after, as the role sees it.
+
+    A column whose cells are masked or cut may have changed although they look the same: it is included if the
+    call has set it.
+    """
+    shape = changed.shape
+    after = _records(changed, changed.rows)
+    before = _records(changed, changed.before)
+    if shape.kind is WriteKind.DELETE:
+        before, after = after, []
+    cells = zip(changed.outputs, changed.kinds, strict=False)
+    unclear = {each.term.name for each, kinds in cells if each.term.type.mask is not None or Cut in kinds}
+    unclear &= {each.name for each in (*shape.columns, *(preset.column for preset in shape.presets))}
+    return [_change(shape.writes.key, old, new, unclear) for old, new in zip_longest(before, after)]
+
+
+def _records(changed: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, object]]:
+    """Return *rows* of *changed* as JSON values by column."""
+    names = [each.term.name for each in changed.outputs]
+    found = encode_rows(replace(changed, rows=rows[: MOST_ITEMS + 1]), names, Style())
+    return [dict(zip(names, row, strict=True)) for row in found.rows]
+
+
+def _change(
+    key: Collection[str],
+    old: Mapping[str, object] | None,
+    new: Mapping[str, object] | None,
+    unclear: Collection[str],
+) -> Mapping[str, object]:
+    known = old or new or {}
+    names = [name for name in known if not (old and new) or name in unclear or old[name] != new[name]]
+    return {
+        "key": {name: known[name] for name in key if name in known} or None,
+        "old": old and {name: old[name] for name in names},
+        "new": new and {name: new[name] for name in names},
+    }
 
 
 class _Values:
@@ -149,6 +199,8 @@ class _Names(_Values):
         copy = self.copy(arguments)
         assert isinstance(copy, dict)
         limit, uri = arguments.get("limit"), arguments.get("uri")
+        if isinstance(arguments.get("dry_run"), bool):
+            copy["dry_run"] = arguments["dry_run"]
         if type(limit) is int and abs(limit) <= MOST_LIMIT:
             copy["limit"] = limit
         found = ADDRESS.match(uri) if isinstance(uri, str) else None

@@ -11,7 +11,7 @@ import select
 import stat
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from io import BufferedReader, FileIO
@@ -57,14 +57,15 @@ def open_log(settings: Settings, *, stderr: bool = True) -> "AuditLog":
     if settings.log.registry:
         # It imports SQLAlchemy.
         sinks.append(import_module("dbtools.records.registry").RegistrySink(settings.registry.url))
-    return AuditLog(sinks, arguments=settings.log.arguments)
+    return AuditLog(sinks, arguments=settings.log.arguments, changes=settings.log.changes)
 
 
 class AuditLog:
-    """Writes each call to several sinks, with the values of its arguments or without."""
+    """Writes each call to several sinks, with the values of its *arguments* and *changes* or without."""
 
-    def __init__(self, sinks: Sequence[Sink], *, arguments: bool) -> None:
-        self._queues = [_Queue(sink, arguments=arguments) for sink in sinks]
+    def __init__(self, sinks: Sequence[Sink], *, arguments: bool, changes: bool = False) -> None:
+        content = partial(AuditEntry.content, arguments=arguments, changes=changes)
+        self._queues = [_Queue(sink, content) for sink in sinks]
 
     def record(self, entry: AuditEntry) -> None:
         """Queue *entry* for writing."""
@@ -83,9 +84,9 @@ class _Queue:
     If the sink fails, lines wait for the next attempt. Beyond a bound, new entries are dropped and counted.
     """
 
-    def __init__(self, sink: Sink, *, arguments: bool) -> None:
+    def __init__(self, sink: Sink, content: Callable[[AuditEntry], Mapping[str, object]]) -> None:
         self._sink = sink
-        self._arguments = arguments
+        self._content = content
         self._lock = threading.Lock()  #: guards the entries and the lines
         self._entries: list[AuditEntry] = []
         self._lines: list[bytes] = []
@@ -121,8 +122,7 @@ class _Queue:
         entries, self._entries = self._entries, []
         for entry in entries:
             try:
-                content = entry.content(arguments=self._arguments)
-                self._lines.append(json_of(content).encode() + b"\n")
+                self._lines.append(json_of(self._content(entry)).encode() + b"\n")
             except (TypeError, ValueError, RecursionError):
                 self._dropped += 1
                 logger.exception("A call of %.200r cannot be encoded for the audit log", entry.tool)

@@ -50,6 +50,10 @@ CALLS = sa.Table(
     sa.Column("rows", sa.BigInteger),
     sa.Column("bytes", sa.BigInteger),
     sa.Column("truncated", sa.Boolean),
+    sa.Column("affected", sa.BigInteger),
+    sa.Column("dry_run", sa.Boolean),
+    sa.Column("changes", sa.JSON),
+    sa.Column("confirmed", sa.Text),
     sa.Column("duration", sa.Double),
     sa.Column("outcome", sa.Text),
     sa.Column("code", sa.Text),
@@ -57,8 +61,8 @@ CALLS = sa.Table(
     sa.Column("client", sa.Text),
 )
 KEYS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
-#: Everything but numbers is read as text: databases store times and JSON differently.
-READ = [each if each.type.python_type in (int, bool, float) else sa.cast(each, sa.Text) for each in CALLS.c]
+DOCUMENTS = ("arguments", "changes")
+SWITCHES = ("truncated", "dry_run")
 
 
 async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
@@ -167,21 +171,22 @@ class RegistrySink:
 
     def write(self, lines: deque[bytes]) -> None:
         """Write *lines* in batches, removing them from the left."""
-        compiled = _compiled(self._store, sa.insert(CALLS), column_keys=KEYS)
         while lines:
-            calls = [orjson.loads(line) for line in islice(lines, AT_ONCE)]
+            calls = [self._stored(orjson.loads(line)) for line in islice(lines, AT_ONCE)]
             try:
                 with self._store.begin(Purpose.APPEND_CALLS):
-                    self._store.execute_many(str(compiled), [self._row(call) for call in calls])
+                    keys = [each.name for each in _columns(self._store) if each.name in KEYS]
+                    compiled = _compiled(self._store, sa.insert(CALLS), column_keys=keys)
+                    rows = [[call[key] for key in keys] for call in calls]
+                    self._store.execute_many(str(compiled), rows)
             except (OSError, DatabaseUnavailable) as exc:
                 raise OSError(f"the registry cannot be written: {exc}") from exc
             for _ in calls:
                 lines.popleft()
 
-    def _row(self, call: dict[str, Any]) -> list[object]:
-        call["time"] = self._store.moment(call["time"])
-        call["arguments"] = json.dumps(call["arguments"])
-        return [call[key] for key in KEYS]
+    def _stored(self, call: dict[str, Any]) -> dict[str, Any]:
+        written = {key: json.dumps(call[key]) for key in DOCUMENTS if call.get(key) is not None}
+        return {**call, **written, "time": self._store.moment(call["time"])}
 
     def close(self) -> None:
         """Close the connection."""
@@ -198,8 +203,8 @@ def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, 
         start = sa.literal(store.moment(rfc3339(since)), CALLS.c.time.type)
         while True:
             found = _read(store, start, newest, missing)
-            for number, *values in found:
-                yield _line(dict(zip(KEYS, values, strict=True)))
+            for number, call in found:
+                yield _line(call)
                 missing.discard(number)
                 missing.update(range(max(newest, number - OVERLAP) + 1, number))
                 newest = max(newest, number)
@@ -210,30 +215,49 @@ def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, 
 
 def _read(
     store: RecordStore, start: sa.ColumnElement[Any], newest: int, missing: Collection[int]
-) -> Sequence[Sequence[Any]]:
-    """Return some entries after *newest*, and those of *missing* that have arrived."""
+) -> Sequence[tuple[int, dict[str, Any]]]:
+    """Return some entries after *newest*, and those of *missing* that have arrived, by their numbers."""
     number = CALLS.c.id
-    wanted = sa.select(*READ).where(
+    conditions = (
         number >= min(missing, default=newest + 1),
         (number > newest) | number.in_(missing),
         CALLS.c.time >= start,
     )
     try:
         with store.begin(Purpose.READ_CALLS):
-            return _fetch(store, wanted.order_by(number).limit(AT_ONCE))
+            columns = _columns(store)
+            wanted = sa.select(*map(_readable, columns)).where(*conditions)
+            rows = _fetch(store, wanted.order_by(number).limit(AT_ONCE))
     except OSError as exc:
         raise DatabaseUnavailable("[registry] url: The calls in the registry cannot be read.") from exc
     except DatabaseUnavailable as exc:
         raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
+    calls = (dict(zip([each.name for each in columns], row, strict=True)) for row in rows)
+    return [(call["id"], call) for call in calls]
 
 
-def _line(call: dict[str, Any]) -> bytes:
+def _columns(store: RecordStore) -> Sequence[sa.Column[Any]]:
+    """Return the columns of the table of calls in *store*: that of an older registry lacks some."""
+    found = {name for (name,) in store.fetch(store.COLUMNS, ())}
+    return [column for column in CALLS.c if column.name in found]
+
+
+def _readable(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """Return *column* as text unless it is a number: databases store times and JSON differently."""
+    return column if column.type.python_type in (int, bool, float) else sa.cast(column, sa.Text)
+
+
+def _line(call: Mapping[str, Any]) -> bytes:
     """Return *call* as a line of the log; a value that dbtools would not write becomes null."""
     moment = moment_of(call["time"])
-    call["time"] = rfc3339(moment) if moment else None
-    call["truncated"] = None if call["truncated"] is None else bool(call["truncated"])
+    content = {key: call.get(key) for key in KEYS} | {"time": rfc3339(moment) if moment else None}
+    content |= {key: bool(content[key]) for key in SWITCHES if content[key] is not None}
+    content |= {key: _document(content[key]) for key in DOCUMENTS}
+    return json_of(content).encode()
+
+
+def _document(text: str | None) -> object:
     try:
-        call["arguments"] = json.loads(call["arguments"] or "null")
+        return json.loads(text or "null")
     except ValueError:
-        call["arguments"] = None
-    return json_of(call).encode()
+        return None

@@ -23,6 +23,7 @@ from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REQUEST, is_measured, new_request_id, note_call, request_id
+from dbtools.tools.definition import ToolGroup
 from dbtools.tools.resources import Completed
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {
@@ -140,6 +141,7 @@ class Calls:
             _measure(entry, found)
         except BaseException as exc:
             entry.outcome, entry.code = _failure(exc)
+            entry.dry_run = _asked_dry_run(entry, view)
             raise
         finally:
             entry.duration = time.perf_counter() - began
@@ -185,11 +187,21 @@ def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
         case Answer():
             entry.rows, entry.truncated = found.rows, found.truncated
             entry.bytes = bytes_of(found.text) + sum([each.size for each in found.media])
+            if (changed := found.changed) is not None:
+                entry.changed, entry.dry_run = changed, changed.dry_run
         case Media():
             entry.rows, entry.truncated, entry.bytes = 1, False, len(found.content)
         case Completed():
             entry.rows, entry.truncated = len(found.values), found.more
             entry.bytes = sum(map(bytes_of, found.values))
+
+
+def _asked_dry_run(entry: AuditEntry, view: View | None) -> bool | None:
+    """Return whether a failed call was to be a dry run, None if it was to change nothing."""
+    tool = view.tools.get(entry.tool) if view is not None else None
+    if tool is None or tool.group is not ToolGroup.WRITES:
+        return None
+    return str(entry.arguments.get("dry_run")).lower() == "true"
 
 
 def _failure(error: BaseException) -> tuple[Outcome, str]:

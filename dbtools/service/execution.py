@@ -9,7 +9,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import NO_SESSION, UNSEEN, Backend, Run, Runner, WriteRun
+from dbtools.backends.port import NO_SESSION, UNSEEN, Backend, Run, Runner, Writer, WriteRun, Written
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
@@ -22,6 +22,7 @@ from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
+UNCHANGED = "Nothing was changed."
 STAMP_TIMEOUT = 5.0  #: seconds
 PLANS = 1_000  #: compiled shapes that are kept
 
@@ -87,18 +88,20 @@ class Execution:
             application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
-            written = await writer.write(run)
+            written = await (_traced_write(writer, run) if self._is_tracing else writer.write(run))
         except errors.CallError as exc:
             raise refused_write(exc, transaction, view.catalog) from exc
         types = [output.term.type for output in shape.outputs]
         rows, before = (masked_rows(types, each, view.hash_key) for each in (written.rows, written.before))
         return Changed(
+            shape=shape,
             outputs=shape.outputs,
             rows=rows,
             before=before,
             affected=written.affected,
             dry_run=transaction.dry_run,
             elsewhere=written.elsewhere,
+            unchecked=written.unchecked,
         )
 
     async def is_current(self, stamp: str) -> bool:
@@ -112,10 +115,19 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
     """Return the rows of *run*, and record a span."""
     shape = run.plan.shape
     read = shape.name if isinstance(shape, QueryShape) else shape.table.name
-    with statement_span(run.plan.sql, read) as span:
+    with statement_span(run.plan.sql, "SELECT", read) as span:
         found = await runner.run(run)
         span.set_attribute("db.response.returned_rows", len(found.rows))
     return found
+
+
+async def _traced_write(writer: Writer, run: WriteRun) -> Written:
+    """Return what *run* did, and record a span with the SQL of its first change."""
+    first, _ = run.steps[0]
+    with statement_span(first.change.sql, first.shape.kind.upper(), first.shape.table.name) as span:
+        written = await writer.write(run)
+        span.set_attribute("db.response.returned_rows", written.affected)
+    return written
 
 
 def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
@@ -167,7 +179,14 @@ def preset_values(shape: Write, caller: Caller) -> Mapping[str, object]:
 
 
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
-    """Return *error* worded for *transaction* of a role that sees *catalog*."""
+    """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
+    worded = _reworded_write(error, transaction, catalog)
+    if isinstance(worded, errors.NoRow | errors.UnknownOutcome):
+        return worded
+    return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
+
+
+def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     shape, _ = transaction.writes[0]
     if isinstance(error, errors.ConstraintViolated):
         return explained(error, shape.table, catalog, refers=shape.refers)
@@ -179,13 +198,13 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):
-        condition = shape.table.filter if error.message == UNSEEN else shape.writes.check
+        condition = shape.table.filter if error.message == UNSEEN else shape.check
         named = named_in(condition, shape.table)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
     if isinstance(error, errors.TimedOut):
-        return errors.TimedOut("The call reached its timeout and was stopped. Nothing was changed.")
+        return errors.TimedOut("The call reached its timeout and was stopped.")
     return error
 
 

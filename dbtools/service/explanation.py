@@ -68,17 +68,18 @@ async def explain(
 async def _writing(
     transaction: Transaction, backend: Backend, caller: Caller
 ) -> tuple[str, Sequence[object]]:
-    """Return the statements of the first write of *transaction*, and the parameters of the change itself.
+    """Return the statements of *transaction*, each once, and the parameters of its first change.
 
     What is read after the change has parameters that the change returns.
     """
-    writer = await backend.writer()
+    compile = (await backend.writer()).compile
     shape, values = transaction.writes[0]
-    plan = writer.compile(shape)
-    claims = {name: claim_of(caller, claim) for name, claim in plan.change.claims.items()}
+    plans = [compile(each) for each in dict.fromkeys(each for each, _ in transaction.writes)]
+    change = plans[0].change
+    claims = {name: claim_of(caller, claim) for name, claim in change.claims.items()}
     values = {**values, **preset_values(shape, caller), **claims}
-    statements = [each.sql for each in (plan.before, plan.change, plan.after, plan.checked) if each]
-    return ";\n".join(statements), plan.change.bound(values, 1)
+    statements = dict.fromkeys(each.sql for plan in plans for each in plan.statements)
+    return ";\n".join(statements), change.bound(values, 1)
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:
@@ -118,10 +119,12 @@ def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
 def _unclaimed(view: View, shape: Shape | Write, caller: Caller) -> Iterator[tuple[str, Source]]:
     """Yield each claim of *shape* that *caller* lacks, and where it is required."""
     if isinstance(shape, Write):
-        for preset in shape.presets:
-            if preset.claim is not None and caller.claims.get(preset.claim) is None:
-                what = f"{preset.column.name} is preset to"
-                yield f"{what} the claim {preset.claim}, which is missing.", _source(view, shape.table)
+        checked = shape.check.condition.parameters if shape.check else ()
+        claims = [(each.claim, f"{each.column.name} is preset to") for each in shape.presets]
+        claims += [(each.claim, f"The check of {shape.table.name} requires") for each in checked]
+        for claim, what in claims:
+            if claim is not None and caller.claims.get(claim) is None:
+                yield f"{what} the claim {claim}, which is missing.", _source(view, shape.table)
     for table in shape.tables:
         for asked in table.filter.condition.parameters if table.filter else ():
             if caller.claims.get(str(asked.claim)) is None:
@@ -151,9 +154,9 @@ def _decided(view: View, shape: Shape | Write) -> Source:
 
 def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
-        check = "rows must satisfy its check" if shape.writes.check else "there is no check"
+        check = ", rows must satisfy its check" if shape.check else ""
         preset = "".join(f", {each.column.name} is preset" for each in shape.presets)
-        first, joined = f"the role may {shape.kind}, {check}{preset}", [_seen(shape.table)]
+        first, joined = f"the role may {shape.kind}{check}{preset}", [_seen(shape.table)]
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:

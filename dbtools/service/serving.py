@@ -147,6 +147,7 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
     await anyio.to_thread.run_sync(current.read)
     settings = current.settings
     roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
+    backend.recovers = any(role.may_write for role in roles)
     catalog = await catalog_to_serve(settings, backend)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
     return replace(

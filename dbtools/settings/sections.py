@@ -202,6 +202,7 @@ class LogSection(Section):
     format: Literal["text", "json"] = key("text", "format of the server's log on stderr")
     file: FilePath = key("", "audit log: a file of JSON lines; by default stderr")
     arguments: StrictBool = key(False, "whether the audit log has the values of arguments")
+    changes: StrictBool = key(False, "whether the audit log has the old and new values of changed columns")
     registry: StrictBool = key(False, "whether to write the audit log to the registry of [registry] url, too")
 
 

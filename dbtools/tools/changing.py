@@ -36,6 +36,7 @@ CHANGES = content_schema(
 Values = Annotated[dict[str, object], Object]
 DryRun = Annotated[bool, Field(description="show the result, change nothing")]
 NOTHING_CHANGED = "Dry run: nothing was changed."
+UNCHECKED = "Deferred foreign keys were not checked."
 
 
 class ChangeArguments(Arguments):
@@ -237,7 +238,7 @@ class ChangeCall:
             before = {"before": _fitting(half, replace(found, rows=found.before), names)}
             budget = replace(budget, reserved=budget.reserved + size(before))
         rows = _fitting(budget, found, names)
-        count = len(rows)
+        count, capped = len(rows), len(rows) < len(found.rows)
         content = {
             "affected": found.affected,
             "dry_run": found.dry_run,
@@ -245,16 +246,14 @@ class ChangeCall:
             "rows": rows,
             **before,
         }
-        capped = count < len(found.rows)
         left = f"Only {count} of {len(found.rows)} rows fit into the answer." if capped else ""
-        dry = NOTHING_CHANGED if found.dry_run else ""
+        dry = " ".join([NOTHING_CHANGED] * found.dry_run + [UNCHECKED] * found.unchecked)
         return budget.answer(
             content,
             rows=count,
             truncated=capped,
             note=" ".join(filter(None, [dry, self._elsewhere(found), left])),
-            affected=found.affected,
-            dry_run=found.dry_run,
+            changed=found,
         )
 
     def _elsewhere(self, found: Changed) -> str:

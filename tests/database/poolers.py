@@ -22,10 +22,10 @@ async def proxy(url: str, *, refuses: bool) -> AsyncIterator[str]:
 
     async def serve(client: ByteStream) -> None:
         async with client:
-            message = await _startup(client)
+            message = await startup_of(client)
             while struct.unpack_from("!I", message, 4)[0] != PROTOCOL:
                 await client.send(b"N")  # no encryption
-                message = await _startup(client)
+                message = await startup_of(client)
             words = message[8:].rstrip(b"\0").split(b"\0")
             pairs = list(zip(words[::2], words[1::2], strict=True))
             unknown = [name for name, _ in pairs if name not in KNOWN]
@@ -70,10 +70,10 @@ async def swapping_proxy(url: str, *, replays: bool) -> AsyncIterator[Swapping]:
 
     async def serve(client: ByteStream) -> None:
         async with client, AsyncExitStack() as stack, anyio.create_task_group() as group:
-            startup = await _startup(client)
+            startup = await startup_of(client)
             while struct.unpack_from("!I", startup, 4)[0] != PROTOCOL:
                 await client.send(b"N")  # no encryption
-                startup = await _startup(client)
+                startup = await startup_of(client)
 
             async def answer(server: ByteStream, scope: anyio.CancelScope) -> None:
                 with scope:
@@ -81,7 +81,7 @@ async def swapping_proxy(url: str, *, replays: bool) -> AsyncIterator[Swapping]:
 
             server, scope, prepared = await connect(stack, startup), anyio.CancelScope(), b""
             group.start_soon(answer, server, scope)
-            async for kind, message in _messages(client):
+            async for kind, message in messages_of(client):
                 if swapping.is_due:
                     swapping.is_due = False
                     scope.cancel()
@@ -107,7 +107,7 @@ async def swapping_proxy(url: str, *, replays: bool) -> AsyncIterator[Swapping]:
             group.cancel_scope.cancel()
 
 
-async def _messages(stream: ByteReceiveStream) -> AsyncIterator[tuple[bytes, bytes]]:
+async def messages_of(stream: ByteReceiveStream) -> AsyncIterator[tuple[bytes, bytes]]:
     """Yield what comes from *stream*, message by message, each with its kind."""
     buffered = BufferedByteReceiveStream(stream)
     with suppress(anyio.IncompleteRead, anyio.BrokenResourceError):
@@ -118,12 +118,13 @@ async def _messages(stream: ByteReceiveStream) -> AsyncIterator[tuple[bytes, byt
 
 async def _ready(server: ByteReceiveStream) -> None:
     """Read up to where *server* is ready for a query."""
-    async for kind, _ in _messages(server):
+    async for kind, _ in messages_of(server):
         if kind == b"Z":
             return
 
 
-async def _startup(client: ByteReceiveStream) -> bytes:
+async def startup_of(client: ByteReceiveStream) -> bytes:
+    """Return the first message of *client*, which has no kind."""
     message = b""
     while len(message) < 4 or len(message) < struct.unpack_from("!I", message)[0]:
         message += await client.receive()

@@ -9,6 +9,7 @@ from typing import Protocol
 import anyio
 import asyncpg
 import pytest
+from alembic.config import Config
 
 from dbtools.alembic import upgrade
 
@@ -18,7 +19,15 @@ insert into thing values (1, 'one'), (2, 'two');
 create table alembic_version (version_num varchar(32) primary key);
 insert into alembic_version values ('abc123');
 """
+REPOSITORY = Path(__file__).parents[2]
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
+
+
+def config_of(url: str) -> Config:
+    """Return how Alembic migrates the database at *url*."""
+    config = Config(REPOSITORY / "alembic.ini")
+    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
+    return config
 
 
 class Place(Protocol):

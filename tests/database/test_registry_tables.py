@@ -1,43 +1,41 @@
 """The migrations of the registry: up, down and again, beside tables of others."""
 
 import secrets
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import fields
-from pathlib import Path
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import takewhile
 from urllib.parse import urlsplit
 
 import anyio
+import orjson
 import pytest
 from alembic import command
-from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from dbtools.alembic import upgrade
 from dbtools.backends.records import LATEST
+from dbtools.cells import json_of
 from dbtools.records import AuditEntry
-from dbtools.records.registry import read_entries
+from dbtools.records.registry import RegistrySink, follow_registry, read_entries
 from tests.database.registries import (
     Place,
     PostgresqlDatabase,
     PostgresqlPlace,
+    config_of,
     place as place,
     registry as registry,
 )
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.command_line import run
-
-REPOSITORY = Path(__file__).parents[2]
-
-
-def _config(url: str) -> Config:
-    config = Config(REPOSITORY / "alembic.ini")
-    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    return config
+from tests.unit.log_sinks import ENTRY
 
 
 def test_upgrade_downgrade_and_upgrade_again_end_the_same(place: Place) -> None:
-    config = _config(place.url)
+    config = config_of(place.url)
 
     command.upgrade(config, "registry@head")
     first = place.structure()
@@ -51,7 +49,7 @@ def test_upgrade_downgrade_and_upgrade_again_end_the_same(place: Place) -> None:
 
 
 def test_all_branches_go_down_to_the_base_and_up_again(place: Place) -> None:
-    config = _config(place.url)
+    config = config_of(place.url)
 
     command.upgrade(config, "heads")
     first = place.structure()
@@ -64,7 +62,7 @@ def test_all_branches_go_down_to_the_base_and_up_again(place: Place) -> None:
 def test_history_of_the_owner_stays_as_it_was(place: Place) -> None:
     upgrade(place.url)
     upgraded = place.rows("select version_num from alembic_version")
-    command.downgrade(_config(place.url), "registry@base")
+    command.downgrade(config_of(place.url), "registry@base")
 
     assert upgraded == place.rows("select version_num from alembic_version") == [("abc123",)]
     assert place.rows("select id, name from thing order by id") == [(1, "one"), (2, "two")]
@@ -79,13 +77,13 @@ def test_upgrade_may_be_repeated(registry: Place) -> None:
 
 
 def test_release_knows_the_latest_revision() -> None:
-    heads = ScriptDirectory.from_config(_config("")).get_revisions("registry@head")
+    heads = ScriptDirectory.from_config(config_of("")).get_revisions("registry@head")
 
     assert [script.revision for script in heads] == [LATEST]
 
 
 def test_registry_of_the_sample_may_be_upgraded(place: Place) -> None:
-    command.upgrade(_config(place.url), "heads")
+    command.upgrade(config_of(place.url), "heads")
 
     upgrade(place.url)
 
@@ -99,7 +97,7 @@ def test_search_path_that_leads_to_the_schema_puts_no_table_there(
         own = PostgresqlPlace(url)
         own.rows("do $$ begin execute format('alter database %I set search_path = dbtools, public', "
                  "current_database()); end $$")  # fmt: skip
-        command.upgrade(_config(url), "heads")
+        command.upgrade(config_of(url), "heads")
 
         found = own.rows("select relname::text from pg_class where relnamespace = 'dbtools'::regnamespace "
                          "and relkind = 'r' order by 1")  # fmt: skip
@@ -112,8 +110,34 @@ def test_table_of_calls_has_a_column_for_each_key_of_the_log(registry: Place) ->
 
     assert columns == []
     # The id of a request is written only where the database is told it, and to no registry.
-    for key in {each.name for each in fields(AuditEntry)} - {"vocabulary", "request"}:
+    for key in set(ENTRY.content(arguments=False)) - {"request"}:
         assert any(key in name for name in names), key
+
+
+def test_registry_of_the_version_before_takes_calls_and_keeps_them(place: Place) -> None:
+    command.upgrade(config_of(place.url), "registry_0001")
+    before = replace(ENTRY, dry_run=True, confirmed="token")
+    _write(place.url, before)
+    read_before = _read(place.url)
+    queries = anyio.run(read_entries, place.url)
+    upgrade(place.url)
+    _write(place.url, before)
+
+    content = orjson.loads(json_of(before.content(arguments=False)))
+    older = {**content, "dry_run": None, "confirmed": None}
+    assert (read_before, queries) == ([older], {})
+    assert _read(place.url) == [older, content]
+
+
+def _write(url: str, entry: AuditEntry) -> None:
+    sink = RegistrySink(url)
+    sink.write(deque([json_of(entry.content(arguments=False)).encode()]))
+    sink.close()
+
+
+def _read(url: str) -> list[object]:
+    with closing(follow_registry(url, datetime(2000, 1, 1, tzinfo=UTC))) as lines:
+        return [orjson.loads(line) for line in takewhile(bool, lines) if line]
 
 
 def test_catalog_has_no_table_of_dbtools(registry: Place) -> None:

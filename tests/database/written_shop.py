@@ -1,9 +1,9 @@
 """A database that a role may change: orders of customers in regions, with constraints of every kind."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
-from dbtools.settings.sections import GrantSection
+from dbtools.settings.sections import GrantSection, RoleSection
 from tests.database.conftest import Serve
 from tests.database.role_callers import Caller, Grants, calling_as
 from tests.database.shop import Shop
@@ -60,9 +60,14 @@ def opening(serve: Serve) -> Opens:
 
     @contextmanager
     def opened(
-        dialect: str, grants: Grants = GRANTS, *, ddl: str = DDL, **claims: object
+        dialect: str,
+        grants: Grants = GRANTS,
+        *,
+        ddl: str = DDL,
+        roles: Mapping[str, RoleSection] | None = None,
+        **claims: object,
     ) -> Iterator[tuple[Caller, Shop]]:
-        with serve(dialect, ddl) as shop, calling_as(shop, grants, claims or NORTH) as caller:
+        with serve(dialect, ddl) as shop, calling_as(shop, grants, claims or NORTH, roles=roles) as caller:
             yield caller, shop
 
     return opened

@@ -14,6 +14,7 @@ from tests.protocol.command_line import run
 
 KEYS = [
     *("time", "identity", "role", "tool", "arguments", "rows", "bytes", "truncated"),
+    *("affected", "dry_run", "changes", "confirmed"),
     *("duration", "outcome", "code", "protocol", "client"),
 ]
 SECRET = "tell-nobody"

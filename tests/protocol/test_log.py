@@ -38,6 +38,7 @@ def _line(tool: str, *, ago: float = 0.0, **more: object) -> str:
         "rows": 5,
         "bytes": 300,
         "truncated": False,
+        **dict.fromkeys(("affected", "dry_run", "changes", "confirmed")),
         "duration": 0.0125,
         "outcome": "ok",
         "code": None,
@@ -52,6 +53,10 @@ OLD = _line("get_order", ago=14_400, outcome="denied", code="denied", rows=None,
 NEW = _line("list_customers", ago=600, outcome="error", code="bad_value", role="support")
 NEWEST = _line("list_orders", ago=10, outcome="timeout", code="timeout", duration=10.0)
 ALL = [OLDEST, OLD, NEW, NEWEST]
+CHANGE = {"key": {"id": 1}, "old": {"total": 1.5}, "new": {"total": 2.5}}
+CHANGED = _line("update_orders", affected=2, dry_run=False, changes=[CHANGE], rows=1, truncated=True)
+TRIED = _line("delete_orders", affected=1, dry_run=True)
+REFUSED = _line("update_rows", dry_run=True, outcome="error", code="no_row", rows=None, truncated=None)
 
 
 @pytest.fixture
@@ -106,6 +111,25 @@ def test_filters(folder: Path, options: tuple[str, ...], lines: list[str]) -> No
     result = run("--json", *options)
 
     assert (result.exit_code, result.stdout.splitlines(keepends=True)) == (0, lines)
+
+
+def test_writes_are_calls_that_were_to_change_rows(folder: Path) -> None:
+    (folder / "calls.jsonl").write_text("".join([OLD, CHANGED, NEW, TRIED, REFUSED]))
+
+    assert run("--json", "--writes").stdout.splitlines(keepends=True) == [CHANGED, TRIED, REFUSED]
+    assert run("--json", "--writes", "--outcome", "error").stdout == REFUSED
+    assert run("--writes", "--role", "nobody").stderr == "No calls match.\n"
+
+
+def test_people_see_how_many_rows_a_call_changed_and_dry_runs(folder: Path) -> None:
+    (folder / "calls.jsonl").write_text("".join([CHANGED, TRIED, REFUSED]))
+    lines = run().stdout.splitlines()
+
+    assert [line.split()[2:-3] for line in lines] == [
+        ["update_orders", "ok", "2"],
+        ["delete_orders", "ok", "(dry", "run)", "1"],
+        ["update_rows", "error", "(no_row,", "dry", "run)", "-"],
+    ]
 
 
 def test_call_without_a_time_is_not_since(folder: Path) -> None:
@@ -230,6 +254,16 @@ def following(folder: Path) -> "Iterator[subprocess.Popen[str]]":
     with following_in(folder, "--json", "--follow", "--role", "support") as process:
         yield process
         process.kill()
+
+
+def test_follow_prints_writes_alone(folder: Path) -> None:
+    with following_in(folder, "--json", "--follow", "--writes") as process:
+        with (folder / "calls.jsonl").open("a") as file:
+            file.write(OLD + TRIED + NEW + CHANGED)
+        found = read_lines(process, 2)
+        process.kill()
+
+    assert found == [TRIED, CHANGED]
 
 
 def following_in(folder: Path, *options: str) -> "subprocess.Popen[str]":

@@ -11,15 +11,28 @@ from typing import Any
 
 import asyncpg
 import pytest
+from alembic import command
 from anyio import run as run_async
 
 from dbtools.backends.postgresql.registry import PostgresqlRecords
 from dbtools.backends.records import Purpose
 from dbtools.records.registry import RegistrySink
+from tests.database.registries import config_of
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import PATIENCE, spawn
 from tests.protocol.command_line import run
-from tests.protocol.test_log import ALL, NEW, NEWEST, OLD, OLDEST, following_in, read_lines
+from tests.protocol.test_log import (
+    ALL,
+    CHANGED,
+    NEW,
+    NEWEST,
+    OLD,
+    OLDEST,
+    REFUSED,
+    TRIED,
+    following_in,
+    read_lines,
+)
 
 DDL = "create table note (id integer primary key, body text); insert into note values (1, 'one'), (2, 'two');"
 CALLED = "select tool, outcome, code, rows, arguments, truncated, client from {}dbtools_call order by id"
@@ -146,6 +159,43 @@ def test_log_reads_what_the_registry_keeps(logged: Path, options: tuple[str, ...
     assert [list(each) for each in _printed(result.stdout.splitlines())] == [
         list(each) for each in _printed(lines)
     ]
+
+
+def test_registry_keeps_what_calls_change(url: str, tmp_path: Path) -> None:
+    path = _configured(tmp_path, url, "registry = true\n")
+    _write(url, OLD, CHANGED, NEW, TRIED, REFUSED)
+    everything = run("log", str(path), "--json").stdout.splitlines()
+    writes = run("log", str(path), "--json", "--writes").stdout.splitlines()
+
+    assert _printed(everything) == _printed([OLD, CHANGED, NEW, TRIED, REFUSED])
+    assert _printed(writes) == _printed([CHANGED, TRIED, REFUSED])
+
+
+def test_changes_are_kept_where_that_is_wanted(url: str, tmp_path: Path) -> None:
+    path = _configured(tmp_path, url, 'registry = true\nfile = "calls.jsonl"\nchanges = true\n')
+    path.write_text(path.read_text().replace("[registry]", "writable = true\n[registry]"))
+    run("call", str(path), "update_note", "id=1", 'set={"body": "new"}')
+    (call,) = _printed(run("log", str(path), "--json").stdout.splitlines())
+
+    assert call == json.loads((tmp_path / "calls.jsonl").read_text())
+    assert (call["affected"], call["dry_run"], call["confirmed"]) == (1, False, None)
+    assert call["changes"] == [{"key": {"id": 1}, "old": {"body": "one"}, "new": {"body": "new"}}]
+
+
+def test_check_warns_of_a_registry_of_the_version_before(
+    url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    url = url_of(DDL)
+    command.upgrade(config_of(url), "registry_0001")
+    path = _configured(tmp_path, url, "registry = true\n")
+    before = run("check", str(path), "--json")
+    assert run("registry", "upgrade", url).exit_code == 0
+    after = run("check", str(path), "--json")
+
+    assert before.exit_code == 0
+    found = [each for each in json.loads(before.stdout)["findings"] if each["code"] == "old_registry"]
+    assert [(each["level"], each["line"]) for each in found] == [("warning", 6)]
+    assert "old_registry" not in after.stdout
 
 
 def test_people_see_a_line_of_each_call_in_the_registry(logged: Path) -> None:

@@ -75,6 +75,37 @@ async def test_spans_of_statements_are_within_their_calls_without_values(
     assert "dbtools.pool.wait" in told.to_json()
 
 
+async def test_changes_have_spans_without_values(url: str, exporter: InMemorySpanExporter) -> None:
+    exporter.clear()
+    toolbox, database = open_toolbox(Settings(database=DatabaseSection(url=url, writable=True)))
+    try:
+        async with connect(build_server(toolbox, Caller(), ""), version=MODERN) as client:
+            await client.call("insert_person", {"rows": [{"id": 48151623, "name": "Secret Ada"}]})
+            await client.call("update_person", {"id": 48151623, "set": {"name": "Secret Bea"}})
+            await client.call("insert_person", {"rows": [{"id": 48151623, "name": "Secret Ada"}]})
+            await client.call("delete_person", {"id": 48151623})
+    finally:
+        await database.close()
+    spans = exporter.get_finished_spans()
+    calls = {each.context.span_id: each.name for each in spans if each.name.startswith("tools/call")}
+    changes = [each for each in spans if each.name.endswith(" person")]
+    found = [
+        {**(each.attributes or {}), "call": calls[each.parent.span_id]} for each in changes if each.parent
+    ]
+
+    assert [(each.name, attributes["call"]) for each, attributes in zip(changes, found, strict=True)] == [
+        ("INSERT person", "tools/call insert_person"),
+        ("UPDATE person", "tools/call update_person"),
+        ("INSERT person", "tools/call insert_person"),
+        ("DELETE person", "tools/call delete_person"),
+    ]
+    assert [each.get("db.response.returned_rows") for each in found] == [1, 1, None, 1]
+    assert [each.get("error.type") for each in found] == [None, None, "ConstraintViolated", None]
+    assert all(str(each["db.query.text"]).startswith(str(each["db.operation.name"])) for each in found)
+    told = str([each.to_json() for each in spans])
+    assert not any(each in told for each in ("Secret", "48151623"))
+
+
 def _parent(span: ReadableSpan, spans: tuple[ReadableSpan, ...]) -> ReadableSpan | None:
     for each in spans:
         if span.parent is not None and each.context.span_id == span.parent.span_id:

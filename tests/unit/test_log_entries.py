@@ -30,6 +30,10 @@ def test_entry_has_every_key_in_order() -> None:
         ("rows", 5),
         ("bytes", 300),
         ("truncated", True),
+        ("affected", None),
+        ("dry_run", None),
+        ("changes", None),
+        ("confirmed", None),
         ("duration", 0.001235),
         ("outcome", "ok"),
         ("code", None),
@@ -57,6 +61,26 @@ def test_values_are_written_where_the_operator_wants_them() -> None:
         pytest.param({"uri": "dbtools://row/elsewhere/10"}, {"uri": "…"}, id="resource of no table"),
         pytest.param({"uri": "file:///customers/10"}, {"uri": "…"}, id="other address"),
         pytest.param({"salary": 1, "id": 2}, {"…": "…", "id": "…"}, id="unknown argument"),
+        pytest.param(
+            {"rows": [{"id": 1, "country": None, "salary": "id"}], "dry_run": True},
+            {"rows": [{"id": "…", "country": "…", "…": "…"}], "dry_run": True},
+            id="new rows",
+        ),
+        pytest.param(
+            {"key": {"id": 1}, "set": {"country": "id"}, "expected": {"total": 5}, "dry_run": False},
+            {"key": {"id": "…"}, "set": {"country": "…"}, "expected": {"total": "…"}, "dry_run": False},
+            id="new and old values",
+        ),
+        pytest.param(
+            {"set": "id", "expected": ["id"], "rows": "id"},
+            {"set": "…", "expected": ["…"], "rows": "…"},
+            id="values in place of objects",
+        ),
+        pytest.param(
+            {"dry_run": "true", "set": {"dry_run": True}},
+            {"dry_run": "…", "set": {"dry_run": "…"}},
+            id="dry run elsewhere",
+        ),
         pytest.param({"search": "total", "cursor": "total"}, {"search": "…", "cursor": "…"}, id="texts"),
         pytest.param(
             {"order_by": ["total desc", "id", "salary desc", "customer.country ASC"]},
@@ -123,7 +147,9 @@ MARKED = st.one_of(
     st.just(NUMBER),
     st.just(float(NUMBER)),
 )
-KEYS = st.sampled_from(sorted({*ARGUMENTS, *NAMES} - {"limit"})) | st.text(max_size=3).map(SECRET.__add__)
+KEYS = st.sampled_from(sorted({*ARGUMENTS, *NAMES} - {"limit", "dry_run"})) | st.text(max_size=3).map(
+    SECRET.__add__
+)
 MARKED_JSON = st.recursive(MARKED, lambda part: st.lists(part) | st.dictionaries(KEYS, part), max_leaves=20)
 
 

@@ -325,9 +325,9 @@ def check_version(connection: Any) -> None:
 async def prepare(connection: Connection) -> None:
     """Fix the meaning of names and values on *connection*, the same for every call."""
     async with rolled_back(connection, "begin read only"):
-        path = await connection.fetchval(PATH)
-    await connection.keep_setting({"search_path": path})
-    connection.marks = f"{SETTINGS['lock_timeout']}ms {path}"
+        connection.path = await connection.fetchval(PATH)
+    await connection.keep_setting({"search_path": connection.path})
+    connection.marks = f"{SETTINGS['lock_timeout']}ms {connection.path}"
     connection.begin = messages(BEGIN) + setting(connection.local)
     for name, decoder in DECODERS.items():
         await connection.set_type_codec(

@@ -162,6 +162,7 @@ class Connection(DriverConnection):
         self.transport = transport
         self.local: dict[str, str] = {}  #: settings of each transaction, behind a pooler only
         self.begin = b""  #: the messages that begin a transaction
+        self.path = ""  #: the search path, with fixed names
         self.marks = ""  #: the settings that identify the session
         self._carrier: Any = None
         self._statements: dict[Key, Prepared] = {}  #: the least recently used one first

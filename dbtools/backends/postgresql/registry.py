@@ -131,6 +131,11 @@ class PostgresqlRecords:
 
     DIALECT = "postgresql.asyncpg"
     SCHEMA = "dbtools"
+    COLUMNS = """
+    select attname::pg_catalog.text
+    from pg_catalog.pg_attribute
+    where attrelid = pg_catalog.to_regclass('dbtools.dbtools_call') and attnum > 0 and not attisdropped
+    """
 
     def __init__(self, url: str, patience: float | None) -> None:
         self._url = url

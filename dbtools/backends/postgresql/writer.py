@@ -1,7 +1,8 @@
 """Change rows on PostgreSQL, the writes of one call in one transaction. A WriteRun in, a Written out."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import anyio
@@ -12,9 +13,10 @@ from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Row, WriteRun, Written
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
-from dbtools.backends.postgresql.connections import connect, end, is_lost
+from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
+    KEEP,
     PATIENCE,
     Connection,
     is_failure_of,
@@ -38,13 +40,15 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.writing import compile_write, script_of
 from dbtools.catalog import Location
 from dbtools.errors import Broken
-from dbtools.statement import Write
+from dbtools.statement import Write, WriteKind
 
 CONNECTIONS = 4
 COMMITTING = 10.0  #: seconds to wait for COMMIT
 LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each check of the outcome of a transaction
 BEGIN = "begin isolation level read committed read write"
 SETTLE = messages("set constraints all immediate")
+#: Undoes what functions may have done to the session: settings, a role, LISTEN, temporary tables.
+RESTORED = b"".join(map(messages, ("reset all", "reset role", "unlisten *", "discard temp")))
 NUMBER = "select pg_catalog.pg_current_xact_id()::pg_catalog.text"
 OUTCOME = "select pg_catalog.pg_xact_status($1::pg_catalog.text::pg_catalog.xid8)"
 #: The number of rows that the transaction has changed so far, by table; partitions count for their table.
@@ -82,15 +86,19 @@ KINDS: Mapping[str, Broken] = {
     "23P01": Broken.EXCLUSION,
     "P0001": Broken.TRIGGER,
 }
+LOCKED = "Another transaction locks the row."
+FAILED = "The database cannot make this change."
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
     "25006": errors.Refused("The database takes no changes: it is read-only, or a standby."),
     "42501": errors.Refused("The database does not let this login make the change."),
-    "55P03": errors.Busy("Another transaction locks the row.", hint="Try again in a moment."),
+    "40P01": errors.Busy(LOCKED, hint="Try again in a moment."),
+    "53100": errors.Refused("The database's disk is full."),
+    "55P03": errors.Busy(LOCKED, hint="Try again in a moment."),
 }
-UNDONE = "The connection was lost before COMMIT. Nothing was changed."
+UNDONE = "The connection was lost before COMMIT."
 
 
 class PostgresqlWriter:
@@ -102,12 +110,13 @@ class PostgresqlWriter:
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*; the row to be changed is locked when it is read.
+        """Return the SQL of *shape*; the row to be updated is locked when it is read.
 
-        Behind the barrier of a filter that may raise an error, every row that the role sees would be locked.
+        To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
+        barrier of a filter that may raise an error, every row that the role sees would be locked.
         """
         plan = compile_write(shape, GRAMMAR)
-        if plan.before is None or shape.table.guarded:
+        if shape.kind is not WriteKind.UPDATE or plan.before is None or shape.table.guarded:
             return plan
         return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
 
@@ -133,14 +142,24 @@ class PostgresqlWriter:
                 await roll_back(connection, CLEAN)
                 if isinstance(exc, TimeoutError):
                     raise errors.TimedOut from exc
-                if isinstance(exc, DRIVER_ERRORS):
-                    raise await _refusal(connection, exc, run) from exc
-                raise
+                if not isinstance(exc, DRIVER_ERRORS):
+                    raise
+                refusal = await _refusal(connection, exc, run)
+                if isinstance(refusal, errors.SchemaChanged):
+                    # In an old session, functions of triggers keep plans for the old types.
+                    connection.terminate()
+                    await self._pool.dispose()
+                raise refusal from exc
             if run.dry_run:
                 await roll_back(connection)
-            elif not await _commit(connection):
-                await self._find_outcome(number)
+            else:
+                await _uncancelled(self._end(connection, number))
         return written
+
+    async def _end(self, connection: Connection, number: str) -> None:
+        """Commit transaction *number*, or raise a CallError."""
+        if not await _commit(connection):
+            await self._find_outcome(number)
 
     async def _begin(self, connection: Connection, run: WriteRun) -> None:
         """Begin the transaction, or raise Unbegun if the connection was lost before."""
@@ -156,7 +175,10 @@ class PostgresqlWriter:
             raise Unbegun from exc
 
     async def _open(self) -> Connection:
-        connection = await open_connection(self._url)
+        try:
+            connection = await open_connection(self._url)
+        except DRIVER_ERRORS as exc:
+            raise Unbegun from exc
         connection.begin = messages(BEGIN) + setting(connection.local)
         return connection
 
@@ -170,7 +192,8 @@ class PostgresqlWriter:
                     try:
                         outcome = await connection.fetchval(OUTCOME, number)
                     finally:
-                        await end(connection)
+                        # To close it in due form may take longer than there is time for the outcome.
+                        connection.terminate()
             except (*DRIVER_ERRORS, errors.DatabaseUnavailable, TimeoutError):
                 continue
             if outcome == "committed":
@@ -215,8 +238,15 @@ async def _change(connection: Connection, run: WriteRun) -> tuple[Written, str]:
         elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
         written = written._replace(elsewhere=elsewhere)
     numbered = await _prepared(connection, run, NUMBER)
-    ((number,),) = await connection.run(numbered, (), CHECK + confirmation(tuple(run.versions)), b"")
+    before = CHECK + confirmation(tuple(run.versions)) + _restored(connection)
+    ((number,),) = await connection.run(numbered, (), before, b"")
     return written, str(number)
+
+
+def _restored(connection: Connection) -> bytes:
+    """Return the messages that undo what triggers may have done to the session, which COMMIT would keep."""
+    path = {} if connection.local else {"search_path": connection.path}
+    return RESTORED + setting(path, KEEP)
 
 
 async def _rows(
@@ -239,17 +269,23 @@ async def _touched(connection: Connection, run: WriteRun) -> Mapping[Location, i
     return {(schema, name): number for schema, name, number in found}
 
 
-async def _commit(connection: Connection) -> bool:
-    """Commit, even if cancelled meanwhile; return False if the outcome is unknown."""
-    committing, task = asyncio.ensure_future(connection.execute("commit")), asyncio.current_task()
+async def _uncancelled(work: Coroutine[object, None, None]) -> None:
+    """Finish *work*, even if cancelled meanwhile."""
+    working, task = asyncio.ensure_future(work), asyncio.current_task()
     with anyio.CancelScope(shield=True):
-        ends = asyncio.get_running_loop().time() + COMMITTING
-        while not committing.done() and (left := ends - asyncio.get_running_loop().time()) > 0:
+        while not working.done():
             try:
-                await asyncio.wait([committing], timeout=left)
+                await asyncio.wait([working])
             except asyncio.CancelledError:
                 if task is not None:
                     task.uncancel()
+    working.result()
+
+
+async def _commit(connection: Connection) -> bool:
+    """Commit; return False if it is not known whether that happened."""
+    committing = asyncio.ensure_future(connection.execute("commit"))
+    await asyncio.wait([committing], timeout=COMMITTING)
     if not committing.done():
         connection.terminate()
         committing.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -262,26 +298,26 @@ async def _commit(connection: Connection) -> bool:
             return False
         raise await _refusal(connection, exc, None) from exc
     if status != "COMMIT":
-        raise errors.Refused("The database did not commit the change.")
+        raise errors.Refused(FAILED)
     return True
 
 
 async def _refusal(connection: Connection, error: Exception, run: WriteRun | None) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     if isinstance(error, STALE) or is_failure_of(error, CHANGED):
-        for plan, _ in run.steps if run is not None else ():
-            for each in (plan.before, plan.change, plan.after, plan.checked):
-                if each is not None and run is not None:
-                    connection.forget((run.comment + each.sql, run.stamp))
         return errors.SchemaChanged()
+    if is_failure_of(error, ANOTHER):
+        return errors.Refused("A trigger prepares a statement, which other callers could use.")
     if is_lost(error):
         connection.terminate()
         return errors.DatabaseUnavailable(UNDONE)
     state = getattr(error, "sqlstate", None) or ""
     if state in KINDS and isinstance(error, asyncpg.PostgresError):
         return await _violation(connection, error, KINDS[state], run)
-    known = REFUSALS.get(state)
-    return translated(error) if known is None else type(known)(known.message, hint=known.hint)
+    known = REFUSALS.get(state) or translated(error)
+    if isinstance(known, errors.Unreadable):
+        return errors.Refused(FAILED)
+    return type(known)(known.message, hint=known.hint)
 
 
 async def _violation(
@@ -299,8 +335,9 @@ async def _violation(
     if isinstance(column, str):
         violated.columns = (column,)
     elif isinstance(constraint, str) and not connection.is_closed():
-        for found in await connection.fetch(CONSTRAINED, schema, table, constraint):
-            violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
+        with suppress(*DRIVER_ERRORS):
+            for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=PATIENCE):
+                violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
     own = run.steps[0][0].shape.table.location if run is not None else violated.table
     if kind is Broken.FOREIGN_KEY and violated.table != own:
         violated.kind = Broken.REFERENCED

@@ -11,7 +11,7 @@ from pathlib import Path
 from dbtools.backends import port, url_of_file
 from dbtools.backends.port import NO_SESSION, Describe, Facts
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite.files import location_of, read_file, stamp_of
+from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
@@ -45,12 +45,16 @@ class Backend(port.Backend):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._location = location_of(url)
+        self._file = location_of(url)
+
+    @property
+    def _location(self) -> Location:
+        return replace(self._file, recovers=self.recovers)
 
     @property
     def place(self) -> str:
         """The path of the file as given."""
-        return self._location.given
+        return self._file.given
 
     @staticmethod
     def resolved(url: str, folder: Path) -> str:

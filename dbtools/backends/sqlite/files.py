@@ -90,6 +90,7 @@ class Location:
     path: Path
     given: str = ""  #: the path as written
     immutable: bool = False
+    recovers: bool = False  #: whether to recover it after a program stopped while writing to it
 
     @cached_property
     def name(self) -> str:
@@ -136,10 +137,22 @@ def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite
     """Open *location* for reading, or raise DatabaseUnavailable with a remedy."""
     check_file(location)
     try:
-        connection = open_file(location, lock_timeout=lock_timeout)
-        connection.execute("select count(*) from sqlite_schema").fetchone()
+        try:
+            return _opened(location, "ro", lock_timeout)
+        except sqlite3.OperationalError as exc:
+            if not (location.recovers and wants_recovery(exc)):
+                raise
+        # This rolls back what was not committed.
+        _opened(location, "rw", lock_timeout).close()
+        return _opened(location, "ro", lock_timeout)
     except sqlite3.Error as exc:
         raise unavailable(location, exc) from exc
+
+
+def _opened(location: Location, mode: Literal["ro", "rw"], lock_timeout: float) -> sqlite3.Connection:
+    """Open *location* and read it, or raise sqlite3.Error."""
+    connection = open_file(location, mode=mode, lock_timeout=lock_timeout)
+    connection.execute("select count(*) from sqlite_schema").fetchone()
     return connection
 
 

@@ -29,7 +29,12 @@ from dbtools.errors import Broken, SchemaChanged
 from dbtools.statement import Write, WriteKind
 
 GRAMMAR = SqliteGrammar()
+LOCKED = "Another program locks the database file."
+FAILED = "The database cannot make this change."
+#: Whether there may be foreign keys that only COMMIT checks.
+DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
 CHANGING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
+ATTEMPTS = 2  #: at a transaction, if the file or the schema is not the one that the connection knows
 #: The kinds of constraints, by SQLite's extended result codes.
 KINDS = {
     "SQLITE_CONSTRAINT_UNIQUE": Broken.UNIQUE,
@@ -73,6 +78,16 @@ class SqliteWriter:
 
     async def write(self, run: WriteRun) -> Written:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK in a dry run."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._write(run)
+            except ConnectionLost as exc:
+                # Found before the first step. The next connection opens the new file.
+                lost = exc
+                await self._pool.dispose()
+        raise SchemaChanged from lost
+
+    async def _write(self, run: WriteRun) -> Written:
         jobs: list[Job] = []
 
         def work(connection: Connection, cancelled: Event) -> Written:
@@ -83,10 +98,6 @@ class SqliteWriter:
             async with asyncio.timeout(run.timeout + self._lock_timeout + GRACE):
                 async with self._pool.connection() as connection:
                     return await _finished(connection.run(work), jobs)
-        except ConnectionLost as exc:
-            # The file has been replaced; the next call opens the new one.
-            await self._pool.dispose()
-            raise SchemaChanged from exc
         except TimeoutError as exc:
             raise errors.TimedOut from exc
         except (Stopped, sqlite3.Error) as exc:
@@ -148,6 +159,9 @@ class Job:
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise Stopped from exc
+            if is_locked(exc):
+                # The lock timeout is over: Connection.run would repeat the work until its own is.
+                raise errors.Busy(LOCKED) from exc
             raise
         finally:
             self._driver.set_progress_handler(None, 0)
@@ -157,9 +171,9 @@ class Job:
         self.is_committing = True
         try:
             self._patiently("commit")
-        except (Stopped, sqlite3.Error):
-            # Otherwise the error came when nothing was left to be rolled back.
-            self.is_committing = not self._driver.in_transaction
+        except (Stopped, sqlite3.Error) as exc:
+            # Otherwise SQLite has ended the transaction, in one way or the other.
+            self.is_committing = not (self._driver.in_transaction or is_full(exc))
             raise
 
     def _changed(self) -> Written:
@@ -170,10 +184,12 @@ class Job:
                 step = script.send(() if step is None else self._rows(*step))
         except StopIteration as exc:
             written: Written = exc.value
-        others = self._driver.total_changes - before - written.affected
-        if not (self._run.dry_run and others):
+        if not self._run.dry_run:
             return written
-        return written._replace(elsewhere=((self._touched(), others),))
+        others = self._driver.total_changes - before - written.affected
+        (unchecked,) = self._driver.execute(DEFERS).fetchone()
+        elsewhere = ((self._touched(), others),) if others else ()
+        return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
     def _rows(self, plan: Plan, parameters: tuple[object, ...]) -> list[Row]:
         self._check()
@@ -226,11 +242,21 @@ class Job:
         return self._cancelled.is_set() or time.monotonic() > self._deadline
 
 
+def is_full(error: Exception) -> bool:
+    """Return whether *error* says that nothing more can be written, before what would complete a COMMIT."""
+    return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+
+
 def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     name = getattr(error, "sqlite_errorname", "") or ""
+    if is_full(error):
+        return errors.Refused("The disk is full, or a limit of its space is reached.")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
+        return errors.DatabaseUnavailable("The database file cannot be written.")
     if not name.startswith("SQLITE_CONSTRAINT"):
-        return translated(error)
+        meant = translated(error)
+        return errors.Refused(FAILED) if isinstance(meant, errors.Unreadable) else meant
     violated = errors.ConstraintViolated()
     violated.kind = KINDS.get(name, Broken.UNKNOWN)
     if violated.kind in (Broken.UNIQUE, Broken.NOT_NULL):

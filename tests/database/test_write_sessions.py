@@ -1,0 +1,209 @@
+"""Connections that change rows: few, opened late, and without a trace of what triggers did on them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import asyncpg
+import pytest
+
+from dbtools import errors
+from dbtools.backends import pool
+from dbtools.backends.postgresql import writer as postgresql_writer
+from dbtools.settings.sections import GrantSection
+from tests.database.conftest import Serve
+from tests.database.role_callers import Caller
+from tests.database.shop import Shop
+from tests.database.written_journal import DDL, GRANT, told, writing
+
+#: The connections of dbtools that may write, by their session.
+WRITERS = """
+select pid from pg_stat_activity
+where datname = current_database() and application_name = 'writer' order by pid
+"""
+
+
+def _named(shop: Shop) -> str:
+    """Return the URL of connections that the tests can count."""
+    return f"{shop.url}?application_name=writer"
+
+
+async def _change_many(caller: Caller, number: int) -> None:
+    async def change(id: int) -> None:
+        await caller.toolbox.call(caller.identity, "insert_things", {"rows": [{"id": id, "v": "many"}]})
+
+    async with anyio.create_task_group() as group:
+        for id in range(100, 100 + number):
+            group.start_soon(change, id)
+
+
+def test_write_connections_are_opened_by_the_first_change_and_are_few(serve: Serve) -> None:
+    with serve("postgresql", DDL["postgresql"]) as shop, writing(shop, write_url=_named(shop)) as caller:
+        caller.call("list_things")
+        before = shop.bare.rows(WRITERS)
+        caller.call("update_things", id=1, set={"v": "x"})
+        first = shop.bare.rows(WRITERS)
+        caller.portal.call(_change_many, caller, 20)
+        many = shop.bare.rows(WRITERS)
+        stored = shop.bare.rows("select count(*) from things where v = 'many'")
+
+    assert (before, len(first), stored) == ([], 1, [(20,)])
+    assert 1 <= len(many) <= postgresql_writer.CONNECTIONS == 4
+
+
+def test_idle_write_connection_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait_until_closed() -> None:
+        other = await asyncpg.connect(shop.url)
+        with anyio.fail_after(30):
+            while await other.fetch(WRITERS):
+                await anyio.lowlevel.checkpoint()
+        await other.close()
+
+    with serve("postgresql", DDL["postgresql"]) as shop, writing(shop, write_url=_named(shop)) as caller:
+        monkeypatch.setattr(pool, "IDLE", 0.1)
+        caller.call("update_things", id=1, set={"v": "x"})
+        caller.portal.call(wait_until_closed)
+
+
+async def _session(caller: Caller, sql: str) -> tuple[int, object]:
+    """Return what *sql* says in the session of the next change."""
+    writer: Any = await caller.database.writer()
+    async with writer._pool.connection() as connection:
+        return connection.get_server_pid(), await connection.fetchval(sql)
+
+
+#: What a trigger does to its session, and what shows it.
+TRACES = {
+    "default_transaction_read_only": (
+        "set_config('default_transaction_read_only', 'on', false)",
+        "select current_setting('default_transaction_read_only')",
+    ),
+    "search_path": (
+        "set_config('search_path', 'public, elsewhere', false)",
+        "select current_setting('search_path')",
+    ),
+    "statement_timeout": (
+        "set_config('statement_timeout', '7001', false)",
+        "select current_setting('statement_timeout')",
+    ),
+    "lock_timeout": ("set_config('lock_timeout', '7001', false)", "select current_setting('lock_timeout')"),
+    "timezone": ("set_config('timezone', 'Asia/Tokyo', false)", "select current_setting('timezone')"),
+    "own setting": (
+        "set_config('app.tenant', 'ann', false)",
+        "select coalesce(current_setting('app.tenant', true), '')",
+    ),
+    "role": ("set_config('role', 'pg_read_all_data', false)", "select current_user::text"),
+    "advisory lock": (
+        "pg_advisory_lock(5)",
+        "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()",
+    ),
+}
+STATEMENTS = {
+    "LISTEN": ("listen something", "select count(*) from pg_listening_channels()"),
+    "temporary table": (
+        "create temp table if not exists notes as select 1 as n",
+        "select count(*) from pg_class where relpersistence = 't'",
+    ),
+}
+DOING = """
+create schema elsewhere;
+create function do_it() returns trigger language plpgsql as $$ begin {} return null; end $$;
+create trigger doing after update on things for each row when (new.v = 'do') execute function do_it();
+"""
+CASES = {
+    **{name: (f"perform {does};", shows) for name, (does, shows) in TRACES.items()},
+    **{name: (f"execute '{does}';", shows) for name, (does, shows) in STATEMENTS.items()},
+}
+
+
+@pytest.mark.parametrize("dry_run", [False, True], ids=["committed", "dry run"])
+@pytest.mark.parametrize("case", CASES)
+def test_next_caller_does_not_meet_what_a_trigger_did_to_the_session(
+    case: str, dry_run: bool, serve: Serve
+) -> None:
+    does, shows = CASES[case]
+    with serve("postgresql", DDL["postgresql"] + DOING.format(does)) as shop, writing(shop) as caller:
+        caller.call("update_things", id=2, set={"v": "x"})
+        before = caller.portal.call(_session, caller, shows)
+        done = caller.call("update_things", id=1, set={"v": "do"}, dry_run=dry_run)
+        after = caller.portal.call(_session, caller, shows)
+        again = told(caller, shop, "insert")
+
+    assert done["affected"] == 1
+    assert after == before
+    assert again.code == ""
+
+
+def test_trigger_that_prepares_a_statement_is_refused(serve: Serve) -> None:
+    ddl = DDL["postgresql"] + DOING.format("execute 'prepare trap as select 1';")
+    with serve("postgresql", ddl) as shop, writing(shop) as caller:
+        with pytest.raises(errors.Refused, match="Nothing was changed"):
+            caller.call("update_things", id=1, set={"v": "do"})
+        stored = shop.bare.rows("select v from things where id = 1")
+        _, left = caller.portal.call(
+            _session, caller, "select count(*) from pg_prepared_statements where from_sql"
+        )
+
+    assert stored == [("one",)]
+    assert left == 0
+
+
+SEEING = """
+create view seen as select id, v, set_config('app.tenant', 'ann', false) as tenant from things;
+create trigger doing after update on things for each row execute function do_it();
+"""
+
+
+def test_function_that_a_view_calls_leaves_the_read_connection_as_it_was(serve: Serve) -> None:
+    function = DOING.format("perform set_config('default_transaction_read_only', 'off', false);")
+    ddl = DDL["postgresql"] + function.rpartition("create trigger")[0] + SEEING
+    seen = {"seen": GrantSection(accept_reads=True)}
+    with serve("postgresql", ddl) as shop, writing(shop, more=seen) as caller:
+        caller.call("update_things", id=1, set={"v": "x"})
+        rows = caller.rows("list_seen")
+        runner = caller.portal.call(caller.database.runner)
+        probe = caller.portal.call(runner.probe)
+
+    assert [row[2] for row in rows] == ["ann"] * 3
+    assert probe.refuses_writes
+
+
+@pytest.fixture
+def guarded(serve: Serve) -> Iterator[Shop]:
+    """Give a database whose rows are secured by the role and by a setting."""
+    with serve("postgresql", SECURED) as shop:
+        yield shop
+
+
+SECURED = """
+create table things (
+    id integer primary key, v text, owner text not null default current_setting('app.owner')
+);
+insert into things values (1, 'one', 'ann'), (2, 'two', 'bob');
+alter table things enable row level security;
+create policy own on things using (owner = current_setting('app.owner', true));
+do $$ begin
+    if not exists (select from pg_roles where rolname = 'dbtools_test_clerk') then
+        create role dbtools_test_clerk;
+    end if;
+end $$;
+grant select, insert, update, delete on things to dbtools_test_clerk;
+"""
+
+
+def test_row_level_security_decides_with_the_role_and_the_settings_of_the_caller(guarded: Shop) -> None:
+    section = {"set_role": "dbtools_test_clerk", "settings": {"app.owner": "ann"}}
+    with writing(guarded, GRANT, role=section) as caller:
+        inserted = caller.call("insert_things", rows=[{"id": 3, "v": "three"}])
+        with pytest.raises(errors.NoRow):
+            caller.call("update_things", id=2, set={"v": "stolen"})
+        with pytest.raises(errors.Refused, match="Nothing was changed"):
+            caller.call("update_things", id=1, set={"owner": "bob"})
+        with pytest.raises(errors.Refused, match="Nothing was changed"):
+            caller.call("insert_things", rows=[{"id": 4, "owner": "bob"}])
+        stored = guarded.bare.rows("select * from things order by id")
+        _, user = caller.portal.call(_session, caller, "select current_user::text")
+
+    assert inserted["rows"] == [[3, "three", "ann"]]
+    assert stored == [(1, "one", "ann"), (2, "two", "bob"), (3, "three", "ann")]
+    assert user != "dbtools_test_clerk"

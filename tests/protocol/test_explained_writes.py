@@ -1,0 +1,153 @@
+"""`dbtools explain` of calls that change rows: their statements, their checks, and the rule that decides."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.command_line import run
+
+DDL = """
+create table ticket (
+    id integer primary key, title text not null, status text not null, region text not null, cost integer
+);
+insert into ticket values (1, 'Lamp', 'open', 'north', 11223344), (2, 'Rope', 'open', 'south', 55667788);
+"""
+ROLES = """
+[policy]
+claims = { region = "text", most = "integer" }
+[roles.support]
+tables."*" = false
+[roles.support.tables.ticket]
+exclude = ["cost"]
+where = "region = :claims.region"
+insert = ["id", "title", "status"]
+update = ["status"]
+delete = true
+check = "status <> 'gone' and id <= :claims.most"
+preset = { region = ":claims.region" }
+preset_update = { title = "Closed" }
+"""
+CLAIMS = ("--claim", "region=north", "--claim", "most=99")
+ROLE, RULE = ({"file": "policy.toml", "line": line} for line in (6, 8))
+
+
+@pytest.fixture
+def path(url_of: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give a configuration of a database of each dialect, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("policy.toml").write_text(f'[database]\nurl = "{url_of(DDL)}"\n{ROLES}')
+    return "policy.toml"
+
+
+def _explained(
+    path: str, tool: str, arguments: object, claims: tuple[str, ...] = CLAIMS
+) -> Mapping[str, Any]:
+    result = run("explain", path, "--role", "support", *claims, tool, json.dumps(arguments), "--json")
+    assert result.exit_code == 0
+    # Nothing is read: no value of a row can appear.
+    assert not any(each in result.stdout for each in ("Lamp", "Rope", "11223344", "55667788", "cost"))
+    found: Mapping[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def _verbs(found: Mapping[str, Any]) -> list[str]:
+    return [each.strip().split()[0] for each in found["sql"].split(";\n")]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "verbs", "parameters", "reason"),
+    [
+        pytest.param(
+            *("update_ticket", {"id": 1, "set": {"status": "done"}, "expected": {"status": "open"}}),
+            ["SELECT", "UPDATE", "SELECT", "SELECT"],
+            ["Closed", "done", 1, "open", "north"],
+            "the role may update, rows must satisfy its check, title is preset",
+            id="update",
+        ),
+        pytest.param(
+            *("insert_ticket", {"rows": [{"id": 3, "title": "Tent", "status": "new"}]}),
+            ["INSERT", "SELECT", "SELECT"],
+            ["Tent", "new", "north", 3],
+            "the role may insert, rows must satisfy its check, region is preset",
+            id="insert",
+        ),
+        pytest.param(
+            *("delete_rows", {"table": "ticket", "key": {"id": 1}, "dry_run": True}),
+            ["SELECT", "DELETE"],
+            ["north", 1],
+            "the role may delete",
+            id="delete",
+        ),
+    ],
+)
+def test_allowed_change_is_explained_by_its_rule_and_all_its_statements(
+    path: str, tool: str, arguments: object, verbs: list[str], parameters: list[object], reason: str
+) -> None:
+    found = _explained(path, tool, arguments)
+
+    assert (found["allowed"], found["rule"]) == (True, RULE)
+    assert found["reason"] == f"{reason}; ticket may be read, rows are filtered."
+    assert _verbs(found) == verbs
+    assert sorted(map(str, found["parameters"])) == sorted(map(str, parameters))
+    assert found["sql"].count("status <> 'gone'") == (0 if "DELETE" in verbs else 1)
+    assert found["sql"].count("region = ") == len(verbs) - ("INSERT" in verbs)
+
+
+def test_rows_of_the_same_columns_share_one_statement(path: str) -> None:
+    row = {"id": 3, "title": "Tent", "status": "new"}
+    found = _explained(path, "insert_ticket", {"rows": [row, {**row, "id": 4}]})
+
+    assert _verbs(found) == ["INSERT", "SELECT", "SELECT"]
+    assert sorted(map(str, found["parameters"])) == ["3", "Tent", "new", "north"]
+
+
+UPDATE = ("update_ticket", {"id": 1, "set": {"status": "done"}})
+INSERT = ("insert_ticket", {"rows": [{"id": 3, "title": "Tent", "status": "new"}]})
+WITHOUT = "requires the claim most, which is missing."
+
+
+@pytest.mark.parametrize(
+    ("call", "claims", "reason"),
+    [
+        pytest.param(UPDATE, CLAIMS[:2], f"The check of ticket {WITHOUT}", id="claim of the check"),
+        pytest.param(
+            UPDATE,
+            CLAIMS[2:],
+            "The rows of ticket are filtered by the claim region, which is missing.",
+            id="claim of the filter",
+        ),
+        pytest.param(
+            INSERT,
+            CLAIMS[2:],
+            "region is preset to the claim region, which is missing.",
+            id="claim of a preset",
+        ),
+        pytest.param(
+            ("update_ticket", {"id": 1, "set": {"title": "x"}}),
+            CLAIMS,
+            "set: there is no argument 'title'. Arguments: status.",
+            id="column that is preset",
+        ),
+        pytest.param(
+            ("delete_rows", {"table": "tickets", "key": {"id": 1}}),
+            CLAIMS,
+            "there is no table 'tickets'",
+            id="no table",
+        ),
+    ],
+)
+def test_refused_change_is_explained_without_a_statement(
+    path: str, call: tuple[str, object], claims: tuple[str, ...], reason: str
+) -> None:
+    found = _explained(path, *call, claims)
+
+    assert (found["allowed"], found["sql"], found["parameters"]) == (False, None, [])
+    assert reason in found["reason"]
+    assert found["rule"] == (ROLE if "no table" in reason else RULE)
+
+
+def test_delete_needs_no_claim_of_the_check(path: str) -> None:
+    assert _explained(path, "delete_ticket", {"id": 1}, CLAIMS[:2])["allowed"] is True
