@@ -335,3 +335,24 @@ def test_filter_that_may_raise_locks_no_other_row(where: str, locks: bool, opene
 
     assert plan.before is not None
     assert ("for update" in plan.before.sql) is locks
+
+
+RAISING_CHECK = """
+    create table ratios (id integer primary key, divisor bigint not null);
+    insert into ratios values (1, 1), (9, 0);
+    create function divides(bigint) returns boolean language plpgsql cost 0.0001
+        as $$ begin return 10 / $1 > 0; end $$;
+    analyze ratios;
+"""
+
+
+def test_check_is_evaluated_on_no_other_row(opened: Opens) -> None:
+    section = ALL.model_copy(update={"check": "divides(divisor)"})
+    with opened("postgresql", {"ratios": section}, ddl=RAISING_CHECK) as (caller, shop):
+        caller.call("update_ratios", id=1, set={"divisor": 2})
+        caller.call("insert_ratios", rows=[{"id": 2, "divisor": 3}])
+        unreadable = refused(caller, "update_ratios", id=1, set={"divisor": 0})
+        found = stored(shop, "select * from ratios order by id")
+
+    assert unreadable.code == "bad_value"
+    assert found == [(1, 2), (2, 3), (9, 0)]
