@@ -324,6 +324,17 @@ def test_call_that_asks_too_much_is_refused(bomb: str, opened: Opens, dialect: s
     assert after == before
 
 
+@pytest.mark.parametrize(
+    "value", ["[" + "1," * 30_000 + "1]", "[" * 40 + "]" * 40, "[" * 400_000], ids=["items", "depth", "open"]
+)
+def test_array_in_a_text_is_bounded_like_any_other(value: str, opened: Opens) -> None:
+    with opened("postgresql", {"posts": ALL}, ddl=PRESETS.format(more=", marks integer[]")) as (caller, shop):
+        error = refused(caller, "update_posts", id=1, set={"marks": value})
+        found = stored(shop, "select marks from posts")
+
+    assert (error.code in ("bad_argument", "bad_value"), found) == (True, [(None,)])
+
+
 @pytest.mark.parametrize(("where", "locks"), [("1000 / id > 0", False), ("id > 0", True)])
 def test_filter_that_may_raise_locks_no_other_row(where: str, locks: bool, opened: Opens) -> None:
     section = ALL.model_copy(update={"where": where})
