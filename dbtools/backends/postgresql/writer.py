@@ -142,19 +142,22 @@ class PostgresqlWriter:
                 await roll_back(connection, CLEAN)
                 if isinstance(exc, TimeoutError):
                     raise errors.TimedOut from exc
-                if not isinstance(exc, DRIVER_ERRORS):
-                    raise
-                refusal = await _refusal(connection, exc, run)
-                if isinstance(refusal, errors.SchemaChanged):
-                    # In an old session, functions of triggers keep plans for the old types.
-                    connection.terminate()
-                    await self._pool.dispose()
-                raise refusal from exc
+                if isinstance(exc, DRIVER_ERRORS):
+                    raise await self._refused(connection, exc, run) from exc
+                raise
             if run.dry_run:
                 await roll_back(connection)
             else:
                 await _uncancelled(self._end(connection, number))
         return written
+
+    async def _refused(self, connection: Connection, error: Exception, run: WriteRun) -> errors.CallError:
+        refusal = await _refusal(connection, error, run)
+        if isinstance(refusal, errors.SchemaChanged):
+            # In an old session, functions of triggers keep plans for the old types.
+            connection.terminate()
+            await self._pool.dispose()
+        return refusal
 
     async def _end(self, connection: Connection, number: str) -> None:
         """Commit transaction *number*, or raise a CallError."""
