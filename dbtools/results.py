@@ -160,7 +160,7 @@ class Answer:
     links: tuple[Link, ...] = ()
     rows: int = 0
     truncated: bool = False
-    changed: Changed | None = None  #: what the call changed, for the audit log
+    changed: Changed | None = field(default=None, repr=False)  #: what the call changed, for the audit log
 
     @property
     def text(self) -> str:
