@@ -1,5 +1,6 @@
 """What a role may change in a table. A table and a grant in; Writes, or what is wrong with the grant, out."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -7,7 +8,8 @@ from dbtools.catalog import Catalog, Column, Preset, RowFilter, Table, Writes, h
 from dbtools.errors import Broken, ConstraintViolated, listing, nearest
 from dbtools.types import Family, quoted
 
-CLAIM = ":claims."  #: the beginning of a preset whose value is a claim of the caller
+CLAIM = re.compile(r":claims\.(\w+)")  #: a preset or a setting that takes the value of a claim
+LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 #: Values that callers cannot write as a text.
 UNWRITABLE = (Family.OBJECT,)
 Columns = bool | tuple[str, ...]  #: all that the role sees, none, or these
@@ -116,6 +118,15 @@ MESSAGES: Mapping[tuple[Broken, bool], tuple[str, str]] = {
 }
 
 
+def claim_in(text: str) -> str | None:
+    """Return the name of the claim that *text* is; None: a literal. Raise ValueError if it is unclear."""
+    if claim := CLAIM.fullmatch(text):
+        return claim[1]
+    if LIKE_CLAIM.search(text):
+        raise ValueError("a claim must be the whole value, written :claims.name")
+    return None
+
+
 def _supplied(table: Table, shown: Table, granted: Columns, presets: Collection[str]) -> tuple[Column, ...]:
     """Return the *granted* columns with their own types: generated and preset ones are left out."""
     names = shown.column_by_name if granted is True else granted or ()
@@ -143,8 +154,8 @@ def _presets(table: Table, presets: Mapping[str, object]) -> tuple[Preset, ...]:
 
 def _preset(column: Column, value: object) -> Preset:
     """Return the preset of *column*, or raise ValueError if it cannot hold *value*."""
-    if isinstance(value, str) and value.startswith(CLAIM):
-        return Preset(column=column, claim=value.removeprefix(CLAIM))
+    if isinstance(value, str) and (claim := claim_in(value)) is not None:
+        return Preset(column=column, claim=claim)
     if column.type.family is Family.ARRAY:
         raise ValueError("only a claim can be an array")
     text = str(value).lower() if isinstance(value, bool) else str(value)

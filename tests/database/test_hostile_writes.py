@@ -286,6 +286,16 @@ def test_array_cannot_be_preset_by_a_text(opened: Opens) -> None:
     assert "insert_posts" not in tools
 
 
+@pytest.mark.parametrize("preset", [":claims.sub ", "by :claims.sub", ":claim.sub", ":claims.a.b", ":sub"])
+def test_preset_that_is_not_quite_a_claim_is_a_problem(preset: str, opened: Opens, dialect: str) -> None:
+    section = GrantSection(insert=True, preset={"author": preset})
+    with opened(dialect, {"posts": section}, ddl=PRESETS.format(more="")) as (caller, _):
+        problems, tools = caller.problems(), caller.tools()
+
+    assert "preset: author: a claim must be the whole value, written :claims.name" in str(problems)
+    assert "insert_posts" not in tools
+
+
 BOMBS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "rows": ("insert_posts", {"rows": [{"id": at} for at in range(100_000)]}),
     "more rows than granted": ("insert_posts", {"rows": [{"id": at} for at in range(101)]}),
