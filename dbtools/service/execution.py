@@ -181,7 +181,7 @@ def preset_values(shape: Write, caller: Caller) -> Mapping[str, object]:
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
     worded = _reworded_write(error, transaction, catalog)
-    if isinstance(worded, errors.NoRow | errors.UnknownOutcome):
+    if isinstance(worded, errors.NoRow | errors.Conflict | errors.UnknownOutcome):
         return worded
     return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
 

@@ -4,6 +4,8 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from threading import Event
+from typing import Any
 
 import anyio
 import asyncpg
@@ -13,7 +15,7 @@ from dbtools import errors
 from tests.database.conftest import Serve
 from tests.database.role_callers import Caller
 from tests.database.shop import Shop, open_bare
-from tests.database.written_journal import BEFORE, CALLS, DDL, journal, things, told, writing
+from tests.database.written_journal import AFTER, BEFORE, CALLS, DDL, journal, things, told, writing
 
 LOCKS = {
     "sqlite": "begin immediate; update things set v = v",
@@ -50,7 +52,9 @@ def _locked(shop: Shop) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", CALLS)
 def test_locked_row_is_busy_after_the_lock_timeout(kind: str, serve: Serve, dialect: str) -> None:
-    with serve(dialect, DDL[dialect]) as shop, writing(shop, lock_timeout=0.2) as caller:
+    # The timeout is less than the lock timeout that sessions have by default.
+    limits: dict[str, Any] = {"timeout": 4, "lock_timeout": 0.2}
+    with serve(dialect, DDL[dialect]) as shop, writing(shop, **limits) as caller:
         with _locked(shop):
             code, message = _refusal(caller, kind)
         stored = things(shop), journal(shop)
@@ -116,6 +120,36 @@ def test_cancelled_change_has_stopped_when_the_call_ends(serve: Serve, dialect: 
 
     assert stored == (BEFORE, [])
     assert (later.code, later.is_true("insert")) == ("", True)
+
+
+def test_change_of_a_file_that_is_cancelled_during_commit_is_answered(serve: Serve) -> None:
+    arrived, released = Event(), Event()
+
+    def hold(sql: str) -> None:
+        if sql.lower() == "commit":
+            arrived.set()
+            released.wait(30)
+
+    async def cancel() -> object:
+        writer: Any = await caller.database.writer()
+        async with writer._pool.connection() as connection:
+            connection.driver.set_trace_callback(hold)
+        tool, arguments, _ = CALLS["update"]
+        calling = asyncio.ensure_future(caller.toolbox.call(caller.identity, tool, arguments))
+        await anyio.to_thread.run_sync(arrived.wait, 30)
+        released.set()
+        # The loop must not learn that the change is committed before the call is cancelled.
+        while things(shop) == BEFORE:
+            pass
+        calling.cancel()
+        return (await calling).structured["affected"]
+
+    with serve("sqlite", DDL["sqlite"]) as shop, writing(shop) as caller:
+        caller.call("insert_things", rows=[{"id": 9}], dry_run=True)
+        affected = caller.portal.call(cancel)
+
+        assert affected == 1
+        assert (things(shop), journal(shop)) == (AFTER["update"], [CALLS["update"][2]])
 
 
 async def _is_changing(shop: Shop) -> bool:

@@ -139,8 +139,15 @@ async def _during(caller: Caller, proxy: Cutting, url: str, migration: str) -> s
     return " ".join(codes)
 
 
-def test_table_cannot_change_between_reading_a_row_and_changing_it(
-    shop: Shop, portal: BlockingPortal, proxy: Cutting
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param("alter table things rename v to u", id="migration"),
+        pytest.param("update things set v = 'other' where id = 1", id="update"),
+    ],
+)
+def test_row_and_table_cannot_change_between_reading_the_row_and_changing_it(
+    other: str, shop: Shop, portal: BlockingPortal, proxy: Cutting
 ) -> None:
     with writing(shop, write_url=proxy.url) as caller:
         told(caller, shop, "update")
@@ -148,7 +155,7 @@ def test_table_cannot_change_between_reading_a_row_and_changing_it(
         # BEGIN, the row before, the change, the row after, the number of the transaction, COMMIT.
         for is_due in (numbered(2), numbered(3), is_commit):
             proxy.at(is_due, None)
-            found.append(portal.call(_during, caller, proxy, shop.url, "alter table things rename v to u"))
+            found.append(portal.call(_during, caller, proxy, shop.url, other))
             shop.bare.execute("update things set v = 'one' where id = 1; delete from journal")
 
     assert found == [" locked"] * 3
