@@ -25,13 +25,14 @@ from dbtools.types import Family, Operator
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
     own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
+    found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
     stays, check = shape.kind is not WriteKind.DELETE, shape.writes.check
     return WritePlan(
         shape=shape,
         before=None if shape.kind is WriteKind.INSERT else compile_select(own, grammar),
         change=_change(shape, grammar),
         after=_reading(shape, shape.table.filter, grammar) if stays else None,
-        checked=_reading(shape, check, grammar) if stays and check is not None else None,
+        checked=_reading(found, check, grammar) if stays and check is not None else None,
     )
 
 

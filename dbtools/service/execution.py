@@ -194,7 +194,7 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         columns = (each for shape, _ in transaction.writes for each in (*shape.columns, *shape.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
         claimed = f" {BAD_CLAIM}" if shape.claimed else ""
-        return errors.BadValue(error.message, hint=f"Values are given for {listing(asked)}.{claimed}")
+        return errors.BadValue(error.message, hint=f"Check the values for {listing(asked)}.{claimed}")
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):

@@ -99,7 +99,7 @@ def _as_integer(value: object) -> object:
     return value
 
 
-def _as_json(value: object) -> object:
+def as_json(value: object) -> object:
     """Return the array or object that a string encodes: some clients send JSON as text."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
@@ -113,7 +113,7 @@ def _as_json(value: object) -> object:
 
 def _as_array(value: object) -> object:
     """Return *value* as an array: itself, or an array with *value* as its only item."""
-    read = _as_json(value)
+    read = as_json(value)
     return [read] if isinstance(read, str | Mapping) else read
 
 
@@ -126,7 +126,7 @@ def _as_meant(value: object) -> object:
 Written = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
 Array = BeforeValidator(_as_array)
-Object = BeforeValidator(_as_json)
+Object = BeforeValidator(as_json)
 Meant = BeforeValidator(_as_meant)
 
 

@@ -3,6 +3,7 @@
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -15,7 +16,7 @@ from dbtools.errors import listing
 from dbtools.paths import folded
 from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
 from dbtools.statement import Output, Statement, Transaction, Write, assigned
-from dbtools.tools.arguments import Arguments, Object, as_text, named, unknown_argument
+from dbtools.tools.arguments import Arguments, Object, as_json, as_text, named, unknown_argument
 from dbtools.tools.definition import (
     ARRAY,
     BOOLEAN,
@@ -161,10 +162,10 @@ def decoded(type: ColumnType, value: object, place: str) -> object:
     """Return the JSON *value* as a value of *type*, or raise BadValue."""
     structured = isinstance(value, list | tuple | Mapping)
     if type.family is Family.JSON:
-        return _json_text(value)
+        return _json_text(type, value)
     if type.family is Family.ARRAY and type.element is not None:
-        items = _items(value)
-        if items is None:
+        items = as_json(value)
+        if not isinstance(items, list | tuple):
             raise errors.BadValue(f"{place}must be an array, not {named(value)}.")
         # An array of arrays has the same type.
         types = [type if isinstance(each, list) else type.element for each in items]
@@ -178,25 +179,12 @@ def decoded(type: ColumnType, value: object, place: str) -> object:
     return type.decode(str(as_text(value)), place)
 
 
-def _json_text(value: object) -> str:
+def _json_text(type: ColumnType, value: object) -> object:
     """Return *value* as the text of JSON: some clients send an object or an array as its text."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        try:
-            json.loads(value)
-        except ValueError:
-            pass
-        else:
-            return value
+        with suppress(ValueError):
+            return type.read(value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _items(value: object) -> Sequence[object] | None:
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, list | tuple) else None
 
 
 def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:

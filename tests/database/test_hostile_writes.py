@@ -286,6 +286,16 @@ def test_array_cannot_be_preset_by_a_text(opened: Opens) -> None:
     assert "insert_posts" not in tools
 
 
+@pytest.mark.parametrize("preset", [":claims.sub ", "by :claims.sub", ":claim.sub", ":claims.a.b", ":sub"])
+def test_preset_that_is_not_quite_a_claim_is_a_problem(preset: str, opened: Opens, dialect: str) -> None:
+    section = GrantSection(insert=True, preset={"author": preset})
+    with opened(dialect, {"posts": section}, ddl=PRESETS.format(more="")) as (caller, _):
+        problems, tools = caller.problems(), caller.tools()
+
+    assert "preset: author: a claim must be the whole value, written :claims.name" in str(problems)
+    assert "insert_posts" not in tools
+
+
 BOMBS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "rows": ("insert_posts", {"rows": [{"id": at} for at in range(100_000)]}),
     "more rows than granted": ("insert_posts", {"rows": [{"id": at} for at in range(101)]}),
@@ -324,6 +334,17 @@ def test_call_that_asks_too_much_is_refused(bomb: str, opened: Opens, dialect: s
     assert after == before
 
 
+@pytest.mark.parametrize(
+    "value", ["[" + "1," * 30_000 + "1]", "[" * 40 + "]" * 40, "[" * 400_000], ids=["items", "depth", "open"]
+)
+def test_array_in_a_text_is_bounded_like_any_other(value: str, opened: Opens) -> None:
+    with opened("postgresql", {"posts": ALL}, ddl=PRESETS.format(more=", marks integer[]")) as (caller, shop):
+        error = refused(caller, "update_posts", id=1, set={"marks": value})
+        found = stored(shop, "select marks from posts")
+
+    assert (error.code in ("bad_argument", "bad_value"), found) == (True, [(None,)])
+
+
 @pytest.mark.parametrize(("where", "locks"), [("1000 / id > 0", False), ("id > 0", True)])
 def test_filter_that_may_raise_locks_no_other_row(where: str, locks: bool, opened: Opens) -> None:
     section = ALL.model_copy(update={"where": where})
@@ -335,3 +356,24 @@ def test_filter_that_may_raise_locks_no_other_row(where: str, locks: bool, opene
 
     assert plan.before is not None
     assert ("for update" in plan.before.sql) is locks
+
+
+RAISING_CHECK = """
+    create table ratios (id integer primary key, divisor bigint not null);
+    insert into ratios values (1, 1), (9, 0);
+    create function divides(bigint) returns boolean language plpgsql cost 0.0001
+        as $$ begin return 10 / $1 > 0; end $$;
+    analyze ratios;
+"""
+
+
+def test_check_is_evaluated_on_no_other_row(opened: Opens) -> None:
+    section = ALL.model_copy(update={"check": "divides(divisor)"})
+    with opened("postgresql", {"ratios": section}, ddl=RAISING_CHECK) as (caller, shop):
+        caller.call("update_ratios", id=1, set={"divisor": 2})
+        caller.call("insert_ratios", rows=[{"id": 2, "divisor": 3}])
+        unreadable = refused(caller, "update_ratios", id=1, set={"divisor": 0})
+        found = stored(shop, "select * from ratios order by id")
+
+    assert unreadable.code == "bad_value"
+    assert found == [(1, 2), (2, 3), (9, 0)]
