@@ -143,7 +143,7 @@ class Writes:
     update_presets: tuple[Preset, ...] = ()
     check: RowFilter | None = None  #: what a row must satisfy after the change, besides the row filter
     most: int | None = None  #: rows that one call may change
-    key: tuple[str, ...] = ()  #: the columns of the primary key that the role sees, masked ones included
+    key: tuple[str, ...] = ()  #: those columns of its first key that the role sees, masked ones included
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFil
 from dbtools.cells import one_line
 from dbtools.masks import BLANK
 from dbtools.types import ColumnType, Family, Mask
-from dbtools.writes import WriteGrant, all_writes, writes_of
+from dbtools.writes import Problem, WriteGrant, all_writes, writes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ class Lens:
     catalog: Catalog
     views: tuple[tuple[Table, Rule, Sequence[str]], ...] = ()  #: withheld views with their reasons
     columns: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld generated columns
-    writes: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld writes, each with the reason
+    writes: tuple[tuple[Table, Rule, Problem], ...] = ()  #: withheld writes, each with the reason
 
 
 def restrict(catalog: Catalog, role: Role) -> Catalog:
@@ -201,7 +201,7 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     seen: dict[Location, Table] = {}
     rules: dict[Location, Rule] = {}
     columns: list[tuple[Table, Rule, str]] = []
-    withheld: list[tuple[Table, Rule, str]] = []
+    withheld: list[tuple[Table, Rule, Problem]] = []
     for table in catalog.whole.tables:
         rule = role.rule_of(catalog, table) if catalog.table(*table.location) else None
         if rule is None or rule.grant is None:

@@ -21,6 +21,7 @@ from dbtools.masks import BLANK
 from dbtools.policy import Finding, Lens, Role, Rule, series
 from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
+from dbtools.writes import Problem
 
 UNKNOWN_TABLE = "unknown_table"
 AMBIGUOUS = "ambiguous_table"
@@ -82,10 +83,24 @@ def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Find
             "column that the role does not see as it is. If that is intended, name it in columns."
         )
         yield _finding("reads_hidden", role, rule, message, level="warning")
+    yield from _withheld_writes(whole, role, lens)
+
+
+def _withheld_writes(whole: Catalog, role: Role, lens: Lens) -> Iterator[Finding]:
+    """Yield the writes that *lens* withholds, those that a rule withholds for one reason together."""
+    labels: dict[tuple[int, Problem], list[str]] = {}
+    views = {view.location for view, *_ in lens.views}
     for table, rule, problem in lens.writes:
-        level = "warning" if rule.is_pattern else "error"
-        message = f"{whole.label(table)} cannot be changed: {problem.removesuffix('.')}."
-        yield _finding("bad_writes", role, rule, message, level=level)
+        if table.location in views:
+            continue
+        labels.setdefault((id(rule), problem), []).append(whole.label(table))
+    rules = {id(rule): rule for _, rule, _ in lens.writes}
+    for (number, (change, why)), named in labels.items():
+        rule, tables = rules[number], listing(named)
+        what = f"{change} is withheld in {tables}" if change else f"{tables} cannot be changed"
+        level, why = "warning" if rule.is_pattern else "error", why.removesuffix(".")
+        found = _finding("bad_writes", role, rule, f"{what}: {why}.", level=level)
+        yield replace(found, subject="" if rule.is_pattern else named[0])
 
 
 def _finding(code: str, role: Role, rule: Rule, message: str, *, level: str = "error") -> Finding:

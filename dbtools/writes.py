@@ -1,18 +1,29 @@
 """What a role may change in a table. A table and a grant in; Writes, or what is wrong with the grant, out."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dbtools.catalog import Catalog, Column, Preset, RowFilter, Table, Writes, has_name
+from dbtools.catalog import (
+    UNREADABLE,
+    Catalog,
+    Column,
+    Preset,
+    RowFilter,
+    Table,
+    TableKind,
+    Writes,
+    has_name,
+)
 from dbtools.errors import Broken, ConstraintViolated, listing, nearest
 from dbtools.types import Family, quoted
 
-CLAIM = re.compile(r":claims\.(\w+)")  #: a preset or a setting that takes the value of a claim
+CLAIM = re.compile(r":claims\.(\w+)")  #: a value that is a claim of the caller
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
-#: Values that callers cannot write as a text.
-UNWRITABLE = (Family.OBJECT,)
+UNIDENTIFIED = "tables inherit from it, or it has neither a rowid nor a primary key"
+KEYLESS = "the role must see a key of it unmasked"
 Columns = bool | tuple[str, ...]  #: all that the role sees, none, or these
+Problem = tuple[str, str]  #: the change that is withheld, empty for all, and why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,40 +42,43 @@ class WriteGrant:
 EVERYTHING = WriteGrant(insert=True, update=True, delete=True)
 
 
-def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | None, tuple[str, ...]]:
-    """Return what *grant* allows in *table*, of which a role sees *shown*; or None, and what is wrong.
+def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | None, tuple[Problem, ...]]:
+    """Return what *grant* allows in *table*, of which a role sees *shown*, and why it does not allow more.
 
     Where callers may update every column, they may not update those that are preset in new rows.
     """
-    problems = tuple(_problems(table, shown, grant))
-    if problems:
-        return None, problems
-    inserted = _supplied(table, shown, grant.insert, grant.preset)
-    preset = grant.preset if grant.update is True else {}
-    return (
-        Writes(
-            insert=None if grant.insert is False else inserted,
-            update=_supplied(table, shown, grant.update, {**preset, **grant.preset_update}),
-            delete=grant.delete,
-            insert_presets=_presets(table, grant.preset),
-            update_presets=_presets(table, grant.preset_update),
-            check=grant.check,
-            most=grant.max_affected,
-            key=_key(table, shown),
-        ),
-        (),
+    if not table.identity:
+        is_table = table.kind is TableKind.TABLE
+        return None, (("", UNIDENTIFIED if is_table else f"dbtools changes no rows of a {table.kind}"),)
+    wrong_insert = (
+        *_mistakes(table, shown, grant.insert, grant.preset),
+        *(f"{name} needs a value: {hint}" for name, hint in _missing(table, shown, grant)),
     )
+    wrong_update = tuple(_mistakes(table, shown, grant.update, grant.preset_update))
+    has_key = bool(shown.keys)
+    inserts, updates = grant.insert is not False and not wrong_insert, has_key and not wrong_update
+    fixed = {**(grant.preset if grant.update is True else {}), **grant.preset_update}
+    writes = Writes(
+        insert=_supplied(table, shown, grant.insert, grant.preset) if inserts else None,
+        update=_supplied(table, shown, grant.update, fixed) if updates else (),
+        delete=grant.delete and has_key,
+        insert_presets=_presets(table, grant.preset) if inserts else (),
+        update_presets=_presets(table, grant.preset_update) if updates else (),
+        check=grant.check,
+        most=grant.max_affected,
+        key=_key(table, shown),
+    )
+    keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False and not has_key]
+    problems = [("insert", problem) for problem in wrong_insert]
+    problems += [("update", problem) for problem in wrong_update]
+    problems += [(name, KEYLESS) for name in keyed]
+    does_nothing = writes.insert is None and not writes.update and not writes.delete
+    return None if does_nothing else writes, tuple(problems)
 
 
 def all_writes(table: Table) -> Writes | None:
     """Return every possible change of *table*, for a role that sees everything."""
-    if not table.identity:
-        return None
-    columns = _supplied(table, table, True, {})
-    has_key = bool(table.keys)
-    inserted = None if _missing(table, table, EVERYTHING) else columns
-    updated = columns if has_key else ()
-    return Writes(insert=inserted, update=updated, delete=has_key, key=_key(table, table))
+    return writes_of(table, table, EVERYTHING)[0]
 
 
 def _key(table: Table, shown: Table) -> tuple[str, ...]:
@@ -118,15 +132,6 @@ MESSAGES: Mapping[tuple[Broken, bool], tuple[str, str]] = {
 }
 
 
-def claim_in(text: str) -> str | None:
-    """Return the name of the claim that *text* is; None: a literal. Raise ValueError if it is unclear."""
-    if claim := CLAIM.fullmatch(text):
-        return claim[1]
-    if LIKE_CLAIM.search(text):
-        raise ValueError("a claim must be the whole value, written :claims.name")
-    return None
-
-
 def _supplied(table: Table, shown: Table, granted: Columns, presets: Collection[str]) -> tuple[Column, ...]:
     """Return the *granted* columns with their own types: generated and preset ones are left out."""
     names = shown.column_by_name if granted is True else granted or ()
@@ -144,7 +149,7 @@ def _is_masked(shown: Table, column: Column) -> bool:
 
 def _is_writable(column: Column) -> bool:
     type = column.type.element or column.type
-    return not column.generated and type.family not in UNWRITABLE
+    return not column.generated and type.family is not Family.OBJECT and type is not UNREADABLE
 
 
 def _presets(table: Table, presets: Mapping[str, object]) -> tuple[Preset, ...]:
@@ -154,62 +159,62 @@ def _presets(table: Table, presets: Mapping[str, object]) -> tuple[Preset, ...]:
 
 def _preset(column: Column, value: object) -> Preset:
     """Return the preset of *column*, or raise ValueError if it cannot hold *value*."""
-    if isinstance(value, str) and (claim := claim_in(value)) is not None:
-        return Preset(column=column, claim=claim)
+    if isinstance(value, str) and (claim := CLAIM.fullmatch(value)):
+        return Preset(column=column, claim=claim[1])
     if column.type.family is Family.ARRAY:
-        raise ValueError("only a claim can be an array")
+        raise ValueError
     text = str(value).lower() if isinstance(value, bool) else str(value)
+    if column.choices and text not in column.choices:
+        raise ValueError
     return Preset(column=column, value=column.type.read(text))
 
 
-def _problems(table: Table, shown: Table, grant: WriteGrant) -> Iterator[str]:
-    if not table.identity:
-        yield f"dbtools cannot change the rows of this {table.kind}"
-        return
-    for key, granted, presets in (
-        ("insert", grant.insert, grant.preset),
-        ("update", grant.update, grant.preset_update),
-    ):
-        names = granted if isinstance(granted, tuple) else ()
-        unsuitable = (_unsuitable(table, shown, name, presets) for name in names)
-        yield from (f"{key}: {problem}" for problem in unsuitable if problem)
-    for key, presets in (("preset", grant.preset), ("preset_update", grant.preset_update)):
-        misfits = (_misfit(table, name, value) for name, value in presets.items())
-        yield from (f"{key}: {problem}" for problem in misfits if problem)
-    if missing := _missing(table, shown, grant):
-        yield f"insert: {listing(missing)} has no default, and is neither supplied nor preset"
-    if (grant.update is not False or grant.delete) and not shown.keys:
-        yield "update and delete need a key whose columns the role sees as they are"
+def _mistakes(table: Table, shown: Table, granted: Columns, presets: Mapping[str, object]) -> Iterator[str]:
+    """Yield what is wrong with the columns *granted* to callers of *shown*, and with *presets*."""
+    for name in granted if isinstance(granted, tuple) else ():
+        if name in presets:
+            yield f"{name} is preset, so callers cannot supply it"
+        elif name in table.column_by_name and name not in shown.column_by_name:
+            yield f"the role does not see {name}: preset it instead"
+        else:
+            yield from _unwritable(table, name)
+    for name, value in presets.items():
+        if granted is False:
+            yield f"it is not granted, so presetting {name} has no effect"
+        yield from _unwritable(table, name) or _misfit(table.column_by_name[name], value)
 
 
-def _missing(table: Table, shown: Table, grant: WriteGrant) -> list[str]:
-    """Return the columns that a new row needs and would not get."""
-    given = {column.name for column in _supplied(table, shown, grant.insert, ())} | set(grant.preset)
-    wanted = table.columns if grant.insert is not False else ()
-    return [column.name for column in wanted if column.required and column.name not in given]
-
-
-def _unsuitable(table: Table, shown: Table, name: str, presets: Collection[str]) -> str:
-    """Return why callers cannot supply the column *name*, or nothing."""
+def _unwritable(table: Table, name: str) -> Sequence[str]:
+    """Return why no value can be given to the column *name* of *table*, or nothing."""
     column = table.column_by_name.get(name)
     if column is None:
-        return f"there is no column {quoted(name)}. {nearest(name, table.column_by_name)}".rstrip()
-    if name in presets:
-        return f"{name} is preset, so callers cannot supply it"
-    if name not in shown.column_by_name:
-        return f"the role does not see {name}"
-    return "" if _is_writable(column) else f"{name} is {'generated' if column.generated else 'composite'}"
-
-
-def _misfit(table: Table, name: str, value: object) -> str:
-    """Return why the column *name* cannot be preset to *value*, or nothing."""
-    column = table.column_by_name.get(name)
-    if column is None:
-        return f"there is no column {quoted(name)}. {nearest(name, table.column_by_name)}".rstrip()
+        return (f"there is no column {quoted(name)}. {nearest(name, table.column_by_name)}".rstrip(),)
     if column.generated:
-        return f"{name} is generated"
+        return (f"the database generates {name}",)
+    if column.type is UNREADABLE:
+        return (f"the login may not select {name}, so its type is unknown",)
+    return () if _is_writable(column) else (f"{name} has a composite type",)
+
+
+def _misfit(column: Column, value: object) -> Sequence[str]:
+    """Return why *column* cannot be preset to *value*, or nothing."""
+    if isinstance(value, str) and LIKE_CLAIM.search(value) and not CLAIM.fullmatch(value):
+        return (f"{column.name} is preset to {quoted(value)}: a claim is written :claims.name",)
     try:
         _preset(column, value)
-    except ValueError as exc:
-        return f"{name}: {exc}"
-    return ""
+    except ValueError:
+        expected = f"one of {listing(column.choices)}" if column.choices else column.type.expected
+        if column.type.family is Family.ARRAY:
+            expected = "a claim, since it is an array"
+        return (f"{column.name} is preset to {quoted(str(value))}, but must be {expected}",)
+    return ()
+
+
+def _missing(table: Table, shown: Table, grant: WriteGrant) -> Iterator[tuple[str, str]]:
+    """Yield the columns that a new row needs and would not get, each with what to do about it."""
+    supplied = {column.name for column in _supplied(table, shown, grant.insert, ())}
+    for column in table.columns if grant.insert is not False else ():
+        if not column.required or column.name in supplied or column.name in grant.preset:
+            continue
+        can_supply = column.name in shown.column_by_name and _is_writable(column)
+        yield column.name, "add it to insert, or preset it" if can_supply else "preset it"

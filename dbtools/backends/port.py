@@ -295,14 +295,24 @@ class Backend(ABC):
     async def grants(
         self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
     ) -> str:
-        """Return an SQL script for a *login* that can read what *roles* and their queries read.
+        """Return an SQL script for a *login* that can do what *roles* and their queries do.
 
+        If `write_url` differs from the URL, another login makes the changes.
         Raise ConfigurationError if the database has no logins or cannot say what is read.
         """
         raise ConfigurationError(
             "This database has no logins: anyone who can read its file can read all of it.",
-            hint="dbtools opens it read-only, and roles limit what callers see.",
+            hint="Roles limit what callers see and change.",
         )
+
+    async def lacking(
+        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
+    ) -> Mapping[Location, str]:
+        """Return why the login of `write_url` cannot make the writes of some of *tables*, by table.
+
+        The login has the settings *session*; raise Refused if the database does not accept them.
+        """
+        return {table.location: "dbtools does not change databases of this kind." for table in tables}
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""

@@ -19,6 +19,8 @@ from dbtools.cli.options import (
     settings_for,
     target_argument,
     with_toolbox,
+    with_writes,
+    write_option,
 )
 
 if TYPE_CHECKING:
@@ -32,16 +34,19 @@ if TYPE_CHECKING:
 @target_argument
 @role_option
 @claim_option
+@write_option
 @click.option("--tokens", is_flag=True, help="Count description, input schema and output schema separately.")
 @json_option
-def tools(target: str | None, role: str, claims: Sequence[str], tokens: bool, as_json: bool) -> None:
+def tools(
+    target: str | None, role: str, claims: Sequence[str], write: bool, tokens: bool, as_json: bool
+) -> None:
     """List the tools of a role, and what they cost in tokens.
 
     Four bytes count as one token. Claims change which rows a role sees, never which tools.
     """
     from dbtools.tools.definition import tokens_of, tool_content
 
-    settings = settings_for(target, role)
+    settings = with_writes(settings_for(target, role), write)
     caller_of(settings, role, claims)
     view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
     for each in view.problems:
@@ -65,13 +70,15 @@ words_argument = click.argument(
 @words_argument
 @role_option
 @claim_option
+@write_option
 @json_option
-def call(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
+def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as_json: bool) -> None:
     """Call a tool and print its answer.
 
     A value that parses as JSON is passed as JSON, any other value as a string.
     """
     settings, tool, arguments = _call_of(words, role)
+    settings = with_writes(settings, write)
     caller = caller_of(settings, role, claims)
     answer = with_toolbox(
         settings,
@@ -93,8 +100,9 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) 
 @words_argument
 @role_option
 @claim_option
+@write_option
 @json_option
-def explain(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
+def explain(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as_json: bool) -> None:
     """Explain why a call is allowed or denied, without running it.
 
     The output names the rule that decides, and shows the SQL and its parameters.
@@ -103,6 +111,7 @@ def explain(words: Sequence[str], role: str, claims: Sequence[str], as_json: boo
     from dbtools.service.explanation import explain as explained
 
     settings, tool, arguments = _call_of(words, role)
+    settings = with_writes(settings, write)
     caller = caller_of(settings, role, claims)
     found = with_toolbox(
         settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role

@@ -59,6 +59,9 @@ claim_option = click.option(
     metavar="NAME=VALUE",
     help="A fact about the caller, for row filters. DBTOOLS_CLAIMS holds a JSON object of claims.",
 )
+write_option = click.option(
+    "--write", is_flag=True, help="Let callers change rows of all tables, if there are no [roles]."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -111,6 +114,15 @@ def settings_for(target: str | None, *roles: str) -> "Settings":
     settings = settings_of(target)
     check_roles(settings, *roles)
     return settings
+
+
+def with_writes(settings: "Settings", write: bool) -> "Settings":
+    """Return *settings* in which callers may change rows, if *write* asks for it; without roles only."""
+    if write and settings.roles:
+        raise click.UsageError(
+            "--write is for a database without [roles]: grant insert, update or delete there."
+        )
+    return settings.having("database", "writable", True) if write else settings
 
 
 def check_roles(settings: "Settings", *roles: str) -> None:

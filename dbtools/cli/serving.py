@@ -23,7 +23,9 @@ from dbtools.cli.options import (
     secrets_warning,
     settings_for,
     target_argument,
+    with_writes,
     words_of_caller,
+    write_option,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ FEW = 8  #: names of tools on one line
     show_default=True,
     help="Number of processes that share the port of --http.",
 )
-@click.option("--write", is_flag=True, help="Let callers change rows, if there are no [roles].")
+@write_option
 @click.option("--stateless", is_flag=True, help="Keep no sessions for protocol versions before 2026-07-28.")
 def serve(
     target: str | None,
@@ -67,9 +69,7 @@ def serve(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless need --http.")
-    settings = settings_for(target)
-    if write:
-        settings = settings.having("database", "writable", True)
+    settings = with_writes(settings_for(target), write)
     if http is None or not settings.auth:
         check_roles(settings, role)
     else:

@@ -57,6 +57,7 @@ tables."*" = true             # names or patterns; more specific rules take prec
 # tables.{table} = false
 # tables.{table} = {{ exclude = [{column}] }}
 # Rules may also filter rows and mask columns: {{ where = "status = 'paid'", mask = {{ email = "partial" }} }}
+# Callers only read, unless a rule lets them write: {{ insert = true, update = ["status"], delete = true }}
 {hidden}
 # [limits]
 # max_rows = 200              # per answer
@@ -296,10 +297,10 @@ def schema() -> None:
 def grants(
     target: str | None, roles: Sequence[str], login: str | None, url: str | None, as_json: bool
 ) -> None:
-    """Print the SQL for a login that can read what roles read.
+    """Print the SQL for a login that can do what roles do: read, and change rows where they may.
 
-    The login can read nothing else. dbtools does not run the SQL: run it yourself, with a login that may
-    create others.
+    The login can do nothing else. With [database] write_url, a second login changes rows. dbtools does not
+    run the SQL: run it yourself, with a login that may create others.
     """
     from dbtools.service.checking import grants_of
 

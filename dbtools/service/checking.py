@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 
 import dbtools
 from dbtools import errors
-from dbtools.backends import open_backend, read_registry
+from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import UNREPORTED, Catalog, Reads, Selection, Table
-from dbtools.errors import nearest
+from dbtools.errors import listing, nearest
 from dbtools.policy import Caller, Finding, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, ResolvedRole, read_catalog, resolve
-from dbtools.service.serving import open_toolbox, snapshot_of
+from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, read_catalog, resolve
+from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.roles import roles_of
@@ -54,24 +54,26 @@ class Review:
 
 async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     """Return the findings about *settings* and their database, together with those in *beside*."""
-    return _reviewed(await _resolved(settings), beside)
+    backend = open_database(settings)
+    try:
+        resolved = await resolve(settings, await read_catalog(settings, backend), backend)
+        return _reviewed(await able_to_write(resolved, backend), beside)
+    finally:
+        await backend.close()
 
 
 async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
     """Return the findings about *settings* and the migrated database at *url*, and how tools change there."""
     before = await snapshot_of(settings)
-    resolved = await _resolved(await _migrated(settings, url))
+    migrated = await _migrated(settings, url)
+    backend = open_database(migrated)
+    try:
+        resolved = await resolve(migrated, await read_catalog(migrated, backend), backend)
+    finally:
+        await backend.close()
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)
-
-
-async def _resolved(settings: Settings) -> Resolved:
-    backend = open_backend(settings.database.url)
-    try:
-        return await resolve(settings, await read_catalog(settings, backend), backend)
-    finally:
-        await backend.close()
 
 
 def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
@@ -262,6 +264,7 @@ async def examine(settings: Settings) -> tuple[Finding, ...]:
             *login,
             _step(OK, "schema", f"The database has {_size(snapshot.catalog)}."),
             *(_cost(name, view) for name, view in snapshot.views.items()),
+            *_changes(snapshot),
             await _call(toolbox, snapshot),
         )
     finally:
@@ -300,6 +303,14 @@ def _cost(name: str, view: View) -> Finding:
     if tokens <= MANY_TOKENS:
         return _step(OK, "cost", message)
     return _step(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
+
+
+def _changes(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield which tables each role may change."""
+    for name, view in snapshot.views.items():
+        tables = [view.catalog.label(table) for table in view.catalog.tables if table.writes is not None]
+        if tables:
+            yield _step(OK, "changes", f"role {name}: may change {listing(tables)}.")
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:

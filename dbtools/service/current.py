@@ -15,8 +15,8 @@ from dbtools.sql import Lexis
 
 #: Keys and whole sections that a running server does not change.
 FIXED = (
-    *("database.url", "database.write_url", "database.lock_timeout", "database.description"),
-    *("limits.storage", "registry.url", "log", "server"),
+    *("database.url", "database.write_url", "database.lock_timeout", "database.writable"),
+    *("database.description", "limits.storage", "registry.url", "log", "server"),
 )
 BAD = "bad_configuration"  #: the code of files that cannot be used
 SETTLED = 1.0  #: seconds since the last change of a file

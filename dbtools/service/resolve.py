@@ -11,21 +11,22 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.port import Backend, Facts
-from dbtools.catalog import Catalog, RowFilter, Table
+from dbtools.catalog import Catalog, Location, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, LoadedQueries
-from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
+from dbtools.settings.roles import Unusable, declared_cast, may_write, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import Names, is_total, vetted, withheld_findings
 
-BAD_FILTER = "bad_filter"
+BAD_FILTER, LACKING = "bad_filter", "lacks_privilege"
 HINT = "`dbtools grants` prints a login that can only read."
+WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
 
 
@@ -95,6 +96,7 @@ async def resolve(
             *declaration_findings(catalog, settings, backend.facts.alike),
             *token_findings(settings),
             *posture_findings(settings, catalog),
+            *_writable_findings(settings),
         ),
         settings=settings,
     )
@@ -158,9 +160,15 @@ async def _validated(settings: Settings, role: Role, whole: Catalog, describer: 
     rules: list[Rule] = []
     for rule in served.rules or ():
         try:
-            rules.append(await filters.checked(rule))
+            rules.append(await filters.filtered(rule))
         except Unusable as exc:
             rules.append(replace(rule, grant=None))
+            findings += (exc.finding,)
+            continue
+        try:
+            rules[-1] = await filters.checked(rules[-1], rule)
+        except Unusable as exc:
+            rules[-1] = _only_reading(rules[-1])
             findings += (exc.finding,)
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
@@ -176,18 +184,25 @@ class _Filters:
     catalog: Catalog
     describer: Describer
 
-    async def checked(self, rule: Rule) -> Rule:
-        """Return *rule* with the types of the claims in its conditions, or raise Unusable."""
-        grant = rule.grant
-        tables = [table for table in self.catalog.tables if self.role.rule_of(self.catalog, table) == rule]
-        if grant is None or not tables:
+    async def filtered(self, rule: Rule) -> Rule:
+        """Return *rule* with the types of the claims in its row filter, or raise Unusable."""
+        tables = self._tables(rule)
+        if rule.grant is None or rule.grant.filter is None or not tables:
             return rule
-        if grant.filter is not None:
-            grant = replace(grant, filter=await self._typed(rule, "where", grant.filter, tables))
-        if grant.writes is not None and grant.writes.check is not None:
-            check = await self._typed(rule, "check", grant.writes.check, tables)
-            grant = replace(grant, writes=replace(grant.writes, check=check))
-        return replace(rule, grant=grant)
+        filter = await self._typed(rule, "where", rule.grant.filter, tables)
+        return replace(rule, grant=replace(rule.grant, filter=filter))
+
+    async def checked(self, rule: Rule, written: Rule) -> Rule:
+        """Return *rule*, which is *written* so, with types of the claims in its check; or raise Unusable."""
+        writes = rule.grant.writes if rule.grant is not None else None
+        tables = [table for table in self._tables(written) if table.identity]
+        if rule.grant is None or writes is None or writes.check is None or not tables:
+            return rule
+        check = await self._typed(rule, "check", writes.check, tables)
+        return replace(rule, grant=replace(rule.grant, writes=replace(writes, check=check)))
+
+    def _tables(self, rule: Rule) -> Sequence[Table]:
+        return [table for table in self.catalog.tables if self.role.rule_of(self.catalog, table) == rule]
 
     async def _typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
         """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims."""
@@ -240,6 +255,56 @@ class _Filters:
         )
 
 
+def _only_reading(rule: Rule) -> Rule:
+    return rule if rule.grant is None else replace(rule, grant=replace(rule.grant, writes=None))
+
+
+async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
+    """Return *resolved* without the writes that the login lacks a privilege for."""
+    roles = [await _able(resolved.settings, each, backend) for each in resolved.roles]
+    return replace(resolved, roles=tuple(_shared(roles)))
+
+
+async def _able(settings: Settings, role: ResolvedRole, backend: Backend) -> ResolvedRole:
+    tables = [table for table in role.catalog.tables if table.writes is not None]
+    if not tables:
+        return role
+    session = {setting.name: setting.value for setting in role.served.session}
+    lacking: Mapping[Location, str] = {}
+    try:
+        lacking = await backend.lacking(tables, session)
+        found = tuple(_lacking(settings, role, tables, lacking))
+    except (errors.DatabaseUnavailable, errors.Refused) as exc:
+        # A login that cannot be reached now may make the changes later.
+        if isinstance(exc, errors.Refused) and not exc.passes:
+            lacking = {table.location: exc.message for table in tables}
+        message = f"The privileges of the login that changes rows cannot be checked: {exc}"
+        found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
+    kept = (replace(each, writes=None) if each.location in lacking else each for each in role.catalog.tables)
+    catalog = replace(role.catalog, tables=tuple(kept))
+    return replace(role, catalog=catalog, findings=(*role.findings, *found))
+
+
+def _lacking(
+    settings: Settings, role: ResolvedRole, tables: Sequence[Table], lacking: Mapping[Location, str]
+) -> Iterator[Finding]:
+    """Yield what the login lacks for the writes of *tables*, those of one rule together."""
+    by_rule: dict[Source, list[tuple[Rule | None, Table]]] = {}
+    for table in tables:
+        rule = role.served.rule_of(role.whole, table)
+        source = rule.source if rule is not None else settings.source("database", "writable")
+        if table.location in lacking:
+            by_rule.setdefault(source, []).append((rule, table))
+    for source, found in by_rule.items():
+        rule, first = found[0]
+        labels = [role.catalog.label(table) for _, table in found]
+        where = f"role {role.served.name}, tables.{rule.pattern}" if rule else "[database] writable"
+        why = lacking[first.location] if len(found) == 1 else f"{labels[0]}: {lacking[first.location]}"
+        level = "warning" if rule is not None and rule.is_pattern else "error"
+        message = f"{where}: {listing(labels)} cannot be changed: {why}"
+        yield Finding(code=LACKING, message=message, level=level, source=source, role=role.served.name)
+
+
 async def _with_working_queries(
     held: ResolvedRole, describer: Describer, queries: Sequence[Permitted]
 ) -> ResolvedRole:
@@ -287,9 +352,25 @@ def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
     return tuple(
-        Finding(code="posture", message=f"{fact} {HINT}", level=level, source=source)
+        Finding(code="posture", message=f"{fact} {_remedy(settings)}", level=level, source=source)
         for fact in catalog.posture
     )
+
+
+def _remedy(settings: Settings) -> str:
+    """Return what to do about a login that can do more than read."""
+    return WRITES if may_write(settings) and not settings.database.write_url else HINT
+
+
+def _writable_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield what [database] writable does, or that it does nothing."""
+    if not settings.database.writable:
+        return
+    message = "[database] writable (--write): every caller may insert, update and delete rows of every table."
+    if settings.roles:
+        message = "[database] writable has no effect beside [roles], which grant insert, update and delete."
+    source = settings.source("database", "writable")
+    yield Finding(code="writable", message=message, level="warning", source=source)
 
 
 async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
@@ -297,6 +378,7 @@ async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
     catalog = await read_catalog(settings, backend)
     if settings.server.strict and catalog.posture:
         raise errors.ConfigurationError(
-            " ".join(catalog.posture), hint=f"{HINT} [server] strict = false serves with this one."
+            " ".join(catalog.posture),
+            hint=f"{_remedy(settings)} [server] strict = false serves with this one.",
         )
     return catalog

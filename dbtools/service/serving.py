@@ -21,7 +21,7 @@ from dbtools.results import Answer
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
+from dbtools.service.resolve import Resolved, able_to_write, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings, settings_of, typed_claims
@@ -150,6 +150,7 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
     backend.recovers = any(role.may_write for role in roles)
     catalog = await catalog_to_serve(settings, backend)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
+    resolved = await able_to_write(resolved, backend)
     return replace(
         resolved,
         findings=(*current.findings, *resolved.findings),

@@ -13,7 +13,7 @@ from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims
-from dbtools.writes import WriteGrant, claim_in
+from dbtools.writes import CLAIM, LIKE_CLAIM, WriteGrant
 
 DEEPEST = 50  #: roles that inherit from each other
 
@@ -39,6 +39,14 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     if not settings.roles:
         return (Role(limits=limits, bounds=_bounds(settings), writable=settings.database.writable),)
     return tuple(_role(settings, name, limits, lexis) for name in names)
+
+
+def may_write(settings: Settings) -> bool:
+    """Return whether callers may change rows, as far as the configuration says."""
+    if not settings.roles:
+        return settings.database.writable
+    grants = (grant for role in settings.roles.values() for grant in role.tables.values())
+    return any(isinstance(grant, GrantSection) and grant.granted for grant in grants)
 
 
 def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
@@ -149,13 +157,12 @@ def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source,
 
 
 def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> WriteGrant | None:
-    granted = [key for key in ("insert", "update", "delete") if getattr(wanted, key) is not False]
     options = ("check", "preset", "preset_update", "max_affected")
-    idle = [key for key in options if not granted and key in wanted.model_fields_set]
+    idle = [key for key in options if not wanted.granted and key in wanted.model_fields_set]
     if idle:
         problem = f"{where}.{idle[0]}: nothing may be changed: grant insert, update or delete."
         raise Unusable("bad_writes", problem, source)
-    if not granted:
+    if not wanted.granted:
         return None
     return WriteGrant(
         insert=wanted.insert,
@@ -189,15 +196,17 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
     section = settings.roles[role]
     for name, value in section.settings.items():
         source = settings.source("roles", role, "settings", name)
-        try:
-            claim = claim_in(value)
-            if name.lower() == SET_ROLE:
-                raise ValueError("write set_role instead")
-            if claim is not None and "." not in name:
-                raise ValueError("only a setting with a dot in its name, such as app.user, may have a claim")
-        except ValueError as exc:
-            raise Unusable("bad_session", f"role {role}, settings.{name}: {exc}.", source) from exc
-        yield SessionSetting(name=name, value="" if claim else value, claim=claim, source=source)
+        claim, problem = CLAIM.fullmatch(value), ""
+        if name.lower() == SET_ROLE:
+            problem = "write set_role instead"
+        elif claim is None and LIKE_CLAIM.search(value):
+            problem = "a claim must be the whole value, written :claims.name"
+        elif claim is not None and "." not in name:
+            problem = "only a setting with a dot in its name, such as app.user, may have a claim"
+        if problem:
+            raise Unusable("bad_session", f"role {role}, settings.{name}: {problem}.", source)
+        fixed, claim_name = ("", claim[1]) if claim else (value, None)
+        yield SessionSetting(name=name, value=fixed, claim=claim_name, source=source)
     if section.set_role is not None:
         source = settings.source("roles", role, "set_role")
         yield SessionSetting(name=SET_ROLE, value=section.set_role, source=source)

@@ -143,6 +143,11 @@ class GrantSection(Section):
         None, "rows that one call may change; by default 100 new ones, or 1", ge=1, le=10_000
     )
 
+    @property
+    def granted(self) -> tuple[str, ...]:
+        """The changes that are granted."""
+        return tuple(key for key in ("insert", "update", "delete") if getattr(self, key) is not False)
+
 
 class QueryGrantSection(Section):
     """[roles.R] queries: queries that a role may call."""

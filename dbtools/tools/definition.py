@@ -1,6 +1,6 @@
 """What all tools share: definitions, the Setting of a role's tools, and the steps of a call."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -232,7 +232,13 @@ def _described(table: Table) -> object:
     values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
     keys = (table.keys, table.foreign_keys, *filter(None, [table.definition]))
     searched = [[*table.searchable]] if table.searchable else []
-    return (table.schema, table.name, table.kind, table.comment, columns, values, keys, *searched)
+    writes = table.writes
+    changes = [[_names(writes.insert), _names(writes.update), writes.delete]] if writes is not None else []
+    return (table.schema, table.name, table.kind, table.comment, columns, values, keys, *searched, *changes)
+
+
+def _names(columns: Iterable[Column] | None) -> Sequence[str] | None:
+    return None if columns is None else [column.name for column in columns]
 
 
 AnswerT = TypeVar("AnswerT", covariant=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.catalog import Column, Location, Table
+from dbtools.catalog import Column, Location, Table, Writes
 from dbtools.cells import Cut, encoder, json_of, size
 from dbtools.paths import spelled
 from dbtools.results import Answer, Budget, Reserve, ResultSet
@@ -184,6 +184,7 @@ def _described(
         comment=cleaned(table.comment, LONGEST_COMMENT),
         row_estimate=table.row_estimate,
         full_text=searches_line(table),
+        changes=_changes(table, table.writes) if table.writes is not None else {},
     )
     relations = {
         spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()
@@ -209,6 +210,18 @@ def _described(
             definition=cleaned(table.definition, LONGEST_DEFINITION),
         )
     )
+
+
+def _changes(table: Table, writes: Writes) -> dict[str, object]:
+    """Return what the role may change of *table*: the columns of new rows, and those that it may set."""
+    every = [column.name for column in table.columns if not column.generated]
+    changes: dict[str, object] = {}
+    for name, columns in (("insert", writes.insert), ("update", writes.update or None)):
+        if columns is not None:
+            names = [column.name for column in columns]
+            changes[name] = "all columns" if names == every else names
+    required = [column.name for column in writes.insert or () if column.required]
+    return changes | without_empty(required=required, delete=writes.delete)
 
 
 def _full(column: Column, stored: list[object]) -> dict[str, object]:

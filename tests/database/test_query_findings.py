@@ -262,4 +262,4 @@ create function write() returns integer language plpgsql as 'begin insert into t
 
 def test_function_that_writes_is_refused_in_words_of_its_own(serve_queries: ServeQueries) -> None:
     with serve_queries("postgresql", WRITES, {"q.sql": "select write() as x"}) as shop:
-        assert shop.refusal("q") == "refused: The statement tries to write, but dbtools only reads."
+        assert shop.refusal("q") == "refused: The statement tries to write, but may only read."

@@ -215,3 +215,41 @@ def test_wal_in_a_closed_folder_says_what_helps(
     assert first == rows == "[[1, 'one']]"
     assert complaint.startswith("database_unavailable")
     assert "?immutable=1" in complaint
+
+
+UNGRANTED = """
+import sys
+from pathlib import Path
+
+import anyio
+
+from dbtools.policy import Caller
+from dbtools.service.serving import open_toolbox
+from dbtools.settings import load
+
+async def main(path, role):
+    toolbox, backend = open_toolbox(load(Path(path)))
+    view = await toolbox.view(role)
+    await toolbox.call(Caller(role=role), "list_t", {})
+    await backend.close()
+    print(*(name for name, tool in view.tools.items() if tool.definition.annotations != READS))
+    print(*(name for name in sys.modules if name.endswith((".writer", ".writing"))))
+
+READS = {"readOnlyHint": True, "openWorldHint": False}
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("role", "rest"), [("default", ""), ("r", "[roles.r]\ntables.t = { where = \"v <> 'x'\" }\n")]
+)
+def test_without_a_grant_nothing_that_writes_is_listed_or_imported(
+    role: str, rest: str, shop: Shop, tmp_path: Path
+) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{shop.url}"\n{rest}')
+    command = (sys.executable, "-c", UNGRANTED, str(path), role)
+
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert answer.stdout == "\n\n"

@@ -241,6 +241,8 @@ async def _nginx(ports: tuple[int, ...], folder: Path) -> AsyncIterator[httpx2.A
         ("127.0.0.1:8001", f"127.0.0.1:{ports[0]}"),
         ("127.0.0.1:8002", f"127.0.0.1:{ports[1]}"),
         ("listen 443", f"listen 127.0.0.1:{port}"),
+        # No role may change rows here.
+        ("http_503;", "http_503 non_idempotent;"),
         ("/etc/ssl/dbtools/fullchain.pem", str(certificate)),
         ("/etc/ssl/dbtools/key.pem", str(folder / "key.pem")),
     ):

@@ -11,11 +11,12 @@ from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import are_alike, read_catalog
+from dbtools.backends.postgresql.privileges import lacking
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.records import Registry
-from dbtools.catalog import Catalog, Selection
+from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.policy import Role
 from dbtools.types import Family
 
@@ -104,9 +105,17 @@ class Backend(port.Backend):
     async def grants(
         self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
     ) -> str:
-        """Return a script that grants *login* what *roles* and their queries read."""
+        """Return a script that grants *login* what *roles* and their queries read, and a login to write."""
+        writer = f"{login}_writer" if self.write_url != self.url else None
         async with self.describe() as description:
-            return await write_script(description, catalog, roles, reads, login)
+            return await write_script(description, catalog, roles, reads, login, writer)
+
+    async def lacking(
+        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
+    ) -> Mapping[Location, str]:
+        """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
+        async with inspection.describe(self.write_url, session) as description:
+            return await lacking(description, tables, destination(self.write_url).place)
 
     async def install_watch(self) -> None:
         """Run the watch script, as a superuser."""

@@ -74,7 +74,8 @@ select
     a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
     a.atttypmod as modifier, nullif(a.attcollation, '100') as collation, a.attnotnull as filled,
     a.attidentity <> '' or a.attgenerated <> '' as generated,
-    case when a.attgenerated = '' then pg_catalog.pg_get_expr(e.adbin, 0) end as expression,
+    case when a.attgenerated = '' then coalesce(pg_catalog.pg_get_expr(e.adbin, 0), t.typdefault) end
+        as expression,
     array(
         select s.attname::text
         from pg_catalog.regexp_matches(e.adbin::pg_catalog.text, ':varattno (\\d+)', 'g') as v (numbers)
@@ -86,6 +87,7 @@ select
     a.attrelid <> all($2::pg_catalog.oid[])
     or pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select') as readable
 from pg_catalog.pg_attribute as a
+join pg_catalog.pg_type as t on t.oid = a.atttypid
 left join pg_catalog.pg_attrdef as e on e.adrelid = a.attrelid and e.adnum = a.attnum
 left join pg_catalog.pg_description as d
     on d.classoid = {PG_CLASS} and d.objoid = a.attrelid and d.objsubid = a.attnum

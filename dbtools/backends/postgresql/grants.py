@@ -1,4 +1,4 @@
-"""Write the script for a login that can read what roles read. Roles and a catalog in, SQL for psql out.
+"""Write the script for a login that can do what roles do. Roles and their catalog in, SQL for psql out.
 
 Names may contain any character: statements quote them, and comments keep them on one line. The script is one
 transaction, so it changes nothing if it fails.
@@ -7,18 +7,22 @@ transaction, so it changes nothing if it fails.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Place
 from dbtools.backends.postgresql.inspection import Description
+from dbtools.backends.postgresql.introspection import PLACE
+from dbtools.backends.postgresql.privileges import conditions_of, needs_of, read_columns, sequences_of
 from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
-from dbtools.masks import BLANK
 from dbtools.policy import Role, restrict
+from dbtools.sql import Fragment
 from dbtools.types import quoted
 
+SYSTEM = tuple(column.name for column in PLACE)
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
@@ -68,6 +72,9 @@ begin
         execute pg_catalog.format('revoke %s from %s', earlier, {role});
     end loop;
 end"""
+TRIGGERS = (
+    "\n-- - Triggers run with the privileges of the login, unless their functions are `security definer`."
+)
 READER = """\
 begin
     if not exists (select from pg_catalog.pg_roles where oid = {role}) then
@@ -77,41 +84,89 @@ end"""
 
 
 async def write_script(
-    description: Description, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+    description: Description,
+    catalog: Catalog,
+    roles: Sequence[Role],
+    reads: Iterable[Place],
+    login: str,
+    writer: str | None,
 ) -> str:
-    """Return the script for a *login* that reads what *roles* and their queries read."""
-    if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
-        message = f"The name of a login has at most {LONGEST_NAME} bytes."
-        raise errors.ConfigurationError(message, hint="Choose another name with --login NAME.")
+    """Return the script for a *login* that reads what *roles* and their queries read.
+
+    It also changes what they change, unless the login *writer* does.
+    """
+    for each in (login, writer or login):
+        _check_name(each)
     set_role = _set_role(roles, login)
     tables = [(role, table) for role in roles for table in restrict(catalog, role).tables]
-    read = {*reads}
-    for _, table in tables:
-        read.update((*table.location, column) for column in ("", *_columns(table)))
-        read.update(await _reads_of_filter(description, table))
-    fetch = description.connection.fetch
-    _add_reads_of_views(catalog, read, {(schema, name) for schema, name in await fetch(INVOKERS)})
-    read = {place for place in read if not place[0].startswith("pg_") and place[0] != "information_schema"}
+    read, changed = await _places(description, catalog, tables, reads)
     named = {*catalog.search_path, *(schema for schema, *_ in read), *_schemas_named(tables)}
-    ((database, schemas),) = await fetch(SURROUNDINGS, sorted(named))
-    whole = {table.location for role, table in tables if _is_whole(catalog, role, table)}
-    names = _one_line(" and ".join(quoted(role.name) for role in roles))
+    ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named))
+    reading = _grants(
+        catalog, read, {table.location for each, table in tables if _is_whole(catalog, each, table)}
+    )
+    writing = await _write_grants(description, [table for _, table in tables])
+    # The role that both logins become has the grants of both.
+    grants = {login: reading if writer and not set_role else [*reading, *writing]}
+    if writer and writing:
+        grants[writer] = [*_grants(catalog, changed, ()), *writing]
+    granted = "\n\n".join(
+        f"{_creating(name, database, catalog.search_path)}\n\n{_granting(name, set_role, schemas, each)}"
+        for name, each in grants.items()
+    )
     return f"""\
--- A login that can read only what the role{"s" * (len(roles) > 1)} {names} of dbtools can read.
+-- {_purpose(roles, grants, bool(writing))}
 -- Run this with psql in the database {_one_line(quoted(database))},
 -- as a role that may create roles and grant what is granted here.
 -- Print and run it again when a role or a table changes.
 begin;
 set local search_path = pg_catalog;
 
-{_creating(login, database, catalog.search_path)}
-
-{_reading(login, set_role, schemas, _grants(catalog, read, whole))}
+{granted}
 
 commit;
 
-{_left(login, set_role, database, schemas)}
+{_left(list(grants), set_role, database, schemas)}{TRIGGERS if writing else ""}
 """
+
+
+def _check_name(login: str) -> None:
+    """Raise ConfigurationError if *login* cannot be the name of a login."""
+    if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
+        message = f"The name of a login has at most {LONGEST_NAME} bytes."
+        raise errors.ConfigurationError(message, hint="Choose another name with --login NAME.")
+
+
+def _purpose(roles: Sequence[Role], logins: Collection[str], writes: bool) -> str:
+    names = _one_line(" and ".join(quoted(role.name) for role in roles))
+    of = f"what the role{'s' * (len(roles) > 1)} {names} of dbtools can"
+    if len(logins) > 1:
+        first, second = map(_one_line, map(quoted, logins))
+        return f"Two logins, {first} for url and {second} for write_url, that can do only {of} do."
+    does = f"read{' and change' * writes}"
+    return f"A login that can {does} only {of} {does}."
+
+
+async def _places(
+    description: Description,
+    catalog: Catalog,
+    tables: Sequence[tuple[Role, Table]],
+    reads: Iterable[Place],
+) -> tuple[Collection[Place], Collection[Place]]:
+    """Return what is read, *reads* and the types of what is written included, and what writes read."""
+    read, changed = {*reads}, set[Place]()
+    for _, table in tables:
+        of_conditions = await _reads_of_conditions(description, table)
+        needs = [*needs_of(table)]
+        names = ("", *read_columns(table), *(name for _, name in needs))
+        read.update(of_conditions, ((*table.location, name) for name in names))
+        selected = [(*table.location, name) for privilege, name in needs if privilege == "select"]
+        changed.update(selected, of_conditions if selected else ())
+    invokers = {(schema, name) for schema, name in await description.connection.fetch(INVOKERS)}
+    for places in (read, changed):
+        _add_reads_of_views(catalog, places, invokers)
+        places -= {each for each in places if each[0].startswith("pg_") or each[0] == "information_schema"}
+    return read, changed
 
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
@@ -131,25 +186,25 @@ def _set_role(roles: Sequence[Role], login: str) -> str | None:
     return named.pop()
 
 
-def _columns(table: Table) -> Collection[str]:
-    """Return the columns of *table* that statements read."""
-    return [column.name for column in table.columns if column.type.mask not in BLANK]
+async def _reads_of_conditions(description: Description, table: Table) -> Collection[Place]:
+    """Return what the filter and the check of *table* read, subqueries included."""
+    reads: set[Place] = set()
+    for each in conditions_of(table):
+        nulls = iter([f"(null::{cast})" for cast in each.casts])
+        sql = f"select 1 as one from {_name(table.location)} where ({_filled(each.condition, nulls)}\n)"
+        found = await description.query([sql], {})
+        if found.reads is None:
+            message = (
+                "dbtools finds what row filters read with temporary views, which this login may not create."
+            )
+            hint = "With --url, name a login that may: `grant temporary on database` permits it."
+            raise errors.ConfigurationError(message, hint=hint)
+        reads |= found.reads
+    return reads
 
 
-async def _reads_of_filter(description: Description, table: Table) -> Collection[Place]:
-    """Return what the filter of *table* reads, subqueries included."""
-    if table.filter is None:
-        return set()
-    casts = iter(table.filter.casts)
-    condition = table.filter.condition.written(lambda _: f"(null::{next(casts)})")
-    sql = f"select 1 as one from {_name(table.location)} where ({condition}\n)"
-    found = await description.query([sql], {})
-    if found.reads is None:
-        raise errors.ConfigurationError(
-            "dbtools finds what row filters read with temporary views, and this login may not create them.",
-            hint="With --url, name a login that may: `grant temporary on database` permits it.",
-        )
-    return found.reads
+def _filled(condition: Fragment, values: Iterator[str]) -> str:
+    return condition.written(lambda _: next(values))
 
 
 def _add_reads_of_views(catalog: Catalog, read: set[Place], views: set[Location]) -> None:
@@ -176,7 +231,7 @@ def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
     rule = role.rule_of(catalog, whole) if whole is not None else None
     if whole is None or rule is None or rule.grant is None:
         return role.rules is None
-    return rule.grant.columns is None and {*_columns(table)} == whole.column_by_name.keys()
+    return rule.grant.columns is None and {*read_columns(table)} == whole.column_by_name.keys()
 
 
 def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Location]) -> Sequence[str]:
@@ -189,11 +244,26 @@ def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Locatio
         table = catalog.table(*location)
         known = list(table.column_by_name) if table is not None else sorted(names)
         # Counting rows also requires the privilege on one column.
-        listed = [each for each in known if each in names] or known[:1]
+        listed = [each for each in (*known, *SYSTEM) if each in names] or known[:1]
         if listed:
             chosen = "" if location in whole else f" ({', '.join(map(identifier, listed))})"
             grants.append(f"grant select{chosen} on table {_name(location)} to")
     return grants
+
+
+async def _write_grants(description: Description, tables: Sequence[Table]) -> Sequence[str]:
+    """Return the starts of the statements that grant the writes of *tables*."""
+    columns: defaultdict[tuple[Location, str], dict[str, None]] = defaultdict(dict)
+    for table in tables:
+        for privilege, name in needs_of(table):
+            columns[table.location, privilege][name] = None
+    grants = []
+    for (location, privilege), names in sorted(columns.items(), key=itemgetter(0)):
+        chosen = "" if "" in names else f" ({', '.join(map(identifier, names))})"
+        if privilege != "select":
+            grants.append(f"grant {privilege}{chosen} on table {_name(location)} to")
+    sequences = sorted({sequence for _, sequence, _ in await sequences_of(description, tables)})
+    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sequences)]
 
 
 def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
@@ -208,7 +278,7 @@ alter role {name} set default_transaction_read_only = on;
 alter role {name} in database {place} set search_path = {path};"""
 
 
-def _reading(login: str, set_role: str | None, schemas: Sequence[str], grants: Sequence[str]) -> str:
+def _granting(login: str, set_role: str | None, schemas: Sequence[str], grants: Sequence[str]) -> str:
     name, reader = identifier(login), identifier(set_role or login)
     usage = [f"grant usage on schema {identifier(each)} to" for each in schemas]
     reads = [f"{grant} {reader};" for grant in (*usage, *grants)]
@@ -227,15 +297,16 @@ alter role {name} noinherit;
 grant {reader} to {name};"""
 
 
-def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str]) -> str:
+def _left(logins: Sequence[str], set_role: str | None, database: str, schemas: Sequence[str]) -> str:
     """Return comments on what the operator must do."""
     public = [f"revoke temporary on database {identifier(database)} from public;"]
     public += [f"revoke create on schema {identifier(each)} from public;" for each in schemas]
     revokes = "\n".join(f"--     {_one_line(each)}" for each in public)
-    reader = _one_line(identifier(set_role or login))
+    passwords = "\n".join(f"-- - A password: \\password {_one_line(identifier(each))}" for each in logins)
+    reader = _one_line(identifier(set_role or logins[0]))
     return f"""\
 -- Left to you:
--- - A password: \\password {_one_line(identifier(login))}
+{passwords}
 -- - Every login has these privileges, including this one. Unless others need them:
 {revokes}
 -- - Row-level security: on tables that have it, {reader} sees no row without a policy for it.

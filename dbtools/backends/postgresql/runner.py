@@ -349,7 +349,7 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("55P03 40001 40P01 53300 53400", errors.Busy()),
     ("55000", errors.Unreadable("A view was never refreshed, or a foreign table has no server.")),
     ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
-    ("25006", errors.Refused("The statement tries to write, but dbtools only reads.")),
+    ("25006", errors.Refused("The statement tries to write, but may only read.")),
     ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
     ("54011", errors.Refused("A row of all these columns is too wide.", hint="Ask for fewer columns.")),
     ("08 57", errors.DatabaseUnavailable()),

@@ -1,17 +1,17 @@
 """Change rows on PostgreSQL, the writes of one call in one transaction. A WriteRun in, a Written out."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import anyio
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Row, WriteRun, Written
+from dbtools.backends.port import WriteRun, Written
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.pipeline import (
@@ -29,6 +29,7 @@ from dbtools.backends.postgresql.runner import (
     CLEAN,
     GRACE,
     GRAMMAR,
+    SAME_SESSION,
     STALE,
     begin_transaction,
     is_usable,
@@ -136,8 +137,7 @@ class PostgresqlWriter:
         async with self._pool.connection() as connection:
             try:
                 async with asyncio.timeout(run.timeout + GRACE):
-                    await self._begin(connection, run)
-                    written, number = await _change(connection, run)
+                    written, number = await self._change(connection, run)
             except BaseException as exc:
                 await roll_back(connection, CLEAN)
                 if isinstance(exc, TimeoutError):
@@ -164,18 +164,32 @@ class PostgresqlWriter:
         if not await _commit(connection):
             await self._find_outcome(number)
 
-    async def _begin(self, connection: Connection, run: WriteRun) -> None:
-        """Begin the transaction, or raise Unbegun if the connection was lost before."""
-        begin = connection.begin + time_limit(run.timeout)
-        if run.application:
-            begin += setting({"application_name": run.application})
+    async def _change(self, connection: Connection, run: WriteRun) -> tuple[Written, str]:
+        """Return what the statements of *run* did, and the number of the transaction, which is still open."""
+        session, script = Session(connection, run), script_of(run)
+        await session.begin(self._lock_timeout)
+        # The server also counts for transactions before, as long as it has not yet reported them.
+        earlier = await session.touched() if run.dry_run else {}
+        step = next(script)
         try:
-            await begin_transaction(connection, run.session, begin, self._lock_timeout)
-        except DRIVER_ERRORS as exc:
-            if not is_lost(exc):
-                raise
-            connection.terminate()
-            raise Unbegun from exc
+            while True:
+                if step is None:
+                    session.add(SETTLE)
+                    step = script.send(())
+                else:
+                    plan, parameters = step
+                    step = script.send(rows_of(await session.rows(plan.sql, parameters), plan))
+        except StopIteration as exc:
+            written: Written = exc.value
+        if run.dry_run:
+            own = {run.steps[0][0].shape.table.location: written.affected}
+            later = await session.touched()
+            more = {each: later[each] - earlier.get(each, 0) - own.get(each, 0) for each in later}
+            elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
+            written = written._replace(elsewhere=elsewhere)
+        session.add(CHECK + confirmation(tuple(run.versions)) + _restored(connection))
+        ((number,),) = await session.rows(NUMBER)
+        return written, str(number)
 
     async def _open(self) -> Connection:
         try:
@@ -219,57 +233,61 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
     return PostgresqlWriter(url, lock_timeout)
 
 
-async def _change(connection: Connection, run: WriteRun) -> tuple[Written, str]:
-    """Return what the statements of *run* did, and the number of the transaction, which is still open."""
-    script = script_of(run)
-    # The server also counts for transactions before, as long as it has not yet reported them.
-    earlier = await _touched(connection, run) if run.dry_run else {}
-    step = next(script)
-    try:
-        while True:
-            if step is None:
-                await connection.send(SETTLE)
-                step = script.send(())
-            else:
-                step = script.send(await _rows(connection, run, *step))
-    except StopIteration as exc:
-        written: Written = exc.value
-    if run.dry_run:
-        own = {run.steps[0][0].shape.table.location: written.affected}
-        later = await _touched(connection, run)
-        more = {each: later[each] - earlier.get(each, 0) - own.get(each, 0) for each in later}
-        elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
-        written = written._replace(elsewhere=elsewhere)
-    numbered = await _prepared(connection, run, NUMBER)
-    before = CHECK + confirmation(tuple(run.versions)) + _restored(connection)
-    ((number,),) = await connection.run(numbered, (), before, b"")
-    return written, str(number)
+class Session:
+    """The open transaction of *run*: what needs no answer goes along with the next statement."""
+
+    def __init__(self, connection: Connection, run: WriteRun) -> None:
+        self._connection = connection
+        self._run = run
+        self._before = b""  #: the messages to send before the next statement
+        self._is_begun = False
+
+    async def begin(self, lock_timeout: bytes) -> None:
+        """Begin the transaction, with the first statement if possible."""
+        connection, run = self._connection, self._run
+        begin = connection.begin + time_limit(run.timeout)
+        if run.application:
+            begin += setting({"application_name": run.application})
+        if run.session or connection.local:
+            # The settings of a role may be refused, and a pooler prepares statements in a transaction.
+            with self._beginning():
+                await begin_transaction(connection, run.session, begin, lock_timeout)
+        else:
+            self._before = begin + messages(SAME_SESSION, connection.marks) + lock_timeout
+
+    @contextmanager
+    def _beginning(self) -> Iterator[None]:
+        """Raise Unbegun if the connection is lost before anything of the transaction has come back."""
+        try:
+            yield
+        except DRIVER_ERRORS as exc:
+            if self._is_begun or not is_lost(exc):
+                raise
+            self._connection.terminate()
+            raise Unbegun from exc
+        self._is_begun = True
+
+    def add(self, before: bytes) -> None:
+        """Send the messages *before* with the next statement."""
+        self._before += before
+
+    async def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> Sequence[asyncpg.Record]:
+        """Return the rows of *sql*."""
+        connection, key = self._connection, (self._run.comment + sql, self._run.stamp)
+        with self._beginning():
+            prepared = connection.prepared(key) or await connection.prepare_key(key, ())
+            before, self._before = self._before, b""
+            return await connection.run(prepared.statement, parameters, before, b"")
+
+    async def touched(self) -> Mapping[Location, int]:
+        """Return how many rows have been changed, by table."""
+        return {(schema, name): number for schema, name, number in await self.rows(TOUCHED)}
 
 
 def _restored(connection: Connection) -> bytes:
     """Return the messages that undo what triggers may have done to the session, which COMMIT would keep."""
     path = {} if connection.local else {"search_path": connection.path}
     return RESTORED + setting(path, KEEP)
-
-
-async def _rows(
-    connection: Connection, run: WriteRun, plan: Plan, parameters: tuple[object, ...]
-) -> Sequence[Row]:
-    statement = await _prepared(connection, run, plan.sql)
-    return rows_of(await connection.run(statement, parameters, b"", b""), plan)
-
-
-async def _prepared(connection: Connection, run: WriteRun, sql: str) -> object:
-    key = run.comment + sql, run.stamp
-    found = connection.prepared(key) or await connection.prepare_key(key, ())
-    return found.statement
-
-
-async def _touched(connection: Connection, run: WriteRun) -> Mapping[Location, int]:
-    """Return how many rows have been changed, by table."""
-    statement = await _prepared(connection, run, TOUCHED)
-    found = await connection.run(statement, (), b"", b"")
-    return {(schema, name): number for schema, name, number in found}
 
 
 async def _uncancelled(work: Coroutine[object, None, None]) -> None:

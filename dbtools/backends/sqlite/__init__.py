@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
@@ -11,13 +11,13 @@ from pathlib import Path
 from dbtools.backends import port, url_of_file
 from dbtools.backends.port import NO_SESSION, Describe, Facts
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of
+from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of, unwritable
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.catalog import Catalog, Selection
+from dbtools.catalog import Catalog, Location as Place, Selection, Table
 from dbtools.errors import Refused
 
 __all__ = ["Backend"]
@@ -82,6 +82,13 @@ class Backend(port.Backend):
             raise Refused(SESSIONLESS)
         with closing(Description(self._location)) as description:
             yield description
+
+    async def lacking(
+        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
+    ) -> Mapping[Place, str]:
+        """Return why the file of `write_url` cannot be changed."""
+        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
+        return {table.location: why for table in tables if why}
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""

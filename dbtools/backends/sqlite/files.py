@@ -241,6 +241,19 @@ def identity_of(location: Location) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
+def unwritable(location: Location, served: Location) -> str:
+    """Return why rows of the file *served* cannot be changed at *location*, or nothing."""
+    if identity_of(location) != identity_of(served):
+        return "write_url names another file than url."
+    if location.immutable or served.immutable:
+        return "immutable=1 in the URL says that no program changes the file."
+    if not os.access(location.path, os.W_OK):
+        return "the user who runs dbtools may not write the database file."
+    if not os.access(location.path.parent, os.W_OK):
+        return "the user who runs dbtools may not write to the folder of the file, where its journal is."
+    return ""
+
+
 def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) -> T:
     """Return the result of *read* on a new connection and the file's identity, or raise DatabaseUnavailable.
 

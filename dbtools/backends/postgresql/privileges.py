@@ -1,0 +1,125 @@
+"""The privileges that writes need, and which of them a login lacks. Tables in; names, or reasons, out."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from dbtools import errors
+from dbtools.backends.postgresql.inspection import Description
+from dbtools.catalog import Location, RowFilter, Table
+from dbtools.errors import listing
+from dbtools.masks import BLANK
+
+#: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
+SEQUENCES = """
+select n.nspname::text, c.relname::text, a.attname::text, m.nspname::text, s.relname::text,
+    pg_catalog.has_sequence_privilege(s.oid, 'usage') as usable
+from pg_catalog.pg_depend as d
+join pg_catalog.pg_attrdef as e on e.oid = d.objid
+join pg_catalog.pg_attribute as a on a.attrelid = e.adrelid and a.attnum = e.adnum
+join pg_catalog.pg_class as c on c.oid = e.adrelid
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+join pg_catalog.pg_class as s on s.oid = d.refobjid and s.relkind = 'S'
+join pg_catalog.pg_namespace as m on m.oid = s.relnamespace
+where d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
+    and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
+    and (n.nspname::text, c.relname::text) in (
+        select *
+        from rows from (
+            pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])
+        ) as w
+    )
+order by 1, 2, 3, 4, 5
+"""
+#: Which of the privileges $3 the login lacks, each on the column $4 of the table $2 in the schema $1.
+LACKING = """
+select w.schema, w.name, w.privilege, w.column
+from rows from (
+    pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]),
+    pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.text[])
+) as w (schema, name, privilege, "column")
+left join pg_catalog.pg_namespace as n on n.nspname::text = w.schema
+left join pg_catalog.pg_class as c on c.relnamespace = n.oid and c.relname::text = w.name
+left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attname::text = w.column
+where pg_catalog.has_schema_privilege(n.oid, 'usage') is not true
+    or case w.column
+        when '' then pg_catalog.has_table_privilege(c.oid, w.privilege)
+        else pg_catalog.has_column_privilege(c.oid, a.attnum, w.privilege)
+    end is not true
+"""
+STANDBY = "the server is a standby, which takes no changes."
+GRANTING = "`dbtools grants` prints a script that grants it."
+
+
+async def lacking(description: Description, tables: Sequence[Table], place: str) -> Mapping[Location, str]:
+    """Return why the login at *place* cannot make the writes of those of *tables* that it cannot change."""
+    fetch = description.connection.fetch
+    if await description.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
+        return {table.location: STANDBY for table in tables}
+    needs = [(*table.location, *need) for table in tables for need in needs_of(table)]
+    parts: defaultdict[Location, dict[str, list[str]]] = defaultdict(dict)
+    for schema, name, privilege, column in await fetch(LACKING, *map(list, zip(*needs, strict=True))):
+        parts[schema, name].setdefault(privilege, []).append(column)
+    for table, sequence, is_usable in await sequences_of(description, tables):
+        if not is_usable:
+            parts[table.location].setdefault("usage of sequences", []).append(".".join(sequence))
+    found = {location: f"{place} lacks {_privileges(each)}. {GRANTING}" for location, each in parts.items()}
+    for table in tables:
+        for condition in conditions_of(table) if table.location not in found else ():
+            try:
+                await description.condition(table, condition.condition)
+            except errors.Refused as exc:
+                if exc.passes:
+                    raise
+                found[table.location] = f"{place}: {exc.message} {GRANTING}"
+    return found
+
+
+def _privileges(parts: Mapping[str, Sequence[str]]) -> str:
+    """Return *parts*, columns by privilege, as words."""
+    return listing(
+        f"{privilege} ({listing(sorted(columns))})" if any(columns) else privilege
+        for privilege, columns in sorted(parts.items())
+    )
+
+
+def needs_of(table: Table) -> Iterator[tuple[str, str]]:
+    """Yield the privileges that the writes of *table* need, each with its column, empty for all."""
+    writes = table.writes
+    if writes is None:
+        return
+    if writes.insert is not None:
+        inserted = [*writes.insert, *(preset.column for preset in writes.insert_presets)]
+        yield from (("insert", column.name) for column in inserted)
+        yield from () if inserted else (("insert", ""),)
+    if writes.update:
+        updated = (*writes.update, *(preset.column for preset in writes.update_presets))
+        yield from (("update", column.name) for column in updated)
+    if writes.delete:
+        yield "delete", ""
+    read = dict.fromkeys((*read_columns(table), *(column.name for column in table.identity)))
+    yield from (("select", name) for name in read)
+
+
+def conditions_of(table: Table) -> Sequence[RowFilter]:
+    """Return the conditions that are evaluated when rows of *table* are read or changed."""
+    check = table.writes.check if table.writes is not None else None
+    return [each for each in (table.filter, check) if each is not None]
+
+
+async def sequences_of(
+    description: Description, tables: Sequence[Table]
+) -> Sequence[tuple[Table, Location, bool]]:
+    """Return the sequences that number new rows of *tables*, and whether the login may use them."""
+    inserted = {each.location: each for each in tables if each.writes and each.writes.insert is not None}
+    places = list(zip(*inserted, strict=True)) or [(), ()]
+    found: dict[tuple[Location, Location], bool] = {}
+    for schema, name, column, *sequence, usable in await description.connection.fetch(SEQUENCES, *places):
+        writes = inserted[schema, name].writes
+        if writes is not None and column not in {each.column.name for each in writes.insert_presets}:
+            found[(schema, name), (sequence[0], sequence[1])] = usable
+    return [(inserted[table], sequence, usable) for (table, sequence), usable in found.items()]
+
+
+def read_columns(table: Table) -> Collection[str]:
+    """Return the columns of *table* that statements read."""
+    return [column.name for column in table.columns if column.type.mask not in BLANK]
