@@ -132,6 +132,15 @@ MESSAGES: Mapping[tuple[Broken, bool], tuple[str, str]] = {
 }
 
 
+def claim_in(text: str) -> str | None:
+    """Return the name of the claim that *text* is; None: a literal. Raise ValueError if it is unclear."""
+    if claim := CLAIM.fullmatch(text):
+        return claim[1]
+    if LIKE_CLAIM.search(text):
+        raise ValueError("a claim must be the whole value, written :claims.name")
+    return None
+
+
 def _supplied(table: Table, shown: Table, granted: Columns, presets: Collection[str]) -> tuple[Column, ...]:
     """Return the *granted* columns with their own types: generated and preset ones are left out."""
     names = shown.column_by_name if granted is True else granted or ()
@@ -159,8 +168,8 @@ def _presets(table: Table, presets: Mapping[str, object]) -> tuple[Preset, ...]:
 
 def _preset(column: Column, value: object) -> Preset:
     """Return the preset of *column*, or raise ValueError if it cannot hold *value*."""
-    if isinstance(value, str) and (claim := CLAIM.fullmatch(value)):
-        return Preset(column=column, claim=claim[1])
+    if isinstance(value, str) and (claim := claim_in(value)) is not None:
+        return Preset(column=column, claim=claim)
     if column.type.family is Family.ARRAY:
         raise ValueError
     text = str(value).lower() if isinstance(value, bool) else str(value)

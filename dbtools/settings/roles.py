@@ -13,7 +13,7 @@ from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 from dbtools.vetting import uncertain_claims
-from dbtools.writes import CLAIM, LIKE_CLAIM, WriteGrant
+from dbtools.writes import WriteGrant, claim_in
 
 DEEPEST = 50  #: roles that inherit from each other
 
@@ -196,17 +196,15 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
     section = settings.roles[role]
     for name, value in section.settings.items():
         source = settings.source("roles", role, "settings", name)
-        claim, problem = CLAIM.fullmatch(value), ""
-        if name.lower() == SET_ROLE:
-            problem = "write set_role instead"
-        elif claim is None and LIKE_CLAIM.search(value):
-            problem = "a claim must be the whole value, written :claims.name"
-        elif claim is not None and "." not in name:
-            problem = "only a setting with a dot in its name, such as app.user, may have a claim"
-        if problem:
-            raise Unusable("bad_session", f"role {role}, settings.{name}: {problem}.", source)
-        fixed, claim_name = ("", claim[1]) if claim else (value, None)
-        yield SessionSetting(name=name, value=fixed, claim=claim_name, source=source)
+        try:
+            claim = claim_in(value)
+            if name.lower() == SET_ROLE:
+                raise ValueError("write set_role instead")
+            if claim is not None and "." not in name:
+                raise ValueError("only a setting with a dot in its name, such as app.user, may have a claim")
+        except ValueError as exc:
+            raise Unusable("bad_session", f"role {role}, settings.{name}: {exc}.", source) from exc
+        yield SessionSetting(name=name, value="" if claim else value, claim=claim, source=source)
     if section.set_role is not None:
         source = settings.source("roles", role, "set_role")
         yield SessionSetting(name=SET_ROLE, value=section.set_role, source=source)
