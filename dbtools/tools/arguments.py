@@ -22,7 +22,7 @@ MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
-PLAIN_DEFAULTS: Sequence[object] = (None, "", [], 0, "all")  #: defaults that the schema omits
+PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
 LONGEST_PLACE = 120  #: characters of a place in the arguments
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 Location = tuple[int | str, ...]  #: a place in the arguments
@@ -289,5 +289,7 @@ def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
     return {
         name: _inlined(each, definitions)
         for name, each in schema.items()
-        if name not in dropped and not (name == "default" and each in PLAIN_DEFAULTS)
+        if name not in dropped
+        and not (name == "default" and each in PLAIN_DEFAULTS)
+        and not (name == "additionalProperties" and each is True)
     }

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -93,7 +93,9 @@ class KeyedTool(ChangeTool):
         keys = key_schema(self._keys)
         own = dict(properties)
         if "set" in own:
-            own["set"] = row_schema(setting.catalog, table, _writes(table).update, ())
+            # A default has no effect on a row that exists.
+            columns = [replace(each, default=None) for each in _writes(table).update]
+            own["set"] = row_schema(setting.catalog, table, columns, ())
         if self._wraps:
             whole = {"type": "object", "properties": keys, "required": list(keys)}
             keys = {KEY: {**whole, "additionalProperties": False}}
