@@ -20,7 +20,9 @@ from dbtools.types import Family, quoted
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: a value that is a claim of the caller
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
-UNIDENTIFIED = "tables inherit from it, or it has neither a rowid nor a primary key"
+UNCHANGEABLE = (
+    "tables inherit from it, it has neither a rowid nor a primary key, or it has ON CONFLICT REPLACE"
+)
 KEYLESS = "the role must see a key of it unmasked"
 Columns = bool | tuple[str, ...]  #: all that the role sees, none, or these
 Problem = tuple[str, str]  #: the change that is withheld, empty for all, and why
@@ -49,7 +51,7 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
     """
     if not table.identity:
         is_table = table.kind is TableKind.TABLE
-        return None, (("", UNIDENTIFIED if is_table else f"dbtools changes no rows of a {table.kind}"),)
+        return None, (("", UNCHANGEABLE if is_table else f"dbtools changes no rows of a {table.kind}"),)
     wrong_insert = (
         *_mistakes(table, shown, grant.insert, grant.preset),
         *(f"{name} needs a value: {hint}" for name, hint in _missing(table, shown, grant)),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.settings.sections import GrantSection
+from dbtools.writes import UNCHANGEABLE
 from tests.database.conftest import Serve
 from tests.database.role_callers import Caller
 from tests.database.written_shop import GRANTS, ORDERS, Opens, opening, stored
@@ -21,6 +22,8 @@ ODD = {
         create table aliased (id integer primary key, rowid text, oid text, _rowid_ text);
         create table hiding (rowid text, oid text, _rowid_ text);
         create table spelled (id int primary key, word text);
+        create table replacing (id integer primary key, word text unique on/**/conflict -- !
+            replace);
         create view seen as select * from plain;
         create virtual table words using fts5 (word);
     """,
@@ -70,7 +73,7 @@ CHANGEABLE: dict[str, Changes] = {
 REASONS = {
     "sqlite": [
         "delete is withheld in bare: the role must see a key of it unmasked.",
-        "hiding cannot be changed: tables inherit from it, or it has neither a rowid nor a primary key.",
+        f"hiding, replacing cannot be changed: {UNCHANGEABLE}.",
         "seen cannot be changed: dbtools changes no rows of a view.",
         "update is withheld in bare: the role must see a key of it unmasked.",
         "words cannot be changed: dbtools changes no rows of a virtual table.",
@@ -78,7 +81,7 @@ REASONS = {
     "postgresql": [
         "delete is withheld in bare: the role must see a key of it unmasked.",
         "kept cannot be changed: dbtools changes no rows of a materialized view.",
-        "parent cannot be changed: tables inherit from it, or it has neither a rowid nor a primary key.",
+        f"parent cannot be changed: {UNCHANGEABLE}.",
         "seen cannot be changed: dbtools changes no rows of a view.",
         "update is withheld in bare: the role must see a key of it unmasked.",
     ],

@@ -8,6 +8,7 @@ from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, ident
 from dbtools.policy import Finding
 from dbtools.service.resolve import ResolvedRole, seen_by
 from dbtools.types import Family
+from dbtools.writes import UNCHANGEABLE
 from tests.unit.configured_roles import Roles, at, roles as roles
 from tests.unit.shop import ID, column, table
 
@@ -150,7 +151,7 @@ def test_what_is_right_is_granted_beside_what_is_wrong(roles: Roles) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("totals", "dbtools changes no rows of a view"), ("parents", "tables inherit from it, or it has")],
+    [("totals", "dbtools changes no rows of a view"), ("parents", UNCHANGEABLE)],
 )
 def test_what_has_no_rows_of_its_own_cannot_be_changed(roles: Roles, name: str, why: str) -> None:
     role = resolved(roles, f"tables.{name} = {{ insert = true, update = true, delete = true }}")
@@ -170,7 +171,7 @@ def test_pattern_grants_what_fits_and_warns_once_for_each_reason(roles: Roles) -
         ("warning", "totals cannot be changed: dbtools changes no rows of a view."),
         (
             "warning",
-            "parents cannot be changed: tables inherit from it, or it has neither a rowid nor a primary key.",
+            f"parents cannot be changed: {UNCHANGEABLE}.",
         ),
     ]
     assert changed(role) == ["orders", "notes", "keyless"]

@@ -5,6 +5,7 @@ and dbtools. A relation that cannot be read is left out with a warning.
 """
 
 import json
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.plans import identifier
+from dbtools.backends.plans import GAP, identifier
 from dbtools.backends.sqlite.files import read_any_text, resolve_views, stamp_of
 from dbtools.backends.sqlite.relations import (
     HIDDEN,
@@ -40,6 +41,8 @@ UNREADABLE = "\ufffd"  #: replaces invalid UTF-8
 LONGEST_NAME = 500  #: characters; longer names would break the bounds of answers
 MOST_RANGES = 200  #: tables whose rowids are read, in one statement with two searches for each
 SHORTEST_ROW = 6  #: bytes in the file
+#: A constraint that replaces other rows; it may also be part of a text, which is rare.
+REPLACING = re.compile(rf"\bon{GAP}+conflict{GAP}+replace\b", re.IGNORECASE | re.DOTALL)
 
 RELATIONS = """
 select name, type, wr, strict
@@ -261,8 +264,11 @@ def _row_identifier(structure: Structure) -> str | None:
 
 
 def _identity(structure: Structure, keys: Sequence[Key], columns: Sequence[Column]) -> tuple[Column, ...]:
-    """Return what identifies a row of a table: its rowid, or else its primary key."""
-    if structure.kind is not TableKind.TABLE:
+    """Return what identifies a row of a table: its rowid, or else its primary key.
+
+    A change of a table that replaces rows could delete rows that the role does not see.
+    """
+    if structure.kind is not TableKind.TABLE or REPLACING.search(structure.sql):
         return ()
     if (name := _row_identifier(structure)) is not None:
         return (Column(name=name, type=ColumnType(family=Family.OTHER, name="rowid"), nullable=False),)
