@@ -103,6 +103,9 @@ def explained(
     kind, place = violated.kind, violated.table
     if not refers and kind is Broken.FOREIGN_KEY and place in (None, table.location):
         kind = Broken.REFERENCED
+    elif place not in (None, table.location) and kind not in (Broken.REFERENCED, Broken.TRIGGER):
+        # A trigger has changed another table, which the role may not see.
+        kind = Broken.UNKNOWN
     is_own = place == table.location and set(violated.columns) <= set(table.column_by_name)
     named = listing(violated.columns) if is_own else ""
     if kind is Broken.REFERENCED:
@@ -127,7 +130,7 @@ MESSAGES: Mapping[tuple[Broken, bool], tuple[str, str]] = {
     (Broken.NOT_NULL, True): ("{columns} must not be null.", "Give it a value."),
     (Broken.NOT_NULL, False): ("A column that is not shown must not be null.", ""),
     (Broken.CHECK, True): ("A check of {table} does not allow this {columns}.", "Use another value."),
-    (Broken.CHECK, False): ("A check of {table} does not allow these values.", "Use other values."),
+    (Broken.CHECK, False): ("A CHECK constraint does not allow these values.", "Use other values."),
     (Broken.EXCLUSION, False): ("{table} has a row that excludes this one.", "Use other values."),
     (Broken.TRIGGER, False): ("A trigger of the database refused the change.", ""),
     (Broken.UNKNOWN, False): ("A constraint of the database does not allow this change.", ""),
