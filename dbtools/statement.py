@@ -287,6 +287,11 @@ class Write:
         return by_kind.get(self.kind, ())
 
     @property
+    def written(self) -> tuple[Column, ...]:
+        """The columns that the change sets."""
+        return (*self.columns, *(preset.column for preset in self.presets))
+
+    @property
     def check(self) -> RowFilter | None:
         """What the row must satisfy after the change, besides the row filter."""
         return None if self.kind is WriteKind.DELETE else self.writes.check
@@ -299,9 +304,8 @@ class Write:
     @property
     def refers(self) -> bool:
         """Whether it may give the row foreign keys."""
-        written = {*self.columns, *(preset.column for preset in self.presets)}
         keys = {name for key in self.table.foreign_keys for name in key.columns}
-        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in written)
+        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in self.written)
 
     @property
     def compared(self) -> tuple[Term, ...]:

@@ -128,7 +128,7 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]]:
         before, after = after, []
     cells = zip(changed.outputs, changed.kinds, strict=False)
     unclear = {each.term.name for each, kinds in cells if each.term.type.mask is not None or Cut in kinds}
-    unclear &= {each.name for each in (*shape.columns, *(preset.column for preset in shape.presets))}
+    unclear &= {each.name for each in shape.written}
     return [_change(shape.writes.key, old, new, unclear) for old, new in zip_longest(before, after)]
 
 

@@ -94,6 +94,12 @@ class ChangeTool(TableTool):
         return table
 
 
+def granted_writes(table: Table) -> Writes:
+    """Return what the role may change in *table*, which suits a tool."""
+    assert table.writes is not None
+    return table.writes
+
+
 def row_schema(catalog: Catalog, table: Table, columns: Sequence[Column], required: Sequence[str]) -> object:
     """Return the JSON Schema of values for *columns* of *table*."""
     targets = relation_targets(catalog, table)

@@ -18,6 +18,7 @@ from dbtools.tools.changing import (
     ChangeTool,
     Values,
     effects,
+    granted_writes,
     parameters,
     read_values,
     row_schema,
@@ -66,7 +67,7 @@ class InsertRows(ChangeTool):
         if self.table is None:
             schema = self.setting.schema(InsertRowsArguments, None, self.labels())
             return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", self.effects)
-        table, writes = self.table, _writes(self.table)
+        table, writes = self.table, granted_writes(self.table)
         most = writes.most or MOST_INSERTED
         columns = writes.insert or ()
         required = [column.name for column in columns if column.required]
@@ -95,7 +96,7 @@ class InsertRows(ChangeTool):
         return self._call(self.target(asked.table), asked)
 
     def _call(self, table: Table, asked: InsertArguments) -> ChangeCall:
-        writes = _writes(table)
+        writes = granted_writes(table)
         most = writes.most or MOST_INSERTED
         if len(asked.rows) > most:
             raise errors.TooManyRows(
@@ -117,8 +118,3 @@ class InsertRows(ChangeTool):
             )
             steps.append((shape, parameters(values)))
         return write_call(self, table, steps, dry_run=asked.dry_run)
-
-
-def _writes(table: Table) -> Writes:
-    assert table.writes is not None
-    return table.writes

@@ -23,6 +23,7 @@ from dbtools.tools.changing import (
     ChangeTool,
     Values,
     effects,
+    granted_writes,
     parameters,
     read_values,
     row_schema,
@@ -94,7 +95,7 @@ class KeyedTool(ChangeTool):
         own = dict(properties)
         if "set" in own:
             # A default has no effect on a row that exists.
-            columns = [replace(each, default=None) for each in _writes(table).update]
+            columns = [replace(each, default=None) for each in granted_writes(table).update]
             own["set"] = row_schema(setting.catalog, table, columns, ())
         if self._wraps:
             whole = {"type": "object", "properties": keys, "required": list(keys)}
@@ -147,7 +148,8 @@ class KeyedTool(ChangeTool):
         shape = Write(
             kind=self.kind,
             table=table,
-            columns=tuple(each for each in table_order(table, values)),
+            # In the order of the table, so that equal sets of columns share one statement.
+            columns=tuple(each for each in granted_writes(table).update if each in values),
             conditions=(*found.shape.comparisons, *conditions),
             key=len(found.shape.comparisons),
             outputs=shown_outputs(self.setting, table),
@@ -186,7 +188,7 @@ class UpdateRow(KeyedTool):
         assert isinstance(asked, UpdateArguments)
         if not asked.set:
             raise errors.BadArgument("set: is empty.", hint=f"Columns: {listing(_names(table))}.")
-        return read_values(_writes(table).update, asked.set, "set")
+        return read_values(granted_writes(table).update, asked.set, "set")
 
 
 class DeleteRow(KeyedTool):
@@ -210,17 +212,7 @@ class DeleteRow(KeyedTool):
 
 
 def _names(table: Table) -> list[str]:
-    return [column.name for column in _writes(table).update]
-
-
-def table_order(table: Table, values: Mapping[Column, object]) -> Sequence[Column]:
-    """Return the columns of *values* in the order of *table*, so that equal sets share one statement."""
-    return [column for column in _writes(table).update if column in values]
-
-
-def _writes(table: Table) -> Writes:
-    assert table.writes is not None
-    return table.writes
+    return [column.name for column in granted_writes(table).update]
 
 
 def _expected(
