@@ -120,7 +120,7 @@ class WriteRun(NamedTuple):
 Row = tuple[object, ...]
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """The result of writes."""
 
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
@@ -137,7 +137,7 @@ class Writer(Protocol):
     def compile(self, shape: Write) -> WritePlan:
         """Return the SQL of *shape*."""
 
-    async def write(self, run: WriteRun) -> Written:
+    async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* and commit, unless it is a dry run.
 
         Raise a CallError if nothing was changed, and UnknownOutcome if that is not known. NoRow: a key shows

@@ -13,7 +13,7 @@ from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteRun, Written
+from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
 from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter
@@ -26,13 +26,12 @@ def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
     own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
     found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
-    stays, check = shape.kind is not WriteKind.DELETE, shape.writes.check
     return WritePlan(
         shape=shape,
         before=None if shape.kind is WriteKind.INSERT else compile_select(own, grammar),
         change=_change(shape, grammar),
-        after=_reading(shape, shape.table.filter, grammar) if stays else None,
-        checked=_reading(found, check, grammar) if stays and check is not None else None,
+        after=_reading(shape, shape.table.filter, grammar) if shape.kind is not WriteKind.DELETE else None,
+        checked=None if shape.check is None else _reading(found, shape.check, grammar),
     )
 
 
@@ -41,7 +40,7 @@ def place(at: int) -> str:
     return f"identity{at}"
 
 
-Script = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Written]
+Script = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], WriteResult]
 
 
 def script_of(run: WriteRun) -> Script:
@@ -72,7 +71,7 @@ def script_of(run: WriteRun) -> Script:
     yield None
     for plan, identity in changed:
         rows += yield from _after(plan, identity, run)
-    return Written(rows=rows, before=before, affected=len(changed))
+    return WriteResult(rows=rows, before=before, affected=len(changed))
 
 
 Reads = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Sequence[Row]]
@@ -128,8 +127,7 @@ def _reading(shape: Write, filter: RowFilter | None, grammar: Grammar) -> Plan:
 def _target(shape: Write) -> sa.TableClause:
     """Return the table of *shape* without an alias, as the SQL of row filters names it."""
     table = shape.table
-    written = (*shape.columns, *(preset.column for preset in shape.presets))
-    names = dict.fromkeys(column.name for column in (*written, *table.columns, *table.identity))
+    names = dict.fromkeys(column.name for column in (*shape.written, *table.columns, *table.identity))
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     columns: list[sa.ColumnClause[Any]] = [sa.column(quoted_name(name, quote=True)) for name in names]
     return sa.table(quoted_name(table.name, quote=True), *columns, schema=schema)
@@ -138,7 +136,7 @@ def _target(shape: Write) -> sa.TableClause:
 def _change(shape: Write, grammar: Grammar) -> Plan:
     """Return the statement that changes the row."""
     table, target, claims = shape.table, _target(shape), dict[str, str]()
-    written = (*shape.columns, *(preset.column for preset in shape.presets))
+    written = shape.written
     values = {target.c[column.name]: grammar.stored(assigned(column.name), column.type) for column in written}
     statement: Any
     match shape.kind:

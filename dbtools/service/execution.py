@@ -9,7 +9,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import NO_SESSION, UNSEEN, Backend, Run, Runner, Writer, WriteRun, Written
+from dbtools.backends.port import NO_SESSION, UNSEEN, Backend, Run, Runner, Writer, WriteResult, WriteRun
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
@@ -121,7 +121,7 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
     return found
 
 
-async def _traced_write(writer: Writer, run: WriteRun) -> Written:
+async def _traced_write(writer: Writer, run: WriteRun) -> WriteResult:
     """Return what *run* did, and record a span with the SQL of its first change."""
     first, _ = run.steps[0]
     with statement_span(first.change.sql, first.shape.kind.upper(), first.shape.table.name) as span:

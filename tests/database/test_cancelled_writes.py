@@ -7,7 +7,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
-from dbtools.backends.port import Backend, Runner, Writer, WriteRun, Written
+from dbtools.backends.port import Backend, Runner, Writer, WriteResult, WriteRun
 from dbtools.service.execution import Execution
 from dbtools.service.resolve import Resolved
 from dbtools.service.toolbox import Toolbox
@@ -45,7 +45,7 @@ class Passing:
         """Return the SQL of *shape*."""
         return self.writer.compile(shape)
 
-    async def write(self, run: WriteRun) -> Written:
+    async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run*."""
         self.begun.set()
         return await self.writer.write(run)
@@ -57,7 +57,7 @@ class Passing:
 class Cancelling(Passing):
     """Cancels the call after COMMIT."""
 
-    async def write(self, run: WriteRun) -> Written:
+    async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run*; whatever is awaited from now on is interrupted."""
         written = await super().write(run)
         task = asyncio.current_task()
@@ -69,7 +69,7 @@ class Cancelling(Passing):
 class Losing(Passing):
     """Loses the connection at COMMIT."""
 
-    async def write(self, run: WriteRun) -> Written:
+    async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run*, and do not know it."""
         await super().write(run)
         raise errors.UnknownOutcome

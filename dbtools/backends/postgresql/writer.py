@@ -1,4 +1,4 @@
-"""Change rows on PostgreSQL, the writes of one call in one transaction. A WriteRun in, a Written out."""
+"""Change rows on PostgreSQL, the writes of one call in one transaction. A WriteRun in, a WriteResult out."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ import asyncpg
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import WriteRun, Written
+from dbtools.backends.port import WriteResult, WriteRun
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.pipeline import (
@@ -121,7 +121,7 @@ class PostgresqlWriter:
             return plan
         return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
 
-    async def write(self, run: WriteRun) -> Written:
+    async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK in a dry run."""
         try:
             return await self._write(run)
@@ -133,7 +133,7 @@ class PostgresqlWriter:
         except Unbegun as exc:
             raise errors.DatabaseUnavailable(UNDONE) from exc
 
-    async def _write(self, run: WriteRun) -> Written:
+    async def _write(self, run: WriteRun) -> WriteResult:
         async with self._pool.connection() as connection:
             try:
                 async with asyncio.timeout(run.timeout + GRACE):
@@ -164,31 +164,31 @@ class PostgresqlWriter:
         if not await _commit(connection):
             await self._find_outcome(number)
 
-    async def _change(self, connection: Connection, run: WriteRun) -> tuple[Written, str]:
+    async def _change(self, connection: Connection, run: WriteRun) -> tuple[WriteResult, str]:
         """Return what the statements of *run* did, and the number of the transaction, which is still open."""
-        session, script = Session(connection, run), script_of(run)
-        await session.begin(self._lock_timeout)
+        transaction, script = OpenTransaction(connection, run), script_of(run)
+        await transaction.begin(self._lock_timeout)
         # The server also counts for transactions before, as long as it has not yet reported them.
-        earlier = await session.touched() if run.dry_run else {}
+        earlier = await transaction.touched() if run.dry_run else {}
         step = next(script)
         try:
             while True:
                 if step is None:
-                    session.add(SETTLE)
+                    transaction.add(SETTLE)
                     step = script.send(())
                 else:
                     plan, parameters = step
-                    step = script.send(rows_of(await session.rows(plan.sql, parameters), plan))
+                    step = script.send(rows_of(await transaction.rows(plan.sql, parameters), plan))
         except StopIteration as exc:
-            written: Written = exc.value
+            written: WriteResult = exc.value
         if run.dry_run:
             own = {run.steps[0][0].shape.table.location: written.affected}
-            later = await session.touched()
+            later = await transaction.touched()
             more = {each: later[each] - earlier.get(each, 0) - own.get(each, 0) for each in later}
             elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
             written = written._replace(elsewhere=elsewhere)
-        session.add(CHECK + confirmation(tuple(run.versions)) + _restored(connection))
-        ((number,),) = await session.rows(NUMBER)
+        transaction.add(CHECK + confirmation(tuple(run.versions)) + _restored(connection))
+        ((number,),) = await transaction.rows(NUMBER)
         return written, str(number)
 
     async def _open(self) -> Connection:
@@ -233,7 +233,7 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
     return PostgresqlWriter(url, lock_timeout)
 
 
-class Session:
+class OpenTransaction:
     """The open transaction of *run*: what needs no answer goes along with the next statement."""
 
     def __init__(self, connection: Connection, run: WriteRun) -> None:

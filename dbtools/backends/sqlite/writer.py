@@ -1,4 +1,4 @@
-"""Change rows of a SQLite file, in one hop to the thread of a connection. A WriteRun in, a Written out."""
+"""Change rows of a SQLite file, in one hop to the thread of a connection. A WriteRun in, its result out."""
 
 import asyncio
 import secrets
@@ -9,7 +9,7 @@ from threading import Event
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import Row, WriteRun, Written
+from dbtools.backends.port import Row, WriteResult, WriteRun
 from dbtools.backends.sqlite.connections import OPERATIONS, PAUSE, Connection, ConnectionLost, Stopped
 from dbtools.backends.sqlite.files import (
     Location,
@@ -76,7 +76,7 @@ class SqliteWriter:
         """Return the SQL of *shape*."""
         return compile_write(shape, GRAMMAR)
 
-    async def write(self, run: WriteRun) -> Written:
+    async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK in a dry run."""
         for _ in range(ATTEMPTS):
             try:
@@ -87,11 +87,11 @@ class SqliteWriter:
                 await self._pool.dispose()
         raise SchemaChanged from lost
 
-    async def _write(self, run: WriteRun) -> Written:
-        jobs: list[Job] = []
+    async def _write(self, run: WriteRun) -> WriteResult:
+        jobs: list[WriteJob] = []
 
-        def work(connection: Connection, cancelled: Event) -> Written:
-            jobs.append(Job(run, connection, cancelled, self._lock_timeout))
+        def work(connection: Connection, cancelled: Event) -> WriteResult:
+            jobs.append(WriteJob(run, connection, cancelled, self._lock_timeout))
             return jobs[0].write()
 
         try:
@@ -109,7 +109,7 @@ class SqliteWriter:
         await self._pool.dispose()
 
 
-async def _finished(running: Coroutine[object, None, Written], jobs: Sequence["Job"]) -> Written:
+async def _finished(running: Coroutine[object, None, WriteResult], jobs: Sequence["WriteJob"]) -> WriteResult:
     """Return what *running* returns; a cancellation that comes after COMMIT has no effect."""
     try:
         return await running
@@ -128,7 +128,7 @@ def open_writer(url: str, lock_timeout: float) -> SqliteWriter:
     return SqliteWriter(location_of(url), lock_timeout)
 
 
-class Job:
+class WriteJob:
     """Runs one transaction on the thread of *connection*, until its deadline or until *cancelled*."""
 
     def __init__(self, run: WriteRun, connection: Connection, cancelled: Event, lock_timeout: float) -> None:
@@ -139,9 +139,9 @@ class Job:
         self._lock_timeout = lock_timeout
         self._deadline = time.monotonic() + run.timeout
         self.is_committing = False  #: whether COMMIT has begun, and has not been refused
-        self.written: Written | None = None  #: once it is committed
+        self.written: WriteResult | None = None  #: once it is committed
 
-    def write(self) -> Written:
+    def write(self) -> WriteResult:
         """Return what was changed, or raise Stopped, CallError, ConnectionLost or sqlite3.Error."""
         self._connection.search.check = self._check
         try:
@@ -176,14 +176,14 @@ class Job:
             self.is_committing = not (self._driver.in_transaction or is_full(exc))
             raise
 
-    def _changed(self) -> Written:
+    def _changed(self) -> WriteResult:
         before, script = self._driver.total_changes, script_of(self._run)
         step = next(script)
         try:
             while True:
                 step = script.send(() if step is None else self._rows(*step))
         except StopIteration as exc:
-            written: Written = exc.value
+            written: WriteResult = exc.value
         if not self._run.dry_run:
             return written
         others = self._driver.total_changes - before - written.affected
@@ -215,8 +215,7 @@ class Job:
                 self._driver.execute(sql, [None] * len(plan.change.parameters)).close()
                 # The statement itself comes first, column by column if it updates.
                 shape = plan.shape
-                updated = len(shape.columns) + len(shape.presets)
-                others.update(touched[updated if shape.kind is WriteKind.UPDATE else 1 :])
+                others.update(touched[len(shape.written) if shape.kind is WriteKind.UPDATE else 1 :])
         finally:
             self._driver.set_authorizer(authorize_writes)
         return frozenset(("", name) for name in others)
