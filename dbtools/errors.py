@@ -158,7 +158,7 @@ class TooManyRows(CallError, code="too_many_rows"):
 
 
 class UnknownOutcome(CallError, code="unknown_outcome"):
-    """The connection was lost during COMMIT, and the database does not say whether the change happened."""
+    """COMMIT was interrupted, and the database does not say whether the change happened."""
 
 
 class DatabaseUnavailable(CallError, code="database_unavailable"):

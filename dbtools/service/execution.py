@@ -203,6 +203,8 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
+    if isinstance(error, errors.UnknownOutcome):
+        return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut("The call reached its timeout and was stopped.")
     return error

@@ -106,6 +106,7 @@ def test_outcome_that_cannot_be_asked_for_is_unknown(
     again = told(caller, shop, "update")
 
     assert found.code == "unknown_outcome"
+    assert found.message.endswith("Read the rows before you try again.")
     assert found.things == {Cut.BEFORE: BEFORE, Cut.AFTER: AFTER["update"]}[cut]
     assert len(found.journal) == (cut is Cut.AFTER)
     assert (again.code, again.is_true("update")) == ("", True)
