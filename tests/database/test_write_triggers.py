@@ -381,3 +381,11 @@ def test_row_of_any_kind_of_table_is_returned_as_stored(kind: str, serve: Serve)
 
     assert (found, stored) == (row, expected)
     assert words == ([(1,)] if "words" in ddl else [])
+
+
+def test_preview_counts_a_row_that_moves_to_another_partition_once(serve: Serve) -> None:
+    _, ddl, (tool, arguments), _, _ = KINDS["partitions"]
+    with serve("postgresql", ddl) as shop, writing(shop) as caller:
+        note = caller.call(tool, **arguments, dry_run=True)["note"]
+
+    assert note == "Dry run: nothing was changed."

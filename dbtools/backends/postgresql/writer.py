@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 import anyio
 import asyncpg
@@ -52,14 +53,15 @@ SETTLE = messages("set constraints all immediate")
 RESTORED = b"".join(map(messages, ("reset all", "reset role", "unlisten *", "discard temp")))
 NUMBER = "select pg_catalog.pg_current_xact_id()::pg_catalog.text"
 OUTCOME = "select pg_catalog.pg_xact_status($1::pg_catalog.text::pg_catalog.xid8)"
-#: The number of rows that the transaction has changed so far, by table; partitions count for their table.
+#: What the transaction has done so far, by table; partitions count for their table.
 TOUCHED = """
-select n.nspname::text, c.relname::text, pg_catalog.sum(s.n_tup_ins + s.n_tup_upd + s.n_tup_del)::int8
+select n.nspname::text, c.relname::text, c.relkind = 'p',
+    pg_catalog.sum(s.n_tup_ins)::int8, pg_catalog.sum(s.n_tup_upd)::int8, pg_catalog.sum(s.n_tup_del)::int8
 from pg_catalog.pg_stat_xact_user_tables as s
 join pg_catalog.pg_class as c on c.oid = coalesce(pg_catalog.pg_partition_root(s.relid), s.relid)
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 where s.n_tup_ins + s.n_tup_upd + s.n_tup_del > 0
-group by 1, 2
+group by 1, 2, 3
 """
 #: The table of the constraint or unique index $3 of the table $2 in the schema $1, and its columns.
 CONSTRAINED = """
@@ -184,7 +186,10 @@ class PostgresqlWriter:
         if run.dry_run:
             own = {run.steps[0][0].shape.table.location: written.affected}
             later = await transaction.touched()
-            more = {each: later[each] - earlier.get(each, 0) - own.get(each, 0) for each in later}
+            more = {
+                each: found.since(earlier.get(each, UNTOUCHED)) - own.get(each, 0)
+                for each, found in later.items()
+            }
             elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
             written = written._replace(elsewhere=elsewhere)
         transaction.add(CHECK + confirmation(tuple(run.versions)) + _restored(connection))
@@ -279,9 +284,28 @@ class OpenTransaction:
             before, self._before = self._before, b""
             return await connection.run(prepared.statement, parameters, before, b"")
 
-    async def touched(self) -> Mapping[Location, int]:
+    async def touched(self) -> Mapping[Location, "Touched"]:
         """Return how many rows have been changed, by table."""
-        return {(schema, name): number for schema, name, number in await self.rows(TOUCHED)}
+        return {(schema, name): Touched(*rest) for schema, name, *rest in await self.rows(TOUCHED)}
+
+
+class Touched(NamedTuple):
+    """How many rows of a table have been changed."""
+
+    has_partitions: bool
+    inserted: int
+    updated: int
+    deleted: int
+
+    def since(self, earlier: "Touched") -> int:
+        """Return how many rows have been changed since *earlier*."""
+        inserted, deleted = self.inserted - earlier.inserted, self.deleted - earlier.deleted
+        # A row that moves to another partition is deleted from one and inserted into the other.
+        moved = min(inserted, deleted) if self.has_partitions else 0
+        return inserted + deleted - moved + self.updated - earlier.updated
+
+
+UNTOUCHED = Touched(has_partitions=False, inserted=0, updated=0, deleted=0)
 
 
 def _restored(connection: Connection) -> bytes:
