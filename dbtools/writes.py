@@ -1,7 +1,7 @@
 """What a role may change in a table. A table and a grant in; Writes, or what is wrong with the grant, out."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbtools.catalog import (
@@ -87,18 +87,19 @@ def _key(table: Table, shown: Table) -> tuple[str, ...]:
     return tuple(each.name for each in table.key_columns if each.name in shown.column_by_name)
 
 
-def named_in(condition: RowFilter | None, table: Table) -> list[str]:
-    """Return the columns of *table*, which a role sees, that *condition* seems to name."""
+def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str]:
+    """Return which of *columns*, which a role may set, *condition* seems to name."""
     text = condition.condition.text if condition is not None else ""
-    return [name for name in table.column_by_name if has_name(text, name)]
+    return [each.name for each in columns if has_name(text, each.name)]
 
 
 def explained(
-    violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool
+    violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool, written: Sequence[Column]
 ) -> ConstraintViolated:
     """Return *violated* in words for a change of *table* by a role that sees *catalog*.
 
-    Name nothing that the role does not see. *refers*: whether the row was to get foreign keys.
+    Name nothing that the role does not see. *refers*: whether the row was to get foreign keys;
+    *written*: the columns that the caller has set.
     """
     kind, place = violated.kind, violated.table
     if not refers and kind is Broken.FOREIGN_KEY and place in (None, table.location):
@@ -113,10 +114,29 @@ def explained(
         others = (each for each, _ in catalog.references(table) if each.filter is None and each != table)
         named = next((catalog.label(each) for each in others if each.location == place), "")
     message, hint = MESSAGES.get((kind, bool(named))) or MESSAGES[kind, False]
-    if kind is Broken.FOREIGN_KEY and not named and table.foreign_keys:
-        hint = f"Check {listing(name for key in table.foreign_keys for name in key.columns)}."
+    if kind is Broken.FOREIGN_KEY and not named:
+        keys = {name for key in table.foreign_keys for name in key.columns}
+        hint = _checking(each.name for each in written if each.name in keys)
+    if kind is Broken.CHECK:
+        hint = " ".join(filter(None, [hint, _limits(written)]))
     message = message.format(table=catalog.label(table), columns=named)
     return ConstraintViolated(message, hint=hint)
+
+
+def _checking(names: Iterable[str]) -> str:
+    return f"Check {named}." if (named := listing(names)) else ""
+
+
+def _limits(columns: Sequence[Column]) -> str:
+    """Return the limits that constraints set to values of *columns*, such as "price > 0"."""
+    found: list[str] = []
+    for column in columns:
+        signed = ((">=", column.minimum), ("<=", column.maximum))
+        limits = [each if each[0] in "<>" else f"{sign} {each}" for sign, each in signed if each]
+        # Integers are compared with their limits before the change.
+        if limits and column.type.family is not Family.INTEGER:
+            found.append(f"{column.name} {' and '.join(limits)}")
+    return f"Limits: {listing(found)}." if found else ""
 
 
 #: The message and the hint, by the kind of the constraint, and whether its columns can be named.
@@ -126,7 +146,7 @@ MESSAGES: Mapping[tuple[Broken, bool], tuple[str, str]] = {
     (Broken.FOREIGN_KEY, True): ("{columns} refers to no existing row.", "Use the key of a row that exists."),
     (Broken.FOREIGN_KEY, False): ("A foreign key refers to no existing row.", ""),
     (Broken.REFERENCED, True): ("Rows of {columns} refer to this row.", "Change or delete those first."),
-    (Broken.REFERENCED, False): ("Other rows refer to this row.", ""),
+    (Broken.REFERENCED, False): ("Other rows refer to this row.", "See referenced_by in describe_tables."),
     (Broken.NOT_NULL, True): ("{columns} must not be null.", "Give it a value."),
     (Broken.NOT_NULL, False): ("A column that is not shown must not be null.", ""),
     (Broken.CHECK, True): ("A check of {table} does not allow this {columns}.", "Use another value."),

@@ -16,7 +16,7 @@ from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Statement, Transaction, Write, argument, assigned
+from dbtools.statement import QueryShape, Statement, Transaction, Write, WriteKind, argument, assigned
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
@@ -189,7 +189,8 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
 def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     shape, _ = transaction.writes[0]
     if isinstance(error, errors.ConstraintViolated):
-        return explained(error, shape.table, catalog, refers=shape.refers)
+        written = dict.fromkeys(each for shape, _ in transaction.writes for each in shape.columns)
+        return explained(error, shape.table, catalog, refers=shape.refers, written=tuple(written))
     if isinstance(error, errors.BadValue):
         columns = (each for shape, _ in transaction.writes for each in (*shape.columns, *shape.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
@@ -199,7 +200,8 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):
         condition = shape.table.filter if error.message == UNSEEN else shape.check
-        named = named_in(condition, shape.table)
+        settable = shape.writes.update if shape.kind is WriteKind.UPDATE else shape.writes.insert or ()
+        named = named_in(condition, settable)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict):
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")

@@ -185,6 +185,12 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     )
 
 
+def unknown_column(name: str, known: Sequence[str], place: str, problem: str) -> errors.UnknownArgument:
+    """Return the error for the unknown column *name* in the object at *place*."""
+    hint = f"{nearest(name, known)}Columns: {listing(known)}."
+    return errors.UnknownArgument(f"{place}: {problem} {quoted(name)}.", hint=hint)
+
+
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
@@ -196,6 +202,7 @@ WANTED: Mapping[str, str] = {
     "less_than_equal": "at most {le:,}, not {given}",
     "string_too_long": "at most {max_length} characters",
     "too_long": "at most {max_length:,} items, not {actual_length}",
+    "too_short": "must not be empty",
     "string_type": "must be a string, not {got}",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "value_error"), "must be an integer"),
     "tuple_type": "must be a JSON array, not {got}",

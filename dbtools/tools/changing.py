@@ -16,7 +16,7 @@ from dbtools.errors import listing
 from dbtools.paths import folded
 from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
 from dbtools.statement import Output, Statement, Transaction, Write, assigned
-from dbtools.tools.arguments import Arguments, Object, as_json, as_text, named, unknown_argument
+from dbtools.tools.arguments import Arguments, Object, as_json, as_text, named, unknown_column
 from dbtools.tools.definition import (
     ARRAY,
     BOOLEAN,
@@ -139,7 +139,7 @@ def read_values(
     for written, value in given.items():
         name = folded(written, known)
         if name is None:
-            raise unknown_argument(written, list(known), place)
+            raise unknown_column(written, list(known), place, "cannot set")
         if by_name[name] in values:
             raise errors.BadArgument(f"{place}.{name} is given twice.")
         values[by_name[name]] = _value(by_name[name], value, f"{place}.{name}")

@@ -108,7 +108,7 @@ class InsertRows(ChangeTool):
             values = read_values(columns, row, f"rows[{at}]")
             missing = [each.name for each in columns if each.required and each not in values]
             if missing:
-                raise errors.BadArgument(f"rows[{at}]: {listing(missing)} is missing.")
+                raise errors.BadArgument(f"rows[{at}]: needs {listing(missing)}.")
             shape = Write(
                 kind=WriteKind.INSERT,
                 table=table,

@@ -1,7 +1,7 @@
 """The tools `update_T`, `update_rows`, `delete_T` and `delete_rows`: change one row, by its key."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -14,7 +14,7 @@ from dbtools.errors import listing
 from dbtools.expressions import refuse_masked
 from dbtools.paths import folded
 from dbtools.statement import Condition, Statement, Write, WriteKind
-from dbtools.tools.arguments import as_text, check, unknown_argument
+from dbtools.tools.arguments import as_text, check, named, unknown_argument, unknown_column
 from dbtools.tools.binding import decode, either
 from dbtools.tools.changing import (
     CHANGES,
@@ -123,14 +123,25 @@ class KeyedTool(ChangeTool):
             return self._call(table, keys, found.key, found, f"{KEY}.")
         own = {name: value for name, value in arguments.items() if name in self.typed.model_fields}
         key = {name: value for name, value in arguments.items() if name not in own}
+        self._refuse_unknown(key)
         if self._wraps:
-            whole = key.pop(KEY, None)
-            if key or not isinstance(whole, Mapping):
+            whole = key.get(KEY)
+            if not isinstance(whole, Mapping):
                 raise errors.BadArgument(f"{KEY}: must be an object with {listing(self._keys)}.")
             key = dict(whole)
         check(key)
         asked = self.setting.read(self.typed, own)
         return self._call(self.table, self._keys, key, asked, f"{KEY}." if self._wraps else "")
+
+    def _refuse_unknown(self, names: Collection[str]) -> None:
+        """Raise a CallError for the first of *names* that is no part of the key."""
+        known = {name: name for name in ([KEY] if self._wraps else self._keys)}
+        for name in names:
+            if folded(name, known) is None:
+                error = unknown_argument(name, [*known, *self.typed.model_fields])
+                settable = _names(self.table) if self.table and "set" in self.typed.model_fields else ()
+                error.hint = "Put new values into set. " * (name in settable) + error.hint
+                raise error
 
     def _call(
         self,
@@ -224,14 +235,16 @@ def _expected(
     for at, (name, value) in enumerate(expected.items()):
         column = folded(name, table.column_by_name)
         if column is None:
-            raise unknown_argument(name, list(table.column_by_name), "expected")
+            raise unknown_column(name, list(table.column_by_name), "expected", "there is no column")
         place = f"expected.{column.name}"
         refuse_masked(column, place)
         if value is None:
             conditions.append(Condition(term=column, operator=Operator.IS_NULL))
             continue
-        if Operator.EQ not in column.type.operators or isinstance(value, list | tuple | Mapping):
+        if Operator.EQ not in column.type.operators:
             raise errors.BadArgument(f"{place}: {column.type.name} cannot be compared.", hint="Leave it out.")
+        if isinstance(value, list | tuple | Mapping):
+            raise errors.BadValue(f"{place}: must be {column.type.expected}, not {named(value)}.")
         text, parameter = str(as_text(value)), f"x{at}"
         is_any = column.type.family is Family.ANY
         operator = Operator.IN if is_any else Operator.EQ

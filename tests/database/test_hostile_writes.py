@@ -77,7 +77,7 @@ def test_changed_key_that_rows_refer_to_is_reported_as_such(opened: Opens, diale
     with opened(dialect, {"parents": ALL}, ddl=FAMILY) as (caller, _):
         error = refused(caller, "update_parents", id=3, set={"id": 33})
 
-    assert str(error) == "Other rows refer to this row. Nothing was changed."
+    assert error.message == "Other rows refer to this row. Nothing was changed."
 
 
 def test_unique_value_of_a_hidden_row_reads_like_that_of_a_visible_one(opened: Opens, dialect: str) -> None:

@@ -139,7 +139,7 @@ WITHOUT = "requires the claim most, which is missing."
         pytest.param(
             ("update_ticket", {"id": 1, "set": {"title": "x"}}),
             CLAIMS,
-            "set: there is no argument 'title'. Arguments: status.",
+            "set: cannot set 'title'. Columns: status.",
             id="column that is preset",
         ),
         pytest.param(
