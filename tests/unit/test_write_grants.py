@@ -6,7 +6,10 @@ import pytest
 
 from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
 from dbtools.policy import Finding
+from dbtools.results import Listing, Surface
 from dbtools.service.resolve import ResolvedRole, seen_by
+from dbtools.tools import choose, define, listed
+from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
 from dbtools.writes import UNCHANGEABLE
 from tests.unit.configured_roles import Roles, at, roles as roles
@@ -243,3 +246,33 @@ def test_findings_about_one_table_name_it(roles: Roles) -> None:
     subjects: list[Finding] = list(role.findings)
 
     assert {each.subject for each in subjects} == {"orders"}
+
+
+WRITING = "tables.notes = { insert = true, update = true, delete = true }"
+TYPED = ["insert_notes", "update_notes", "delete_notes"]
+GENERIC = ["insert_rows", "update_rows", "delete_rows"]
+
+
+def test_tools_that_write_are_listed_together_while_they_fit_into_the_budget(roles: Roles) -> None:
+    tools = define(Setting(catalog=resolved(roles, WRITING).catalog))
+    cost = sum(
+        tokens_of(tool_content(each.definition))
+        for each in tools.values()
+        if each.surface is not Surface.GENERIC
+    )
+
+    def written(budget: int) -> list[str]:
+        shown = listed(choose(Listing(budget=budget), tools), tools, frozenset())
+        return [each.name for each in shown if each.group is ToolGroup.WRITES]
+
+    assert sorted(written(cost)) == sorted(TYPED)
+    assert sorted(written(cost - 1)) == sorted(GENERIC)
+
+
+def test_annotations_say_what_a_change_may_do(roles: Roles) -> None:
+    tools = define(Setting(catalog=resolved(roles, WRITING).catalog))
+    annotations = {name: tools[name].definition.annotations for name in (*TYPED, *GENERIC)}
+    hints = {name: (of["destructiveHint"], of["idempotentHint"]) for name, of in annotations.items()}
+
+    assert hints == {name: (not name.startswith("insert"),) * 2 for name in hints}
+    assert not any(of["readOnlyHint"] for of in annotations.values())
