@@ -1,5 +1,6 @@
 """A role changes the rows that it may change, as it was granted, and nothing else."""
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -232,9 +233,10 @@ LINES_DDL = """
         parent_id integer references lines (id),
         price numeric(8, 2) not null check (price > 0),
         discount numeric(8, 2) not null default 0 check (discount between 0 and 0.5),
+        state text check (state in ('open', 'shut')),
         note text
     );
-    insert into lines values (1, 1, null, 5, 0, null), (2, 1, 1, 5, 0, null);
+    insert into lines values (1, 1, null, 5, 0, null, null), (2, 1, 1, 5, 0, null, null);
 """
 LINE: Mapping[str, object] = {"id": 9, "order_id": 1, "price": "2.50"}
 
@@ -246,7 +248,7 @@ LINE: Mapping[str, object] = {"id": 9, "order_id": 1, "price": "2.50"}
             "insert_lines",
             {"rows": [{**LINE, "discont": 0}]},
             "rows[0]: cannot set 'discont'. Did you mean discount? "
-            "Columns: id, order_id, parent_id, price, discount, note.",
+            "Columns: id, order_id, parent_id, price, discount, state, note.",
             id="misspelt column",
         ),
         pytest.param(
@@ -254,6 +256,12 @@ LINE: Mapping[str, object] = {"id": 9, "order_id": 1, "price": "2.50"}
             {"rows": [LINE, {"id": 10, "note": "x"}]},
             "rows[1]: needs order_id, price.",
             id="missing columns",
+        ),
+        pytest.param(
+            "insert_lines",
+            {"rows": [{**LINE, "state": "Open"}]},
+            "rows[0].state: 'Open' is not one of open, shut. Did you mean open?",
+            id="choice in another case",
         ),
         pytest.param("insert_lines", {"rows": []}, "rows: must not be empty.", id="no rows"),
         pytest.param(
@@ -265,26 +273,26 @@ LINE: Mapping[str, object] = {"id": 9, "order_id": 1, "price": "2.50"}
         pytest.param(
             "update_lines",
             {"id": 1, "note": "x"},
-            "There is no argument 'note'. Put new values into set. Arguments: id, dry_run, expected, set.",
+            "There is no argument 'note'. Put new values into set. Arguments: id, set, expected, dry_run.",
             id="new value beside the key",
         ),
         pytest.param(
             "update_lines",
             {"id": 1, "set": {"note": "x"}, "dryRun": True},
-            "There is no argument 'dryRun'. Did you mean dry_run? Arguments: id, dry_run, expected, set.",
+            "There is no argument 'dryRun'. Did you mean dry_run? Arguments: id, set, expected, dry_run.",
             id="misspelt argument",
         ),
         pytest.param(
             "delete_lines",
             {"where": {"id": 1}},
-            "There is no argument 'where'. Arguments: id, dry_run, expected.",
+            "There is no argument 'where'. Arguments: id, expected, dry_run.",
             id="where",
         ),
         pytest.param(
             "delete_lines",
             {"id": 1, "expected": {"notes": "x"}},
             "expected: there is no column 'notes'. Did you mean note? "
-            "Columns: id, order_id, parent_id, price, discount, note.",
+            "Columns: id, order_id, parent_id, price, discount, state, note.",
             id="misspelt expected column",
         ),
         pytest.param(
@@ -302,6 +310,20 @@ def test_mistake_is_refused_with_what_to_write(
         error = refused(caller, tool, **arguments)
 
     assert str(error) == reason
+
+
+def test_values_are_described_before_dry_run(opened: Opens, dialect: str) -> None:
+    with opened(dialect, LINES, ddl=LINES_DDL) as (caller, _):
+        tools = caller.portal.call(caller.toolbox.view, caller.role).tools
+    shown = (
+        json.loads(tools["insert_lines"].definition.json),
+        json.loads(tools["update_lines"].definition.json),
+    )
+
+    assert [list(each["inputSchema"]["properties"]) for each in shown] == [
+        ["rows", "dry_run"],
+        ["id", "set", "expected", "dry_run"],
+    ]
 
 
 def test_limits_of_given_values_are_named_if_a_check_refuses_them(opened: Opens, dialect: str) -> None:
