@@ -297,10 +297,10 @@ def schema() -> None:
 def grants(
     target: str | None, roles: Sequence[str], login: str | None, url: str | None, as_json: bool
 ) -> None:
-    """Print the SQL for a login that can do what roles do: read, and change rows where they may.
+    """Print the SQL for a login that can do what roles do.
 
-    The login can do nothing else. With [database] write_url, a second login changes rows. dbtools does not
-    run the SQL: run it yourself, with a login that may create others.
+    It reads, changes rows where a role may, and does nothing else. With [database] write_url, a second login
+    changes rows. dbtools does not run the SQL: run it yourself, with a login that may create others.
     """
     from dbtools.service.checking import grants_of
 

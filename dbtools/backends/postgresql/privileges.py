@@ -20,8 +20,8 @@ join pg_catalog.pg_class as c on c.oid = e.adrelid
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 join pg_catalog.pg_class as s on s.oid = d.refobjid and s.relkind = 'S'
 join pg_catalog.pg_namespace as m on m.oid = s.relnamespace
-where d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
-    and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
+where d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass::pg_catalog.oid
+    and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
     and (n.nspname::text, c.relname::text) in (
         select *
         from rows from (
