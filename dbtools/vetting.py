@@ -98,8 +98,8 @@ def _withheld_writes(whole: Catalog, role: Role, lens: Lens) -> Iterator[Finding
     for (number, (change, why)), named in labels.items():
         rule, tables = rules[number], listing(named)
         what = f"{change} is withheld in {tables}" if change else f"{tables} cannot be changed"
-        level, why = "warning" if rule.is_pattern else "error", why.removesuffix(".")
-        found = _finding("bad_writes", role, rule, f"{what}: {why}.", level=level)
+        level, end = "warning" if rule.is_pattern else "error", "" if why.endswith((".", "?")) else "."
+        found = _finding("bad_writes", role, rule, f"{what}: {why}{end}", level=level)
         yield replace(found, subject="" if rule.is_pattern else named[0])
 
 

@@ -152,7 +152,7 @@ def _row(call: LoggedCall) -> str:
 
     cells = (visible(each).translate(ESCAPES) for each in _cells(call))
     head = "  ".join(map(str.ljust, cells, WIDTHS))
-    line = f"{head}  {json_of(call.get('arguments'))}"
+    line = f"{head}  {json_of(call.get('changes') or call.get('arguments'))}"
     if len(line) > (room := width_of(sys.stdout)):
         line = f"{line[: room - 1]}…"
     if not has_colours(sys.stdout):

@@ -12,7 +12,7 @@ from pydantic import Field
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table, Writes
 from dbtools.cells import size
-from dbtools.errors import listing
+from dbtools.errors import listing, nearest
 from dbtools.paths import folded
 from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
 from dbtools.statement import Output, Statement, Transaction, Write, assigned
@@ -152,9 +152,8 @@ def _value(column: Column, value: object, place: str) -> object:
             raise errors.BadValue(f"{place}: must not be null.")
         return None
     if isinstance(value, str) and column.choices and value not in column.choices:
-        raise errors.BadValue(
-            f"{place}: there is no {quoted(value)}.", hint=f"It is one of {listing(column.choices)}."
-        )
+        message = f"{place}: {quoted(value)} is not one of {listing(column.choices)}."
+        raise errors.BadValue(message, hint=nearest(value, column.choices).rstrip())
     found, (least, most) = decoded(column.type, value, f"{place}: "), _bounds(column)
     if isinstance(found, int) and (
         (least is not None and found < least) or (most is not None and found > most)

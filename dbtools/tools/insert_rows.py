@@ -76,7 +76,7 @@ class InsertRows(ChangeTool):
         assert isinstance(properties, Mapping)
         items = row_schema(self.setting.catalog, table, columns, required)
         rows = {"type": "array", "minItems": 1, "maxItems": most, "items": items}
-        schema["properties"] = {**properties, "rows": rows}
+        schema["properties"] = {**dict(reversed(list(properties.items()))), "rows": rows}
         preset = [
             each.column.name for each in writes.insert_presets if each.column.name in table.column_by_name
         ]

@@ -92,7 +92,7 @@ class KeyedTool(ChangeTool):
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
         keys = key_schema(self._keys)
-        own = dict(properties)
+        own = dict(reversed(list(properties.items())))  # values before dry_run
         if "set" in own:
             # A default has no effect on a row that exists.
             columns = [replace(each, default=None) for each in granted_writes(table).update]
@@ -138,7 +138,7 @@ class KeyedTool(ChangeTool):
         known = {name: name for name in ([KEY] if self._wraps else self._keys)}
         for name in names:
             if folded(name, known) is None:
-                error = unknown_argument(name, [*known, *self.typed.model_fields])
+                error = unknown_argument(name, [*known, *reversed(self.typed.model_fields)])
                 settable = _names(self.table) if self.table and "set" in self.typed.model_fields else ()
                 error.hint = "Put new values into set. " * (name in settable) + error.hint
                 raise error
@@ -186,7 +186,7 @@ class UpdateRow(KeyedTool):
     general_name = "update_rows"
     kind = WriteKind.UPDATE
     typed, generic = UpdateArguments, UpdateRowsArguments
-    does = "Set columns of one row of {}, by key, or null; returns the row as stored."
+    does = "Update one row of {} by key; values may be null; returns it as stored."
     effects = effects(destroys=True, repeats=True)
 
     @classmethod
@@ -209,7 +209,7 @@ class DeleteRow(KeyedTool):
     general_name = "delete_rows"
     kind = WriteKind.DELETE
     typed, generic = KeyedArguments, DeleteRowsArguments
-    does = "Delete one row of {}, by key; returns the row as it was."
+    does = "Delete one row of {} by key; returns it as it was."
     effects = effects(destroys=True, repeats=True)
 
     @classmethod

@@ -5,25 +5,17 @@ from typing import Any
 
 import pytest
 
-from dbtools import errors
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask, ParameterName
 from tests.database.conftest import Serve
-from tests.database.role_callers import Caller, Grants, calling_as
-from tests.database.written_shop import Opens, opening, stored
+from tests.database.role_callers import Grants, calling_as
+from tests.database.written_shop import Opens, opening, refused, stored
 
 
 @pytest.fixture
 def opened(serve: Serve) -> Opens:
     """Give what opens a database that its caller may change."""
     return opening(serve)
-
-
-def refused(caller: Caller, tool: str, **arguments: object) -> errors.CallError:
-    """Return the error with which *tool* refuses."""
-    with pytest.raises(errors.CallError) as caught:
-        caller.call(tool, **arguments)
-    return caught.value
 
 
 ALL = GrantSection(insert=True, update=True, delete=True)

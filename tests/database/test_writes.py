@@ -1,14 +1,10 @@
 """A role changes the rows that it may change, as it was granted, and nothing else."""
 
-from collections.abc import Mapping
-
 import pytest
 
-from dbtools import errors
 from dbtools.settings.sections import GrantSection
 from tests.database.conftest import Serve
-from tests.database.role_callers import Caller, Grants
-from tests.database.written_shop import GRANTS, ORDERS, Opens, opening, stored
+from tests.database.written_shop import GRANTS, ORDERS, Opens, opening, refused, stored
 
 NEW = {"customer_id": 1, "number": "A-2"}
 ALL = "select * from orders order by id"
@@ -18,13 +14,6 @@ ALL = "select * from orders order by id"
 def opened(serve: Serve) -> Opens:
     """Give what opens a database that its caller may change."""
     return opening(serve)
-
-
-def refused(caller: Caller, tool: str, **arguments: object) -> errors.CallError:
-    """Return the error with which *tool* refuses."""
-    with pytest.raises(errors.CallError) as caught:
-        caller.call(tool, **arguments)
-    return caught.value
 
 
 def test_inserted_row_is_stored_with_defaults_and_presets(opened: Opens, dialect: str) -> None:
@@ -220,115 +209,6 @@ def test_preset_and_ungranted_columns_are_unknown_arguments(opened: Opens, diale
         ]
 
     assert set(codes) == {"unknown_argument"}
-
-
-LINES: Grants = {"orders": True, "lines": GrantSection(insert=True, update=("price", "note"), delete=True)}
-LINES_DDL = """
-    create table orders (id integer primary key);
-    insert into orders values (1);
-    create table lines (
-        id integer primary key,
-        order_id integer not null references orders (id),
-        parent_id integer references lines (id),
-        price numeric(8, 2) not null check (price > 0),
-        discount numeric(8, 2) not null default 0 check (discount between 0 and 0.5),
-        note text
-    );
-    insert into lines values (1, 1, null, 5, 0, null), (2, 1, 1, 5, 0, null);
-"""
-LINE: Mapping[str, object] = {"id": 9, "order_id": 1, "price": "2.50"}
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "reason"),
-    [
-        pytest.param(
-            "insert_lines",
-            {"rows": [{**LINE, "discont": 0}]},
-            "rows[0]: cannot set 'discont'. Did you mean discount? "
-            "Columns: id, order_id, parent_id, price, discount, note.",
-            id="misspelt column",
-        ),
-        pytest.param(
-            "insert_lines",
-            {"rows": [LINE, {"id": 10, "note": "x"}]},
-            "rows[1]: needs order_id, price.",
-            id="missing columns",
-        ),
-        pytest.param("insert_lines", {"rows": []}, "rows: must not be empty.", id="no rows"),
-        pytest.param(
-            "update_lines",
-            {"id": 1, "set": {"discount": 0}},
-            "set: cannot set 'discount'. Columns: price, note.",
-            id="ungranted column",
-        ),
-        pytest.param(
-            "update_lines",
-            {"id": 1, "note": "x"},
-            "There is no argument 'note'. Put new values into set. Arguments: id, dry_run, expected, set.",
-            id="new value beside the key",
-        ),
-        pytest.param(
-            "update_lines",
-            {"id": 1, "set": {"note": "x"}, "dryRun": True},
-            "There is no argument 'dryRun'. Did you mean dry_run? Arguments: id, dry_run, expected, set.",
-            id="misspelt argument",
-        ),
-        pytest.param(
-            "delete_lines",
-            {"where": {"id": 1}},
-            "There is no argument 'where'. Arguments: id, dry_run, expected.",
-            id="where",
-        ),
-        pytest.param(
-            "delete_lines",
-            {"id": 1, "expected": {"notes": "x"}},
-            "expected: there is no column 'notes'. Did you mean note? "
-            "Columns: id, order_id, parent_id, price, discount, note.",
-            id="misspelt expected column",
-        ),
-        pytest.param(
-            "delete_lines",
-            {"id": 1, "expected": {"note": ["x"]}},
-            "expected.note: must be a text, not an array.",
-            id="expected array",
-        ),
-    ],
-)
-def test_mistake_is_refused_with_what_to_write(
-    tool: str, arguments: dict[str, object], reason: str, opened: Opens, dialect: str
-) -> None:
-    with opened(dialect, LINES, ddl=LINES_DDL) as (caller, _):
-        error = refused(caller, tool, **arguments)
-
-    assert str(error) == reason
-
-
-def test_limits_of_given_values_are_named_if_a_check_refuses_them(opened: Opens, dialect: str) -> None:
-    with opened(dialect, LINES, ddl=LINES_DDL) as (caller, _):
-        inserted = refused(caller, "insert_lines", rows=[LINE, {**LINE, "id": 10, "discount": "0.9"}])
-        updated = refused(caller, "update_lines", id=1, set={"price": 0, "note": "x"})
-
-    assert inserted.hint.endswith("Limits: price > 0, discount >= 0 and <= 0.5.")
-    assert updated.hint.endswith("Limits: price > 0.")
-
-
-def test_foreign_keys_that_were_not_given_are_not_named(opened: Opens, dialect: str) -> None:
-    with opened(dialect, LINES, ddl=LINES_DDL) as (caller, _):
-        error = refused(caller, "insert_lines", rows=[{**LINE, "order_id": 77}])
-
-    assert error.code == "constraint"
-    assert "order_id" in str(error)
-    assert "parent_id" not in str(error)
-
-
-def test_denied_row_names_only_columns_that_may_be_set(opened: Opens, dialect: str) -> None:
-    where = "order_id in (select id from orders where id = 1)"
-    grants: Grants = {"lines": GrantSection(where=where, insert=("order_id", "price"), preset={"id": 9})}
-    with opened(dialect, grants, ddl=LINES_DDL + "insert into orders values (2);") as (caller, _):
-        error = refused(caller, "insert_lines", rows=[{"order_id": 2, "price": 1}])
-
-    assert (error.code, error.hint) == ("denied", "Check order_id.")
 
 
 def test_missing_claim_of_a_preset_denies_the_call(opened: Opens, dialect: str) -> None:

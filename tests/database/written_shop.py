@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
+import pytest
+
+from dbtools import errors
 from dbtools.settings.sections import GrantSection, RoleSection
 from tests.database.conftest import Serve
 from tests.database.role_callers import Caller, Grants, calling_as
@@ -76,3 +79,10 @@ def opening(serve: Serve) -> Opens:
 def stored(shop: Shop, sql: str) -> list[tuple[object, ...]]:
     """Return the rows of *sql* as they are in the database."""
     return [tuple(row) for row in shop.bare.rows(sql)]
+
+
+def refused(caller: Caller, tool: str, **arguments: object) -> errors.CallError:
+    """Return the error with which *tool* refuses."""
+    with pytest.raises(errors.CallError) as caught:
+        caller.call(tool, **arguments)
+    return caught.value

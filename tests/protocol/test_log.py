@@ -130,6 +130,8 @@ def test_people_see_how_many_rows_a_call_changed_and_dry_runs(folder: Path) -> N
         ["delete_orders", "ok", "(dry", "run)", "1"],
         ["update_rows", "error", "(no_row,", "dry", "run)", "-"],
     ]
+    assert lines[0].endswith('[{"key":{"id":1},"old":{"total":1.5},"new":{"total":2.5}}]')
+    assert lines[1].endswith('{"limit":5}')
 
 
 def test_call_without_a_time_is_not_since(folder: Path) -> None:

@@ -142,6 +142,7 @@ def test_grant_that_cannot_be_meant_is_found_with_file_and_line(roles: Roles, ke
     assert (finding.code, finding.level, finding.source) == ("bad_writes", "error", at(6))
     assert finding.message.startswith("role r, tables.orders: ")
     assert says in finding.message
+    assert "?." not in finding.message
 
 
 def test_what_is_right_is_granted_beside_what_is_wrong(roles: Roles) -> None:
