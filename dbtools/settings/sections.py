@@ -140,7 +140,7 @@ class GrantSection(Section):
     )
     preset_update: dict[str, Claim] = key({}, "the same for updated rows")
     max_affected: Whole | None = key(
-        None, "rows that one call may change; by default 100 new ones, or 1", ge=1, le=10_000
+        None, "rows that one call may change; by default 100 new ones, or 1", ge=1, le=1_000
     )
 
     @property
