@@ -179,6 +179,7 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
         advice = OF_MEASURES[name]
     else:
         advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
+        advice = advice or (IN_ROWS if "rows" in known else "")
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
@@ -195,6 +196,7 @@ def unknown_column(name: str, known: Sequence[str], place: str, problem: str) ->
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
 NESTED = "some and none do not nest: list the keys of the inner rows first, then use in. "
+IN_ROWS = 'Put the values of columns into rows, as in [{"name": "Ann"}]. '
 ALL_OF_HAVING = 'The conditions in having are joined with "and". '
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",

@@ -58,6 +58,13 @@ def opened(serve: Serve) -> Opens:
         ),
         pytest.param("insert_lines", {"rows": []}, "rows: must not be empty.", id="no rows"),
         pytest.param(
+            "insert_lines",
+            {"order_id": 1, "price": "2.50"},
+            "There is no argument 'order_id'. Put the values of columns into rows, as in "
+            '[{"name": "Ann"}]. Arguments: dry_run, rows.',
+            id="columns without rows",
+        ),
+        pytest.param(
             "update_lines",
             {"id": 1, "set": {"discount": 0}},
             "set: cannot set 'discount'. Columns: price, note.",

@@ -383,7 +383,9 @@ async def _violation(
         with suppress(*DRIVER_ERRORS):
             for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=PATIENCE):
                 violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
-    own = run.steps[0][0].shape.table.location if run is not None else violated.table
-    if kind is Broken.FOREIGN_KEY and violated.table != own:
+    shape = run.steps[0][0].shape if run is not None else None
+    is_own = shape is None or violated.table == shape.table.location
+    # No row refers to a new one: then a trigger has changed the other table.
+    if kind is Broken.FOREIGN_KEY and not is_own and shape and shape.kind is not WriteKind.INSERT:
         violated.kind = Broken.REFERENCED
     return violated
