@@ -56,7 +56,7 @@ class Column:
     nullable: bool = True
     default: str | None = None  #: the SQL expression, for people
     generated: bool = False  #: a generated or an identity column
-    assigned: bool = field(default=False, compare=False)  #: by the database, though there is no default
+    assigned: bool = field(default=False, compare=False)  #: whether the database chooses missing values
     #: The columns of its table from which it may be computed.
     sources: frozenset[str] = field(default=frozenset(), compare=False)
     comment: str = ""

@@ -341,7 +341,7 @@ class Transaction:
 
     writes: Sequence[tuple[Write, Mapping[str, object]]]  #: each with its values
     dry_run: bool = False  #: whether to roll back at the end
-    missing: str = ""  #: the message if there is no row with the key
+    missing: str = ""  #: the message if no row has the key
 
 
 def argument(name: str) -> str:

@@ -223,7 +223,7 @@ def _take(lines: deque[bytes], written: int) -> None:
 
 
 def follow_file(path: Path) -> Generator[bytes | None, None, None]:
-    """Yield each line of the file at *path* when it is complete, and None whenever there is no further one.
+    """Yield each complete line of the file at *path*, and None each time that the end is reached.
 
     After a rename, as by logrotate, continue with the new file.
     """

@@ -194,7 +194,7 @@ class RegistrySink:
 
 
 def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, None]:
-    """Yield the audit log in the registry at *url* line by line, and None whenever there is no further line.
+    """Yield the audit log in the registry at *url* line by line, and None each time that the end is reached.
 
     Several servers write at once, so an entry may arrive after one with a higher number.
     """
