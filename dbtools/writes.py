@@ -232,15 +232,18 @@ def _unwritable(table: Table, name: str) -> Sequence[str]:
 
 def _misfit(column: Column, value: object) -> Sequence[str]:
     """Return why *column* cannot be preset to *value*, or nothing."""
-    if isinstance(value, str) and LIKE_CLAIM.search(value) and not CLAIM.fullmatch(value):
-        return (f"{column.name} is preset to {quoted(value)}: a claim is written :claims.name",)
+    preset = f"{column.name} is preset to {quoted(str(value))}"
+    try:
+        claim_in(str(value))
+    except ValueError:
+        return (f"{preset}: a claim is written :claims.name",)
     try:
         _preset(column, value)
     except ValueError:
         expected = f"one of {listing(column.choices)}" if column.choices else column.type.expected
         if column.type.family is Family.ARRAY:
             expected = "a claim, since it is an array"
-        return (f"{column.name} is preset to {quoted(str(value))}, but must be {expected}",)
+        return (f"{preset}, but must be {expected}",)
     return ()
 
 

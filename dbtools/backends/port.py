@@ -33,6 +33,7 @@ NO_SESSION: Mapping[str, str] = {}
 #: Why a role may not change a row as asked.
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "After the change, the row would not be one that your role may write."
+FAILED = "The database cannot make this change."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 

@@ -27,7 +27,7 @@ from dbtools.tools.definition import (
     ToolGroup,
     content_schema,
 )
-from dbtools.tools.list_rows import UNASKED_BYTES
+from dbtools.tools.list_rows import shown_outputs
 from dbtools.tools.wording import relation_targets, shown_default
 from dbtools.types import ColumnType, Family, quoted
 
@@ -133,16 +133,15 @@ def read_values(
     columns: Sequence[Column], given: Mapping[str, object], place: str
 ) -> Mapping[Column, object]:
     """Return the decoded values of *given* for *columns*, or raise a CallError that names *place*."""
-    known = {column.name: column.name for column in columns}
-    by_name = {column.name: column for column in columns}
+    known = {column.name: column for column in columns}
     values: dict[Column, object] = {}
     for written, value in given.items():
-        name = folded(written, known)
-        if name is None:
+        column = folded(written, known)
+        if column is None:
             raise unknown_column(written, list(known), place, "cannot set")
-        if by_name[name] in values:
-            raise errors.BadArgument(f"{place}.{name} is given twice.")
-        values[by_name[name]] = _value(by_name[name], value, f"{place}.{name}")
+        if column in values:
+            raise errors.BadArgument(f"{place}.{column.name} is given twice.")
+        values[column] = _value(column, value, f"{place}.{column.name}")
     return values
 
 
@@ -197,14 +196,9 @@ def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
     return {assigned(column.name): value for column, value in values.items()}
 
 
-def shown_outputs(setting: Setting, table: Table) -> tuple[Output, ...]:
+def outputs_of(setting: Setting, table: Table) -> tuple[Output, ...]:
     """Return the outputs that the answer shows for rows of *table*."""
-    most = setting.limits.max_cell
-    least = min(UNASKED_BYTES, most)
-    return tuple(
-        Output(term=column, cut=least if column.type.family is Family.BYTES else most)
-        for column in table.columns
-    )
+    return tuple(shown_outputs(setting, table.columns, named=False))
 
 
 @dataclass(frozen=True, kw_only=True)

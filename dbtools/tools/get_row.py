@@ -178,11 +178,15 @@ class Lookup:
         )
         return Select(table=self.table, outputs=(*shown, *others), conditions=conditions)
 
+    def missing(self, texts: Sequence[str]) -> str:
+        """Return the message that no row has the key *texts*."""
+        key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
+        return f"{self.table.name} has no row with {key}."
+
     def _answer(self, texts: Sequence[str], found: ResultSet) -> Answer:
         """Render the row, or raise NoRow with the key as given."""
         if not found.rows:
-            key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
-            raise errors.NoRow(f"{self.table.name} has no row with {key}.")
+            raise errors.NoRow(self.missing(texts))
         cells, budget = found.rows[0], self.setting.budgets[Reserve.NOTE]
         if PARTED.isdisjoint(map(class_of, cells)):
             row = {name: encode(cell) for (name, encode), cell in zip(self.encoders, cells, strict=False)}

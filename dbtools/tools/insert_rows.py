@@ -19,10 +19,10 @@ from dbtools.tools.changing import (
     Values,
     effects,
     granted_writes,
+    outputs_of,
     parameters,
     read_values,
     row_schema,
-    shown_outputs,
     write_call,
 )
 from dbtools.tools.definition import ToolDefinition
@@ -102,7 +102,7 @@ class InsertRows(ChangeTool):
             raise errors.TooManyRows(
                 f"rows: at most {most} a call, not {len(asked.rows)}.", hint="Split them."
             )
-        columns, outputs = writes.insert or (), shown_outputs(self.setting, table)
+        columns, outputs = writes.insert or (), outputs_of(self.setting, table)
         steps = []
         for at, row in enumerate(asked.rows):
             values = read_values(columns, row, f"rows[{at}]")

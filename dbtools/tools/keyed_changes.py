@@ -24,16 +24,16 @@ from dbtools.tools.changing import (
     Values,
     effects,
     granted_writes,
+    outputs_of,
     parameters,
     read_values,
     row_schema,
-    shown_outputs,
     write_call,
 )
 from dbtools.tools.definition import ToolDefinition
 from dbtools.tools.get_row import Lookup, key_arguments, key_schema
 from dbtools.tools.wording import table_name
-from dbtools.types import Family, Operator, quoted
+from dbtools.types import Family, Operator
 
 #: The names of arguments, which a column of a key must not have.
 RESERVED = {"key", "set", "expected", "dry_run", "idempotency_key", "confirm"}
@@ -134,7 +134,7 @@ class KeyedTool(ChangeTool):
         return self._call(self.table, self._keys, key, asked, f"{KEY}." if self._wraps else "")
 
     def _refuse_unknown(self, names: Collection[str]) -> None:
-        """Raise a CallError for the first of *names* that is no part of the key."""
+        """Raise a CallError for the first of *names* that is not part of the key."""
         known = {name: name for name in ([KEY] if self._wraps else self._keys)}
         for name in names:
             if folded(name, known) is None:
@@ -163,15 +163,14 @@ class KeyedTool(ChangeTool):
             columns=tuple(each for each in granted_writes(table).update if each in values),
             conditions=(*found.shape.comparisons, *conditions),
             key=len(found.shape.comparisons),
-            outputs=shown_outputs(self.setting, table),
+            outputs=outputs_of(self.setting, table),
         )
-        named = ", ".join(f"{name} {quoted(text)}" for name, text in zip(keys, texts, strict=True))
         return write_call(
             self,
             table,
             [(shape, {**found.values, **expected, **parameters(values)})],
             dry_run=asked.dry_run,
-            missing=f"{table.name} has no row with {named}.",
+            missing=lookup.missing(texts),
         )
 
     @abstractmethod

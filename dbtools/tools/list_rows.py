@@ -1,6 +1,6 @@
 """The tools `list_T` and `list_rows`: rows that meet conditions, sorted, one page at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -132,15 +132,18 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
     return columns
 
 
+def shown_outputs(setting: Setting, places: Iterable[Operand], *, named: bool) -> Sequence[Output]:
+    """Return the outputs that show *places* in a list; *named*: the caller has named them."""
+    most = setting.limits.max_cell
+    least = most if named else min(UNASKED_BYTES, most)
+    return [Output(place, least if place.type.family is Family.BYTES else most) for place in places]
+
+
 def _outputs(
     setting: Setting, table: Table, columns: Mapping[str, Operand], total: Total, *, named: bool
 ) -> tuple[Output, ...]:
     """Return what to read: the columns to show, then what the cursor and links need in addition."""
-    most = setting.limits.max_cell
-    least = most if named else min(UNASKED_BYTES, most)
-    shown = [
-        Output(place, least if place.type.family is Family.BYTES else most) for place in columns.values()
-    ]
+    shown = shown_outputs(setting, columns.values(), named=named)
     visible = set(columns.values())
     needed = [step.term for step in total.order] if total.keyset else []
     hidden = dict.fromkeys(term for term in (*needed, *table.key_columns) if term not in visible)

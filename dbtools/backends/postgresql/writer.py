@@ -12,7 +12,7 @@ import asyncpg
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import WriteResult, WriteRun
+from dbtools.backends.port import FAILED, WriteResult, WriteRun
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.pipeline import (
@@ -90,7 +90,6 @@ KINDS: Mapping[str, Broken] = {
     "P0001": Broken.TRIGGER,
 }
 LOCKED = "Another transaction locks the row."
-FAILED = "The database cannot make this change."
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from threading import Event
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import aiosqlite
 import anyio
@@ -52,8 +52,11 @@ class Connection(aiosqlite.Connection):
     of `_execute`, `_conn` and `_thread`.
     """
 
+    _mode: Literal["ro", "rw"] = "ro"
+    _secure = staticmethod(secure)
+
     def __init__(self, where: Location) -> None:
-        super().__init__(lambda: _patiently(self._open), iter_chunk_size=64)
+        super().__init__(lambda: patiently(self._open), iter_chunk_size=64)
         # A statement that cannot be stopped must not prevent the process from ending.
         self._thread.daemon = True
         self._where, self._identity = where, identity_of(where)
@@ -70,9 +73,9 @@ class Connection(aiosqlite.Connection):
     def _open(self) -> sqlite3.Connection:
         """Open the file, or raise DatabaseUnavailable."""
         try:
-            connection = open_file(self._where, lock_timeout=0)
+            connection = open_file(self._where, mode=self._mode, lock_timeout=0)
             self.search = Search(connection)
-            secure(connection)
+            self._secure(connection)
         except sqlite3.Error as exc:
             if is_locked(exc):
                 raise
@@ -131,7 +134,7 @@ class Connection(aiosqlite.Connection):
         cancelled = Event()
         try:
             result: T = await self._execute(  # type: ignore[no-untyped-call]
-                _patiently, lambda: work(self, cancelled), cancelled.is_set
+                patiently, lambda: work(self, cancelled), cancelled.is_set
             )
         except ValueError as exc:
             raise ConnectionLost from exc
@@ -166,9 +169,11 @@ class Stopped(Exception):
     """The statement was stopped by its deadline or by cancellation."""
 
 
-def _patiently(work: Callable[[], T], is_over: Callable[[], bool] = lambda: False) -> T:
+def patiently(
+    work: Callable[[], T], is_over: Callable[[], bool] = lambda: False, timeout: float = LOCK_TIMEOUT
+) -> T:
     """Return the result of *work*, repeating it while another program locks the file."""
-    until = time.monotonic() + LOCK_TIMEOUT
+    until = time.monotonic() + timeout
     while True:
         try:
             return work()

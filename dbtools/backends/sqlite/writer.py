@@ -9,17 +9,14 @@ from threading import Event
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import Row, WriteResult, WriteRun
-from dbtools.backends.sqlite.connections import OPERATIONS, PAUSE, Connection, ConnectionLost, Stopped
+from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
+from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
 from dbtools.backends.sqlite.files import (
     Location,
-    Search,
     authorize_writes,
     is_locked,
     location_of,
-    open_file,
     secure_for_writes,
-    unavailable,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.runner import GRACE, cut, pool_of, translated
@@ -30,7 +27,6 @@ from dbtools.statement import Write, WriteKind
 
 GRAMMAR = SqliteGrammar()
 LOCKED = "Another program locks the database file."
-FAILED = "The database cannot make this change."
 #: Whether there may be foreign keys that only COMMIT checks.
 DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
 CHANGING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
@@ -50,16 +46,12 @@ KINDS = {
 class WriteConnection(Connection):
     """A connection that may change rows, with its thread."""
 
+    _mode = "rw"
+    _secure = staticmethod(secure_for_writes)
+
     def _open(self) -> sqlite3.Connection:
         """Open the file, or raise DatabaseUnavailable."""
-        try:
-            connection = open_file(self._where, mode="rw", lock_timeout=0)
-            self.search = Search(connection)
-            secure_for_writes(connection)
-        except sqlite3.Error as exc:
-            if is_locked(exc):
-                raise
-            raise unavailable(self._where, exc) from exc
+        connection = super()._open()
         # A change must not run again because a text that it returns is not valid UTF-8.
         connection.text_factory = lambda text: text.decode(errors="surrogateescape")
         return connection
@@ -222,16 +214,12 @@ class WriteJob:
 
     def _patiently(self, sql: str) -> None:
         """Run *sql*; wait for a lock until the lock timeout."""
-        until = time.monotonic() + self._lock_timeout
-        while True:
+
+        def work() -> None:
             self._check()
-            try:
-                self._driver.execute(sql)
-                return
-            except sqlite3.OperationalError as exc:
-                if not is_locked(exc) or time.monotonic() > until:
-                    raise
-            time.sleep(PAUSE)
+            self._driver.execute(sql)
+
+        patiently(work, timeout=self._lock_timeout)
 
     def _check(self) -> None:
         if self._expired():
