@@ -317,6 +317,18 @@ def _bucket(term: Bucketed, text: str, argument: str) -> str:
     return text
 
 
+def equality(column: Column, parameter: str) -> Condition:
+    """Return the condition that *column* equals `equal_value` in *parameter*."""
+    operator = Operator.IN if column.type.family is Family.ANY else Operator.EQ
+    return Condition(term=column, operator=operator, parameters=(parameter,))
+
+
+def equal_value(column: Column, text: str, place: str) -> object:
+    """Return *text* as what an `equality` with *column* is bound to, or raise BadValue that names *place*."""
+    value = decode(column, Operator.EQ, text, place)
+    return either([value], [text]) if column.type.family is Family.ANY else value
+
+
 def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
     """Return the values *decoded* together with their *texts*: a column without a type may hold either."""
     return [*decoded, *(text for text, value in zip(texts, decoded, strict=True) if text != value)]

@@ -15,7 +15,7 @@ from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Condition, Output, Select, Statement
+from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
 from dbtools.tools.arguments import (
     Arguments,
@@ -26,7 +26,7 @@ from dbtools.tools.arguments import (
     check,
     unknown_argument,
 )
-from dbtools.tools.binding import decode, either
+from dbtools.tools.binding import equal_value, equality
 from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
@@ -140,10 +140,11 @@ class Lookup:
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return the statement for the row with the key *texts*."""
         values = dict(self.terms.values)
-        for condition, name, text in zip(self._shape.comparisons, self.keys, texts, strict=True):
-            value = decode(condition.term, Operator.EQ, text, name)
+        for condition, (name, column), text in zip(
+            self._shape.comparisons, self.keys.items(), texts, strict=True
+        ):
             (parameter,) = condition.parameters
-            values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
+            values[parameter] = equal_value(column, text, name)
         return Statement(shape=self._shape, values=values, limit=1)
 
     @cached_property
@@ -168,14 +169,7 @@ class Lookup:
         blobs = {each for each in places if isinstance(each, Column) and each.type.family is Family.BYTES}
         shown = (Output(term=place, cut=LARGEST_MEDIA if place in blobs else most) for place in places)
         others = (Output(term=column) for column in self.keys.values() if column not in places)
-        conditions = tuple(
-            Condition(
-                term=column,
-                operator=Operator.IN if column.type.family is Family.ANY else Operator.EQ,
-                parameters=(f"c{at}_0",),
-            )
-            for at, column in enumerate(self.keys.values())
-        )
+        conditions = tuple(equality(column, f"c{at}_0") for at, column in enumerate(self.keys.values()))
         return Select(table=self.table, outputs=(*shown, *others), conditions=conditions)
 
     def missing(self, texts: Sequence[str]) -> str:

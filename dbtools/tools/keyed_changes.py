@@ -15,7 +15,7 @@ from dbtools.expressions import refuse_masked
 from dbtools.paths import folded
 from dbtools.statement import Condition, Statement, Write, WriteKind
 from dbtools.tools.arguments import as_text, check, named, unknown_argument, unknown_column
-from dbtools.tools.binding import decode, either
+from dbtools.tools.binding import equal_value, equality
 from dbtools.tools.changing import (
     CHANGES,
     ChangeArguments,
@@ -33,7 +33,7 @@ from dbtools.tools.changing import (
 from dbtools.tools.definition import ToolDefinition
 from dbtools.tools.get_row import Lookup, key_arguments, key_schema
 from dbtools.tools.wording import table_name
-from dbtools.types import Family, Operator
+from dbtools.types import Operator
 
 #: The names of arguments, which a column of a key must not have.
 RESERVED = {"key", "set", "expected", "dry_run", "idempotency_key", "confirm"}
@@ -244,10 +244,6 @@ def _expected(
             raise errors.BadArgument(f"{place}: {column.type.name} cannot be compared.", hint="Leave it out.")
         if isinstance(value, list | tuple | Mapping):
             raise errors.BadValue(f"{place}: must be {column.type.expected}, not {named(value)}.")
-        text, parameter = str(as_text(value)), f"x{at}"
-        is_any = column.type.family is Family.ANY
-        operator = Operator.IN if is_any else Operator.EQ
-        conditions.append(Condition(term=column, operator=operator, parameters=(parameter,)))
-        read = decode(column, Operator.EQ, text, place)
-        values[parameter] = either([read], [text]) if is_any else read
+        conditions.append(equality(column, f"x{at}"))
+        values[f"x{at}"] = equal_value(column, str(as_text(value)), place)
     return conditions, values
