@@ -143,6 +143,7 @@ class Writes:
     update_presets: tuple[Preset, ...] = ()
     check: RowFilter | None = None  #: what a row must satisfy after the change, besides the row filter
     most: int | None = None  #: rows that one call may change
+    confirm: bool = False  #: whether each change must be confirmed
     key: tuple[str, ...] = ()  #: those columns of its first key that the role sees, masked ones included
 
 

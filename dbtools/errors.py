@@ -21,6 +21,7 @@ DbtoolsError
 │   ├── ConstraintViolated    constraint
 │   ├── Conflict              conflict
 │   ├── TooManyRows           too_many_rows
+│   ├── NotConfirmed          not_confirmed
 │   ├── UnknownOutcome        unknown_outcome
 │   └── DatabaseUnavailable   database_unavailable
 ├── UnknownTool               unknown_tool: a protocol error
@@ -155,6 +156,12 @@ class Conflict(CallError, code="conflict"):
 
 class TooManyRows(CallError, code="too_many_rows"):
     """The change affects more rows than one call may; nothing was changed."""
+
+
+class NotConfirmed(CallError, code="not_confirmed"):
+    """The change was not confirmed; nothing was changed."""
+
+    declined: bool = False  #: whether a person has declined it
 
 
 class UnknownOutcome(CallError, code="unknown_outcome"):

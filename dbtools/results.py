@@ -3,10 +3,10 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,59 +27,14 @@ from dbtools.cells import (
     shortened,
     size,
 )
+from dbtools.links import key_text
 from dbtools.policy import Limits
-from dbtools.statement import Output, Write
+from dbtools.statement import Output, Write, WriteKind
+from dbtools.styles import Rows, Style, Text
 
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
 DEAREST = 6_000  #: maximum cost of an image or audio in bytes: models read one in about 2,000 tokens
-
-
-class Rows(StrEnum):
-    """How structured content represents rows."""
-
-    ARRAYS = "arrays"
-    OBJECTS = "objects"
-
-
-class Text(StrEnum):
-    """The format of the text channel."""
-
-    JSON = "json"
-    CSV = "csv"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Style:
-    """The format of results."""
-
-    rows: Rows = Rows.ARRAYS
-    text: Text = Text.JSON
-
-
-class Surface(StrEnum):
-    """Which tools are listed for tables."""
-
-    TYPED = "typed"  #: two tools for each table
-    GENERIC = "generic"  #: tools that take the table as an argument
-    AUTO = "auto"  #: typed if the definitions fit the budget
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """Which tools are listed."""
-
-    surface: Surface = Surface.AUTO
-    budget: int = 10_000  #: tokens of all definitions
-    pin: tuple[str, ...] = ()  #: tables whose typed tools are always listed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manner:
-    """The settings that all roles share: the format of results, and which tools are listed."""
-
-    style: Style = field(default_factory=Style)
-    listing: Listing = field(default_factory=Listing)
 
 
 @dataclass(kw_only=True)
@@ -114,6 +69,24 @@ class ResultSet:
         return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
 
 
+class Earlier(NamedTuple):
+    """An earlier call with the same idempotency key and the same arguments, which made the change."""
+
+    affected: int
+    keys: Sequence[Sequence[str]] | None  #: of its rows as texts; None if they cannot be read again
+    seconds: int  #: when it was made, since 1970
+
+
+def keys_of(shape: Write, rows: Sequence[Sequence[object]]) -> Sequence[Sequence[str]] | None:
+    """Return the keys of the changed *rows* as texts; None if the rows cannot be read again by them."""
+    places = {output.term: at for at, output in enumerate(shape.outputs)}
+    key = [places[column] for column in shape.table.key_columns]
+    if not key or shape.kind is WriteKind.DELETE:
+        return None
+    keys = [[key_text(row[at]) or "" for at in key] for row in rows]
+    return keys if all(map(all, keys)) else None
+
+
 @dataclass(kw_only=True)
 class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
@@ -121,10 +94,13 @@ class Changed(ResultSet):
     shape: Write  #: of the first write
     before: tuple[tuple[object, ...], ...]  #: updated rows as they were
     affected: int
-    dry_run: bool
-    #: In a dry run: other tables whose rows change, by sets of their places, and how many rows.
-    elsewhere: Sequence[tuple[frozenset[Location], int]]
-    unchecked: bool  #: whether constraints were left out that only COMMIT checks
+    dry_run: bool  #: whether it was rolled back
+    #: If counted: other tables whose rows change, by sets of their places, and how many rows.
+    elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
+    unchecked: bool = False  #: whether constraints were left out that only COMMIT checks
+    earlier: Earlier | None = None  #: nothing was done, because this call had done it
+    #: How it was confirmed: "elicitation" or "token".
+    confirmed: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +126,14 @@ class Link:
     type: str  #: MIME
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """A change that was previewed, and happens when it is confirmed."""
+
+    token: str
+    question: str  #: for a person: what would happen, in plain text
+
+
 @dataclass(kw_only=True)
 class Answer:
     """The result of a call: structured content, the same as text, and attachments."""
@@ -161,6 +145,7 @@ class Answer:
     rows: int = 0
     truncated: bool = False
     changed: Changed | None = field(default=None, repr=False)  #: what the call changed, for the audit log
+    pending: Pending | None = field(default=None, repr=False)  #: what has to be confirmed first
 
     @property
     def text(self) -> str:
@@ -385,11 +370,12 @@ class Budget:
         media: tuple[Media, ...] = (),
         links: tuple[Link, ...] = (),
         changed: Changed | None = None,
+        pending: Pending | None = None,
     ) -> Answer:
         """Return the answer with *content*; invalid text is replaced in both channels."""
         json = json_of({**content, **_more(next_cursor, note)})
         shown: dict[str, Any] = {"media": media, "links": links, "rows": rows, "truncated": truncated}
-        return Answer(json=json, changed=changed, **shown)
+        return Answer(json=json, changed=changed, pending=pending, **shown)
 
 
 def _more(next_cursor: str, note: str) -> Mapping[str, object]:

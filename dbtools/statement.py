@@ -342,6 +342,9 @@ class Transaction:
     writes: Sequence[tuple[Write, Mapping[str, object]]]  #: each with its values
     dry_run: bool = False  #: whether to roll back at the end
     missing: str = ""  #: the message if no row has the key
+    key: str = ""  #: the idempotency key; empty for none
+    confirms: bool = False  #: whether a person, or else a token, must confirm it
+    token: str = ""  #: of a preview, with which the caller confirms
 
 
 def argument(name: str) -> str:

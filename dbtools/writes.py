@@ -39,6 +39,7 @@ class WriteGrant:
     preset: Mapping[str, object] = field(default_factory=dict)  #: by column: a literal, or :claims.NAME
     preset_update: Mapping[str, object] = field(default_factory=dict)
     max_affected: int | None = None
+    confirm: bool = False  #: whether each change must be confirmed
 
 
 EVERYTHING = WriteGrant(insert=True, update=True, delete=True)
@@ -68,6 +69,7 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
         update_presets=_presets(table, grant.preset_update) if updates else (),
         check=grant.check,
         most=grant.max_affected,
+        confirm=grant.confirm,
         key=_key(table, shown),
     )
     keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False and not has_key]

@@ -20,7 +20,7 @@ from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
-from dbtools.results import ResultSet
+from dbtools.results import Earlier, ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Shape, Write
 from dbtools.types import ColumnType, Family, quoted
@@ -104,18 +104,14 @@ class Runner(Protocol):
         """Close every connection."""
 
 
-class WriteRun(NamedTuple):
-    """Writes to run in one transaction."""
+class JournalEntry(NamedTuple):
+    """What the table `dbtools_write` keeps of a call, so that its change is made once."""
 
-    steps: Sequence[tuple[WritePlan, Mapping[str, object]]]  #: each with its values
-    claims: Mapping[str, object]  #: of the caller
-    dry_run: bool
-    timeout: float  #: seconds, enforced in the database
-    session: Mapping[str, str] = NO_SESSION
-    stamp: str = ""
-    versions: Sequence[str] = ()
-    comment: str = ""
-    application: str = ""
+    id: str  #: random, or that of the confirmation, which works once
+    caller: str
+    tool: str
+    key: str | None  #: the idempotency key
+    arguments: str  #: a digest
 
 
 Row = tuple[object, ...]
@@ -127,9 +123,28 @@ class WriteResult(NamedTuple):
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
     before: Sequence[Row]  #: of updated rows
     affected: int
-    #: In a dry run: the other tables in which rows were changed, and their number.
+    #: If asked for: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
     unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks
+    earlier: Earlier | None = None  #: nothing was done, because this call had done it
+    is_kept: bool = False  #: whether it was committed
+
+
+class WriteRun(NamedTuple):
+    """Writes to run in one transaction."""
+
+    steps: Sequence[tuple[WritePlan, Mapping[str, object]]]  #: each with its values
+    claims: Mapping[str, object]  #: of the caller
+    #: Returns whether to commit what was done, instead of rolling it back; called before COMMIT.
+    keeps: Callable[[WriteResult], bool]
+    counts: bool  #: whether to count rows that are changed in other tables
+    timeout: float  #: seconds, enforced in the database
+    entry: JournalEntry | None = None  #: kept in the same transaction
+    session: Mapping[str, str] = NO_SESSION
+    stamp: str = ""
+    versions: Sequence[str] = ()
+    comment: str = ""
+    application: str = ""
 
 
 class Writer(Protocol):
@@ -139,11 +154,12 @@ class Writer(Protocol):
         """Return the SQL of *shape*."""
 
     async def write(self, run: WriteRun) -> WriteResult:
-        """Run the steps of *run* and commit, unless it is a dry run.
+        """Run the steps of *run*, and commit if it keeps the result.
 
         Raise a CallError if nothing was changed, and UnknownOutcome if that is not known. NoRow: a key shows
-        no row; Conflict: it has other values than expected; Denied: the row would not satisfy the role's
-        row filter or check afterwards. Never run a step twice. A cancellation during COMMIT has no effect.
+        no row; Conflict: it has other values than expected, or another call has the idempotency key; Denied:
+        the row would not satisfy the role's row filter or check afterwards; NotConfirmed: the confirmation
+        was used before. Never run a step twice. A cancellation during COMMIT has no effect.
         """
 
     async def close(self) -> None:

@@ -35,6 +35,10 @@ class Grammar(Protocol):
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return the list *values* of *type* as the driver takes it, as one parameter."""
 
+    def insert(self, table: sa.TableClause) -> Any:
+        """Return an INSERT into *table* that can have an ON CONFLICT clause."""
+        raise AssertionError(table)
+
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter *name*, a value of *type*."""
 

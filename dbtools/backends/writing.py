@@ -12,12 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
+from dbtools.backends.journal import Journal, completed, earlier_of, entered, outdated
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
 from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter
 from dbtools.masks import BLANK
+from dbtools.results import keys_of
 from dbtools.statement import Condition, Output, Select, Write, WriteKind, assigned
 from dbtools.types import Family, Operator
 
@@ -43,12 +45,26 @@ def place(at: int) -> str:
 Script = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], WriteResult]
 
 
-def script_of(run: WriteRun) -> Script:
+def script_of(run: WriteRun, journal: Journal) -> Script:
     """Yield the statements of *run* in their order, each with its parameters; get their rows.
 
     None asks for all deferred constraints to be checked. Raise a CallError if the transaction must be rolled
     back.
     """
+    if run.entry is None:
+        return (yield from _changes(run))
+    yield journal.prune, journal.prune.bound(outdated(), 1)
+    parameters = entered(run.entry)
+    if not (yield journal.enter, journal.enter.bound(parameters, 1)):
+        earlier = earlier_of(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
+        return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
+    result = yield from _changes(run)
+    keys = keys_of(run.steps[0][0].shape, result.rows)
+    yield journal.complete, journal.complete.bound(completed(run.entry, result.affected, keys), 1)
+    return result
+
+
+def _changes(run: WriteRun) -> Script:
     rows: list[Row] = []
     before: list[Row] = []
     changed: list[tuple[WritePlan, Row]] = []

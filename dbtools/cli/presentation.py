@@ -14,10 +14,11 @@ from rich.text import Text
 from dbtools.cells import json_of, visible
 from dbtools.cli.options import counted, has_colours, width_of
 from dbtools.policy import Finding
-from dbtools.results import Answer, Surface
+from dbtools.results import Answer
 from dbtools.service.checking import Review
 from dbtools.service.explanation import Explanation
 from dbtools.service.snapshot import View
+from dbtools.styles import Surface
 from dbtools.tools.definition import tokens_of, tool_content
 
 UNLIMITED = 1_000_000  #: columns: more than any table has

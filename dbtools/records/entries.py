@@ -14,8 +14,9 @@ from urllib.parse import unquote
 from dbtools.backends.records import rfc3339
 from dbtools.cells import Cut, plain
 from dbtools.operations import RULES
-from dbtools.results import Changed, Style, encode_rows
+from dbtools.results import Changed, encode_rows
 from dbtools.statement import Direction, Match, WriteKind
+from dbtools.styles import Style
 from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
 from dbtools.types import Operator

@@ -9,7 +9,17 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import NO_SESSION, UNSEEN, Backend, Run, Runner, Writer, WriteResult, WriteRun
+from dbtools.backends.port import (
+    NO_SESSION,
+    UNSEEN,
+    Backend,
+    JournalEntry,
+    Run,
+    Runner,
+    Writer,
+    WriteResult,
+    WriteRun,
+)
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
@@ -24,6 +34,7 @@ from dbtools.writes import explained, named_in
 BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."
 STAMP_TIMEOUT = 5.0  #: seconds
+Agrees = Callable[[Changed], bool]
 PLANS = 1_000  #: compiled shapes that are kept
 
 
@@ -66,8 +77,18 @@ class Execution:
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
 
-    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
-        """Run *transaction* of the tools of *view*, or raise a CallError."""
+    async def change(
+        self,
+        transaction: Transaction,
+        view: View,
+        caller: Caller,
+        entry: JournalEntry | None = None,
+        agrees: Agrees | None = None,
+    ) -> Changed:
+        """Run *transaction* of the tools of *view*, or raise a CallError.
+
+        Roll back a dry run, and a change with which *agrees* does not agree. *entry*: what the journal keeps.
+        """
         writer = await self._backend.writer()
         if self._compile_write is None:
             self._compile_write = lru_cache(maxsize=PLANS)(writer.compile)
@@ -76,10 +97,16 @@ class Execution:
             for shape, values in transaction.writes
         ]
         shape, _ = transaction.writes[0]
+
+        def keeps(written: WriteResult) -> bool:
+            return not transaction.dry_run and (agrees is None or agrees(_changed(written, shape, view)))
+
         run = WriteRun(
             steps=steps,
             claims={claim: claim_of(caller, claim) for plan, _ in steps for claim in plan.claims},
-            dry_run=transaction.dry_run,
+            keeps=keeps,
+            counts=transaction.dry_run or agrees is not None,
+            entry=entry,
             timeout=view.role.limits.timeout,
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
@@ -91,24 +118,29 @@ class Execution:
             written = await (_traced_write(writer, run) if self._is_tracing else writer.write(run))
         except errors.CallError as exc:
             raise refused_write(exc, transaction, view.catalog) from exc
-        types = [output.term.type for output in shape.outputs]
-        rows, before = (masked_rows(types, each, view.hash_key) for each in (written.rows, written.before))
-        return Changed(
-            shape=shape,
-            outputs=shape.outputs,
-            rows=rows,
-            before=before,
-            affected=written.affected,
-            dry_run=transaction.dry_run,
-            elsewhere=written.elsewhere,
-            unchecked=written.unchecked,
-        )
+        return _changed(written, shape, view)
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema still has *stamp*; True if the database does not answer."""
         with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
             return await self._backend.stamp() == stamp
         return True
+
+
+def _changed(written: WriteResult, shape: Write, view: View) -> Changed:
+    """Return *written* as the role of *view* sees it."""
+    types = [output.term.type for output in shape.outputs]
+    return Changed(
+        shape=shape,
+        outputs=shape.outputs,
+        rows=masked_rows(types, written.rows, view.hash_key),
+        before=masked_rows(types, written.before, view.hash_key),
+        affected=written.affected,
+        dry_run=not (written.is_kept or written.earlier),
+        elsewhere=written.elsewhere,
+        unchecked=written.unchecked,
+        earlier=written.earlier,
+    )
 
 
 async def _traced(runner: Runner, run: Run) -> ResultSet:

@@ -12,7 +12,7 @@ from dbtools.service.execution import claim_of, preset_values, session_of, value
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import QueryShape, Select, Shape, Transaction, Write
-from dbtools.tools.changing import transaction_of
+from dbtools.tools.change_calls import as_change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,8 @@ async def explain(
     decided = _source(view, tool.table)
     try:
         call = tool.bind(arguments)
-        statement = transaction_of(call) or call.statement
+        writing = as_change(call)
+        statement = call.statement if writing is None else writing.transaction
         if statement is None:
             return Explanation(allowed=True, reason="It describes tables.", rule=decided)
         shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape

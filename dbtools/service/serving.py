@@ -70,7 +70,7 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
     current = Current(settings, backend.facts.lexis, only)
     execution = Execution(backend, settings.database.request_id)
     return Served(
-        toolbox=Toolbox(partial(_resolved, current, backend), execution),
+        toolbox=Toolbox(partial(_resolved, current, backend), execution, settings.server.secret),
         backend=backend,
         current=current,
         observed=tuple(_observed(current, backend)),

@@ -8,10 +8,10 @@ from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.cells import json_of
 from dbtools.policy import Finding, Role
-from dbtools.results import Listing, Surface
 from dbtools.service.permitted import UNCHECKED
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
+from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed, pinned_tables
 from dbtools.tools.definition import (
     Change,

@@ -3,18 +3,18 @@
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
 
 import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.results import Answer, Changed, Media, ResultSet
+from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
-from dbtools.statement import Statement, Transaction
+from dbtools.service.transactions import Confirmation, Executes, Transactions
+from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
-from dbtools.tools.changing import transaction_of
+from dbtools.tools.change_calls import ChangeCall, as_change
 from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
@@ -29,25 +29,6 @@ NOTHING = ResultSet(outputs=(), rows=())
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
 
 
-class Executes(Protocol):
-    """What runs statements: `execution.Execution`, or a stand-in for it."""
-
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
-        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
-
-        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
-        """
-
-    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
-        """Run *transaction* of the tools of *view*, or raise a CallError.
-
-        Raise SchemaChanged if the view is out of date: then nothing was changed.
-        """
-
-    async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema still has *stamp*."""
-
-
 Resolve = Callable[[], Awaitable[Resolved]]  #: applies the settings to the database as it is now
 #: Gets a snapshot, and the changes in it by role.
 Listener = Callable[[Snapshot, Mapping[str, Change]], object]
@@ -56,9 +37,11 @@ Listener = Callable[[Snapshot, Mapping[str, Change]], object]
 class Toolbox:
     """The tools of a database, for each role."""
 
-    def __init__(self, resolve: Resolve, execution: Executes) -> None:
+    def __init__(self, resolve: Resolve, execution: Executes, secret: str = "") -> None:
+        """*secret*: the key that seals confirmations."""
         self._resolve = resolve
         self._execution = execution
+        self._transactions = Transactions(execution, secret)
         self._refreshing = anyio.Lock()
         self._listeners: list[Listener] = []
         self.current: Snapshot | None = None  #: the snapshot, if there is one yet
@@ -108,13 +91,23 @@ class Toolbox:
         return (await self.view(role)).definitions
 
     async def call(
-        self, caller: Caller, name: str, arguments: Mapping[str, object], seen: View | None = None
+        self,
+        caller: Caller,
+        name: str,
+        arguments: Mapping[str, object],
+        seen: View | None = None,
+        confirmation: Confirmation | None = None,
     ) -> Answer:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
 
-        *seen* is the view of the caller's role, if it has been looked up.
+        *seen* is the view of the caller's role, if it has been looked up. *confirmation*: of an answer that
+        is pending, if the client has asked its user.
         """
-        return await self._answer(caller, seen, lambda view: _tool(view, name).bind(arguments))
+
+        async def change(call: ChangeCall, view: View) -> Answer:
+            return await self._transactions.make(call, name, arguments, view, caller, confirmation)
+
+        return await self._answer(caller, seen, lambda view: _tool(view, name).bind(arguments), change=change)
 
     async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
@@ -126,8 +119,11 @@ class Toolbox:
         seen: View | None,
         bind: Callable[[View], Call[AnswerT]],
         timeout: float = math.inf,
+        change: Callable[[ChangeCall, View], Awaitable[AnswerT]] | None = None,
     ) -> AnswerT:
         """Return the answer of the call that *bind* makes of *seen*, or of a later view.
+
+        *change* makes the change of a call that changes rows.
 
         Any error may be due to a change of the schema: a tool or a column may be new, or may no longer exist.
         A transaction runs again only if it found that the schema had changed.
@@ -138,7 +134,9 @@ class Toolbox:
             changes = False
             try:
                 call = bind(view)
-                changes = transaction_of(call) is not None
+                if change is not None and (writing := as_change(call)) is not None:
+                    changes = True
+                    return await change(writing, view)
                 return await self._run(call, view, caller, timeout)
             except FINAL:
                 raise
@@ -156,9 +154,6 @@ class Toolbox:
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
     async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
-        if (transaction := transaction_of(call)) is not None:
-            # The change must reach the audit log in any case.
-            return call.render(await self._execution.change(transaction, view, caller))
         found = NOTHING
         if call.statement is not None:
             found = await self._execution.execute(call.statement, view, caller, timeout)

@@ -157,7 +157,7 @@ def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source,
 
 
 def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> WriteGrant | None:
-    options = ("check", "preset", "preset_update", "max_affected")
+    options = ("check", "preset", "preset_update", "max_affected", "confirm")
     idle = [key for key in options if not wanted.granted and key in wanted.model_fields_set]
     if idle:
         problem = f"{where}.{idle[0]}: nothing may be changed: grant insert, update or delete."
@@ -172,6 +172,7 @@ def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> W
         preset=wanted.preset,
         preset_update=wanted.preset_update,
         max_affected=wanted.max_affected,
+        confirm=wanted.confirm,
     )
 
 

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, Vali
 
 from dbtools.catalog import Selection
 from dbtools.policy import Source
-from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.settings.fields import (
     Audiences,
     Claim,
@@ -25,6 +24,7 @@ from dbtools.settings.fields import (
     is_resource,
 )
 from dbtools.settings.toml_file import TomlFile
+from dbtools.styles import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 
@@ -142,6 +142,7 @@ class GrantSection(Section):
     max_affected: Whole | None = key(
         None, "rows that one call may change; by default 100 new ones, or 1", ge=1, le=1_000
     )
+    confirm: StrictBool = key(False, "whether a person, or a second call, must confirm each change")
 
     @property
     def granted(self) -> tuple[str, ...]:
@@ -215,6 +216,11 @@ class ServerSection(Section):
     """[server]: settings of the server; all except strict are for HTTP."""
 
     strict: StrictBool = key(False, "whether to refuse a database login that can do more than read")
+    secret: str = key(
+        "",
+        "key that seals confirmations, the same for all workers and replicas, such as ${DBTOOLS_SECRET}; by "
+        "default a random one",
+    )
     allowed_hosts: tuple[Host, ...] = key((), "host names of the server; by default those of localhost")
     allowed_origins: tuple[Origin, ...] = key(
         (), "origins of web pages that may call the server; by default those of localhost"

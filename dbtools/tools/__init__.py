@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dbtools import errors
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import nearest
-from dbtools.results import Listing, Surface
+from dbtools.styles import Listing, Surface
 from dbtools.tools import permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
 from dbtools.tools.definition import Setting, Tool, ToolGroup, Toolset, tokens_in

@@ -4,19 +4,17 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table, Writes
-from dbtools.cells import size
 from dbtools.errors import listing, nearest
 from dbtools.paths import folded
-from dbtools.results import Answer, Budget, Changed, Reserve, ResultSet
-from dbtools.statement import Output, Statement, Transaction, Write, assigned
+from dbtools.statement import Output, Transaction, Write, assigned
 from dbtools.tools.arguments import Arguments, Object, as_json, as_text, named, unknown_column
+from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.definition import (
     ARRAY,
     BOOLEAN,
@@ -32,18 +30,25 @@ from dbtools.tools.wording import relation_targets, shown_default
 from dbtools.types import ColumnType, Family, quoted
 
 CHANGES = content_schema(
-    {"affected": INTEGER, "dry_run": BOOLEAN, "columns": ARRAY, "rows": ARRAY}, before=ARRAY
+    {"affected": INTEGER},
+    dry_run=BOOLEAN,
+    columns=ARRAY,
+    rows=ARRAY,
+    before=ARRAY,
 )
+LONGEST_KEY = 200  #: characters of an idempotency key
+KEPT = "24 hours"  #: how long the journal keeps keys
+KEPT_IN_MEMORY = "10 minutes on this server"
 Values = Annotated[dict[str, object], Object]
 DryRun = Annotated[bool, Field(description="show the result, change nothing")]
-NOTHING_CHANGED = "Dry run: nothing was changed."
-UNCHECKED = "Deferred foreign keys were not checked."
 
 
 class ChangeArguments(Arguments):
-    """Arguments of every tool that changes rows."""
+    """Arguments of every tool that changes rows; `confirm` is only listed where a change needs it."""
 
     dry_run: DryRun = False
+    idempotency_key: str = Field(default="", max_length=LONGEST_KEY, description="of retries")
+    confirm: str = Field(default="", max_length=LONGEST_KEY, description="token of the preview")
 
 
 def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
@@ -71,6 +76,20 @@ class ChangeTool(TableTool):
     def suits(cls, table: Table) -> bool:
         """Return whether the role may change *table* in this way."""
         return table.writes is not None and cls.grants(table.writes)
+
+    def schema(self, model: type[ChangeArguments], labels: Sequence[str] | None = None) -> dict[str, object]:
+        """Return the JSON Schema of *model*: how long keys are kept, and `confirm` if a table needs it."""
+        schema = dict(self.setting.schema(model, self.table, labels))
+        properties = schema["properties"]
+        assert isinstance(properties, Mapping)
+        kept = KEPT if self.setting.journal else KEPT_IN_MEMORY
+        key = {"description": f"a retry with the same key changes nothing, for {kept}"}
+        own = {**properties, "idempotency_key": {**properties["idempotency_key"], **key}}
+        tables = (self.table,) if self.table is not None else self.setting.catalog.tables
+        if not any(table.writes is not None and table.writes.confirm for table in tables):
+            del own["confirm"]
+        schema["properties"] = own
+        return schema
 
     @classmethod
     def define(cls, setting: Setting) -> Iterator[Tool]:
@@ -201,89 +220,25 @@ def outputs_of(setting: Setting, table: Table) -> tuple[Output, ...]:
     return tuple(shown_outputs(setting, table.columns, named=False))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangeCall:
-    """A call that changes rows, by a transaction instead of a statement."""
-
-    setting: Setting
-    table: Table
-    transaction: Transaction
-    statement: None = None
-
-    def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return nothing."""
-        return ()
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the answer with the rows that were changed."""
-        assert isinstance(found, Changed)
-        names = [column.name for column in self.table.columns]
-        budget: Budget = self.setting.budgets[Reserve.ROWS]
-        before: Mapping[str, object] = {}
-        if found.before and found.dry_run:
-            half = replace(budget, reserved=budget.reserved + budget.room // 2)
-            before = {"before": _fitting(half, replace(found, rows=found.before), names)}
-            budget = replace(budget, reserved=budget.reserved + size(before))
-        rows = _fitting(budget, found, names)
-        count, capped = len(rows), len(rows) < len(found.rows)
-        content = {
-            "affected": found.affected,
-            "dry_run": found.dry_run,
-            "columns": names,
-            "rows": rows,
-            **before,
-        }
-        left = f"Only {count} of {len(found.rows)} rows fit into the answer." if capped else ""
-        dry = " ".join([NOTHING_CHANGED] * found.dry_run + [UNCHECKED] * found.unchecked)
-        return budget.answer(
-            content,
-            rows=count,
-            truncated=capped,
-            note=" ".join(filter(None, [dry, self._elsewhere(found), left])),
-            changed=found,
-        )
-
-    def _elsewhere(self, found: Changed) -> str:
-        """Return what else would change: rows of tables that the role sees whole, and others."""
-        catalog = self.setting.catalog
-        parts: list[str] = []
-        hidden = False
-        for places, number in found.elsewhere:
-            tables = [catalog.table(*place) for place in sorted(places)]
-            whole = [each for each in tables if each is not None and each.filter is None]
-            if len(whole) < len(places):
-                hidden = True
-                continue
-            labels = (
-                catalog.label(each) + " besides" * (each.location == self.table.location) for each in whole
-            )
-            parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
-        parts += ["rows elsewhere"] if hidden else []
-        return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
-
-
-def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
-    """Return the rows of *found* that fit; perhaps none, since the change has happened."""
-    try:
-        page = budget.page(found, names)
-    except errors.BadArgument:
-        return ()
-    return page.table.shown[: len(page.found.rows)]
-
-
-def transaction_of(call: object) -> Transaction | None:
-    """Return the transaction of *call*, if it changes rows."""
-    return call.transaction if isinstance(call, ChangeCall) else None
-
-
 def write_call(
     tool: ChangeTool,
     table: Table,
     writes: Sequence[tuple[Write, Mapping[str, object]]],
+    asked: ChangeArguments,
     *,
-    dry_run: bool,
     missing: str = "",
 ) -> ChangeCall:
-    """Return the call of *tool* that runs *writes* on *table*."""
-    transaction = Transaction(writes=writes, dry_run=dry_run, missing=missing)
+    """Return the call of *tool* that runs *writes* on *table*, as *asked* says."""
+    confirms = granted_writes(table).confirm
+    if asked.confirm and (asked.dry_run or not confirms):
+        why = "a dry run" if asked.dry_run else f"a change of {table.name}"
+        raise errors.BadArgument(f"confirm: {why} needs no confirmation.", hint="Leave it out.")
+    transaction = Transaction(
+        writes=writes,
+        dry_run=asked.dry_run,
+        missing=missing,
+        key=asked.idempotency_key,
+        confirms=confirms,
+        token=asked.confirm,
+    )
     return ChangeCall(setting=tool.setting, table=table, transaction=transaction)

@@ -15,8 +15,9 @@ from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.queries import Permitted
-from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
+from dbtools.results import Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Output, Statement
+from dbtools.styles import Style, Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, read, schema_of
 from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
@@ -111,6 +112,7 @@ class Setting:
     limits: Limits = field(default_factory=Limits)
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
+    journal: bool = False  #: whether the database keeps idempotency keys, for all servers
 
     def names(self, table: Table) -> Names:
         """Return the names that arguments may use for *table*."""

@@ -11,10 +11,10 @@ from dbtools.catalog import Table, Writes
 from dbtools.errors import listing
 from dbtools.statement import Write, WriteKind
 from dbtools.tools.arguments import Array
+from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
     CHANGES,
     ChangeArguments,
-    ChangeCall,
     ChangeTool,
     Values,
     effects,
@@ -65,13 +65,13 @@ class InsertRows(ChangeTool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         if self.table is None:
-            schema = self.setting.schema(InsertRowsArguments, None, self.labels())
+            schema = self.schema(InsertRowsArguments, self.labels())
             return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", self.effects)
         table, writes = self.table, granted_writes(self.table)
         most = writes.most or MOST_INSERTED
         columns = writes.insert or ()
         required = [column.name for column in columns if column.required]
-        schema = dict(self.setting.schema(InsertArguments, table))
+        schema = self.schema(InsertArguments)
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
         items = row_schema(self.setting.catalog, table, columns, required)
@@ -117,4 +117,4 @@ class InsertRows(ChangeTool):
                 outputs=outputs,
             )
             steps.append((shape, parameters(values)))
-        return write_call(self, table, steps, dry_run=asked.dry_run)
+        return write_call(self, table, steps, asked)

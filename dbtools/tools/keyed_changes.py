@@ -16,10 +16,10 @@ from dbtools.paths import folded
 from dbtools.statement import Condition, Statement, Write, WriteKind
 from dbtools.tools.arguments import as_text, check, named, unknown_argument, unknown_column
 from dbtools.tools.binding import equal_value, equality
+from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
     CHANGES,
     ChangeArguments,
-    ChangeCall,
     ChangeTool,
     Values,
     effects,
@@ -85,10 +85,10 @@ class KeyedTool(ChangeTool):
         """How the tool is listed."""
         title = f"{self.prefix.capitalize()} a row"
         if self.table is None:
-            schema = self.setting.schema(self.generic, None, self.labels())
+            schema = self.schema(self.generic, self.labels())
             return self.defined(self.does.format("a table"), schema, CHANGES, title, self.effects)
         setting, table = self.setting, self.table
-        schema = dict(setting.schema(self.typed, table))
+        schema = self.schema(self.typed)
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
         keys = key_schema(self._keys)
@@ -169,7 +169,7 @@ class KeyedTool(ChangeTool):
             self,
             table,
             [(shape, {**found.values, **expected, **parameters(values)})],
-            dry_run=asked.dry_run,
+            asked,
             missing=lookup.missing(texts),
         )
 

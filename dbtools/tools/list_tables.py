@@ -11,7 +11,8 @@ from pydantic import Field
 from dbtools.catalog import Table, TableKind
 from dbtools.errors import nearest
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
-from dbtools.results import Answer, Reserve, Surface
+from dbtools.results import Answer, Reserve
+from dbtools.styles import Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
 from dbtools.tools.definition import STRING, TABLES, SingleCall, Tool, ToolDefinition, content_schema
 from dbtools.tools.wording import cleaned, without_empty

@@ -18,8 +18,9 @@ from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, QueryParameter, Returns
 from dbtools.queries.headers import check_value, defaults_of
-from dbtools.results import Answer, Reserve, ResultSet, Rows, Surface
+from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.statement import Output, QueryShape, Statement, argument
+from dbtools.styles import Rows, Surface
 from dbtools.tools.arguments import Arguments, Object, as_text, check, named, read, unknown_argument
 from dbtools.tools.definition import (
     BOOLEAN,

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from dbtools.policy import Role
-from dbtools.results import Listing, Manner, Surface
 from dbtools.service.snapshot import take_snapshot
+from dbtools.styles import Listing, Manner, Surface
 from dbtools.tools.definition import tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target

@@ -16,8 +16,8 @@ import pytest
 from dbtools.backends import open_backend
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.policy import Role
-from dbtools.results import Listing, Manner, Surface
 from dbtools.service.snapshot import take_snapshot
+from dbtools.styles import Listing, Manner, Surface
 from dbtools.tools.definition import tokens_of, tool_content
 from dbtools.types import ColumnType, Family
 from tests.unit.shop import resolved

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dbtools.errors import UnknownTable
-from dbtools.results import Surface
+from dbtools.styles import Surface
 from dbtools.tools.definition import tokens_of, tool_content
 from tests.database.conftest import Serve, Shops
 from tests.database.shop import ROLE, Shop

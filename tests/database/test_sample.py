@@ -15,9 +15,9 @@ from alembic import command
 from alembic.config import Config
 
 from dbtools.policy import Caller
-from dbtools.results import Surface
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import settings_of
+from dbtools.styles import Surface
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLE = REPOSITORY / "sample.db"

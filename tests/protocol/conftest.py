@@ -9,9 +9,9 @@ import pytest
 
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller
-from dbtools.results import Surface
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings, ToolsSection
+from dbtools.styles import Surface
 from tests.protocol.client import VERSIONS, Client, Serving, build_server, connect
 from tests.redis_server import NoRedisError, open_redis
 

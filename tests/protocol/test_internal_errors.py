@@ -12,7 +12,8 @@ from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
-from dbtools.service.toolbox import Executes, Toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.service.transactions import Executes
 from dbtools.statement import Statement
 from dbtools.types import ColumnType, Family
 from tests.protocol.client import VERSIONS, Client, Message, build_server, connect

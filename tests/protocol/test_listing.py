@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.results import Surface
 from dbtools.service.serving import open_toolbox
+from dbtools.styles import Surface
 from tests.protocol.client import HANDSHAKES, MODERN, Client, Serving, build_server, connect
 from tests.protocol.conftest import settings_for
 

@@ -23,9 +23,9 @@ from mcp_types import (
 )
 
 from dbtools.policy import Caller
-from dbtools.results import Surface
 from dbtools.server.stdio import LineConnection
 from dbtools.service.serving import open_toolbox
+from dbtools.styles import Surface
 from tests.protocol.client import MODERN, PATIENCE, ROOT, Serving, build_server
 from tests.protocol.conftest import LONG_TEXT, settings_for
 

@@ -8,11 +8,12 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.expressions import Expressions
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits, Role
-from dbtools.results import Answer, Manner, ResultSet, Style
+from dbtools.results import Answer, ResultSet
 from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
 from dbtools.settings import ResultsSection, Settings, ToolsSection
 from dbtools.statement import Select, Shape, Statement
+from dbtools.styles import Manner, Style
 from dbtools.tools import define
 from dbtools.tools.definition import Setting, Toolset
 from dbtools.types import ColumnType, Family

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import anyio
 
 from dbtools import errors
+from dbtools.backends.port import JournalEntry
 from dbtools.catalog import Catalog
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Changed
 from dbtools.service.snapshot import View
+from dbtools.service.transactions import Agrees
 from dbtools.statement import Transaction
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 
@@ -36,6 +38,13 @@ class Database:
 class Unchanging:
     """Stands in for an execution that no call asks to change anything."""
 
-    async def change(self, transaction: Transaction, view: View, caller: Caller) -> Changed:
+    async def change(
+        self,
+        transaction: Transaction,
+        view: View,
+        caller: Caller,
+        entry: JournalEntry | None = None,
+        agrees: Agrees | None = None,
+    ) -> Changed:
         """Fail."""
         raise AssertionError(transaction)

@@ -8,7 +8,8 @@ from jsonschema import Draft202012Validator
 
 from dbtools.cells import Cut
 from dbtools.policy import Limits
-from dbtools.results import Answer, Rows, Style, Text
+from dbtools.results import Answer
+from dbtools.styles import Rows, Style, Text
 from dbtools.tools.definition import ROWS_SCHEMA, Toolset
 from dbtools.types import Family
 from tests.unit.aggregated import COUNT, COUNTRY, SALE, SUM, TOOLS

@@ -12,12 +12,12 @@ from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
-from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.queries import query_files
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from dbtools.settings.roles import roles_of
+from dbtools.styles import Listing, Manner, Rows, Style, Surface, Text
 from tests.unit.shop import ID, PRODUCT, SALE, table
 
 GOOD = """

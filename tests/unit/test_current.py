@@ -11,10 +11,10 @@ import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError
-from dbtools.results import Surface
 from dbtools.service.current import Current
 from dbtools.service.queries import MOST_FILES
 from dbtools.settings import ToolsSection, load
+from dbtools.styles import Surface
 
 WHOLE = """
 [database]

@@ -10,11 +10,12 @@ from dbtools.backends.port import Backend, Run
 from dbtools.catalog import Catalog
 from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, TimedOut, Unreadable
 from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Manner, ResultSet
+from dbtools.results import ResultSet
 from dbtools.service.execution import Execution
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
+from dbtools.styles import Manner
 from dbtools.types import Family
 from tests.unit.shop import PRODUCT, TYPES, plan_of, resolved
 

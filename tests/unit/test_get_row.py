@@ -9,8 +9,9 @@ from jsonschema import Draft202012Validator
 from dbtools.cells import Cut, is_media, media_type
 from dbtools.errors import CallError, NoRow
 from dbtools.policy import Limits
-from dbtools.results import LARGEST_MEDIA, Answer, Link, Media, Style, Text
+from dbtools.results import LARGEST_MEDIA, Answer, Link, Media
 from dbtools.statement import Condition, Output, Select, Statement
+from dbtools.styles import Style, Text
 from dbtools.tools.definition import ROW_SCHEMA, Toolset
 from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools

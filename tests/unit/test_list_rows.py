@@ -13,8 +13,9 @@ from dbtools.cells import Cut
 from dbtools.errors import BadArgument, CallError
 from dbtools.paging import LONGEST_KEY
 from dbtools.policy import Limits
-from dbtools.results import Answer, Link, Rows, Style, Text
+from dbtools.results import Answer, Link
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
+from dbtools.styles import Rows, Style, Text
 from dbtools.tools.definition import ROWS_SCHEMA
 from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, answer, column, select_of, table, tools

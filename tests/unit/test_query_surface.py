@@ -10,8 +10,9 @@ from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.catalog import Catalog
 from dbtools.policy import Limits
 from dbtools.queries import Permitted, read_queries
-from dbtools.results import Answer, Listing, ResultSet, Style, Surface
+from dbtools.results import Answer, ResultSet
 from dbtools.statement import QueryShape
+from dbtools.styles import Listing, Style, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family

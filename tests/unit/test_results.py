@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 from dbtools.cells import INVISIBLE, Cut, is_media, json_of, media_type, shown_cut, size, visible
 from dbtools.errors import BadArgument
 from dbtools.policy import Limits
-from dbtools.results import Answer, Budget, Page, ResultSet, Rows, Style, Table, Text, encode_rows
+from dbtools.results import Answer, Budget, Page, ResultSet, Table, encode_rows
 from dbtools.statement import Output
+from dbtools.styles import Rows, Style, Text
 from dbtools.types import Family
 from tests.unit.shop import ID, column
 

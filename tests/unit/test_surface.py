@@ -11,10 +11,10 @@ import pytest
 from dbtools.catalog import Catalog, ForeignKey, Table, TableKind
 from dbtools.errors import CallError
 from dbtools.policy import Role
-from dbtools.results import Listing, Manner, Surface
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
+from dbtools.styles import Listing, Manner, Surface
 from dbtools.tools import choose, define, listed, pinned_tables, unknown_tool
 from dbtools.tools.definition import Setting, Tool, ToolDefinition, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family

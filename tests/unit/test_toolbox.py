@@ -12,10 +12,11 @@ from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller
-from dbtools.results import Listing, Manner, Media, ResultSet, Surface
+from dbtools.results import Media, ResultSet
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.service.toolbox import COMPLETION, Toolbox
 from dbtools.statement import Statement
+from dbtools.styles import Listing, Manner, Surface
 from dbtools.tools.resources import Completed
 from tests.unit.shop import SALE, resolved, resolving
 from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging

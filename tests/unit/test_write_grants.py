@@ -6,8 +6,8 @@ import pytest
 
 from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
 from dbtools.policy import Finding
-from dbtools.results import Listing, Surface
 from dbtools.service.resolve import ResolvedRole, seen_by
+from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family

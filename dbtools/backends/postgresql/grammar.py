@@ -7,6 +7,7 @@ cell that is large, or that the driver would not keep exactly, is read as text.
 from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
 from dbtools.backends.plans import ESCAPE, sought
@@ -60,6 +61,10 @@ class PostgresqlGrammar(Grammar):
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return *values* as texts."""
         return [self.bound(value, type) for value in values]
+
+    def insert(self, table: sa.TableClause) -> postgresql.Insert:
+        """Return an INSERT into *table* that can have an ON CONFLICT clause."""
+        return postgresql.insert(table)
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text that is cast to *type*."""

@@ -18,6 +18,7 @@ from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.errors import DatabaseUnavailable
 
+SCHEMA = "dbtools"  #: of the tables
 #: Schemas in which no other role may create anything.
 PATH = "pg_catalog, pg_temp"
 #: Sets PATH for one transaction.
@@ -130,7 +131,7 @@ class PostgresqlRecords:
     """
 
     DIALECT = "postgresql.asyncpg"
-    SCHEMA = "dbtools"
+    SCHEMA = SCHEMA
     COLUMNS = """
     select attname::pg_catalog.text
     from pg_catalog.pg_attribute

@@ -10,6 +10,7 @@ import anyio
 import asyncpg
 
 from dbtools import errors
+from dbtools.backends.journal import TABLE, journal_of
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import FAILED, WriteResult, WriteRun
@@ -25,6 +26,7 @@ from dbtools.backends.postgresql.pipeline import (
     roll_back,
     setting,
 )
+from dbtools.backends.postgresql.registry import SCHEMA
 from dbtools.backends.postgresql.runner import (
     CHECK,
     CLEAN,
@@ -44,6 +46,7 @@ from dbtools.catalog import Location
 from dbtools.errors import Broken
 from dbtools.statement import Write, WriteKind
 
+JOURNAL = journal_of(GRAMMAR, SCHEMA)
 CONNECTIONS = 4
 COMMITTING = 10.0  #: seconds to wait for COMMIT
 LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each check of the outcome of a transaction
@@ -123,7 +126,7 @@ class PostgresqlWriter:
         return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
 
     async def write(self, run: WriteRun) -> WriteResult:
-        """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK in a dry run."""
+        """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK if it does not keep them."""
         try:
             return await self._write(run)
         except Unbegun:
@@ -146,11 +149,11 @@ class PostgresqlWriter:
                 if isinstance(exc, DRIVER_ERRORS):
                     raise await self._refused(connection, exc, run) from exc
                 raise
-            if run.dry_run:
+            if not run.keeps(written):
                 await roll_back(connection)
-            else:
-                await _uncancelled(self._end(connection, number))
-        return written
+                return written
+            await _uncancelled(self._end(connection, number))
+        return written._replace(is_kept=True)
 
     async def _refused(self, connection: Connection, error: Exception, run: WriteRun) -> errors.CallError:
         refusal = await _refusal(connection, error, run)
@@ -167,10 +170,10 @@ class PostgresqlWriter:
 
     async def _change(self, connection: Connection, run: WriteRun) -> tuple[WriteResult, str]:
         """Return what the statements of *run* did, and the number of the transaction, which is still open."""
-        transaction, script = OpenTransaction(connection, run), script_of(run)
+        transaction, script = OpenTransaction(connection, run), script_of(run, JOURNAL)
         await transaction.begin(self._lock_timeout)
         # The server also counts for transactions before, as long as it has not yet reported them.
-        earlier = await transaction.touched() if run.dry_run else {}
+        earlier = await transaction.touched() if run.counts else {}
         step = next(script)
         try:
             while True:
@@ -182,7 +185,7 @@ class PostgresqlWriter:
                     step = script.send(rows_of(await transaction.rows(plan.sql, parameters), plan))
         except StopIteration as exc:
             written: WriteResult = exc.value
-        if run.dry_run:
+        if run.counts:
             own = {run.steps[0][0].shape.table.location: written.affected}
             later = await transaction.touched()
             more = {
@@ -285,7 +288,9 @@ class OpenTransaction:
 
     async def touched(self) -> Mapping[Location, "Touched"]:
         """Return how many rows have been changed, by table."""
-        return {(schema, name): Touched(*rest) for schema, name, *rest in await self.rows(TOUCHED)}
+        found = {(schema, name): Touched(*rest) for schema, name, *rest in await self.rows(TOUCHED)}
+        found.pop((SCHEMA, TABLE), None)
+        return found
 
 
 class Touched(NamedTuple):

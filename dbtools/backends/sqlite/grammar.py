@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.functions import Function as Call
@@ -86,6 +87,10 @@ class SqliteGrammar(Grammar):
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return *values* as the JSON array that `member` reads."""
         return f"[{','.join(_item(self.bound(value, type)) for value in values)}]"
+
+    def insert(self, table: sa.TableClause) -> sqlite.Insert:
+        """Return an INSERT into *table* that can have an ON CONFLICT clause."""
+        return sqlite.insert(table)
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the bare parameter, because SQLite's values have types."""

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from threading import Event
 
 from dbtools import errors
+from dbtools.backends.journal import journal_of
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
@@ -26,6 +27,7 @@ from dbtools.errors import Broken, SchemaChanged
 from dbtools.statement import Write, WriteKind
 
 GRAMMAR = SqliteGrammar()
+JOURNAL = journal_of(GRAMMAR, "main")
 LOCKED = "Another program locks the database file."
 #: Whether there may be foreign keys that only COMMIT checks.
 DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
@@ -69,7 +71,7 @@ class SqliteWriter:
         return compile_write(shape, GRAMMAR)
 
     async def write(self, run: WriteRun) -> WriteResult:
-        """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK in a dry run."""
+        """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK if it does not keep them."""
         for _ in range(ATTEMPTS):
             try:
                 return await self._write(run)
@@ -130,6 +132,7 @@ class WriteJob:
         self._cancelled = cancelled
         self._lock_timeout = lock_timeout
         self._deadline = time.monotonic() + run.timeout
+        self._in_journal = 0  #: changes of the journal
         self.is_committing = False  #: whether COMMIT has begun, and has not been refused
         self.written: WriteResult | None = None  #: once it is committed
 
@@ -144,8 +147,9 @@ class WriteJob:
             written = self._changed()
             self._check()
             self._driver.set_progress_handler(None, 0)
-            if not self._run.dry_run:
+            if self._run.keeps(written):
                 self._commit()
+                written = written._replace(is_kept=True)
             self.written = written
             return written
         except sqlite3.OperationalError as exc:
@@ -169,23 +173,26 @@ class WriteJob:
             raise
 
     def _changed(self) -> WriteResult:
-        before, script = self._driver.total_changes, script_of(self._run)
+        before, script = self._driver.total_changes, script_of(self._run, JOURNAL)
         step = next(script)
         try:
             while True:
                 step = script.send(() if step is None else self._rows(*step))
         except StopIteration as exc:
             written: WriteResult = exc.value
-        if not self._run.dry_run:
+        if not self._run.counts:
             return written
-        others = self._driver.total_changes - before - written.affected
+        others = self._driver.total_changes - before - self._in_journal - written.affected
         (unchecked,) = self._driver.execute(DEFERS).fetchone()
         elsewhere = ((self._touched(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
     def _rows(self, plan: Plan, parameters: tuple[object, ...]) -> list[Row]:
         self._check()
+        before = self._driver.total_changes
         rows = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters).fetchall()
+        if JOURNAL.includes(plan):
+            self._in_journal += self._driver.total_changes - before
         return [tuple(map(cut, row, plan.outputs)) for row in rows]
 
     def _touched(self) -> frozenset[Place]:

@@ -1,0 +1,79 @@
+"""Seal what a caller has to confirm. A preview in, a token out; the token again in, what it confirms out.
+
+A token is bound to the caller, the tool, its arguments and the preview, and is valid for a few minutes. The
+journal makes sure that it works only once.
+"""
+
+import base64
+import hmac
+import secrets
+import struct
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+from dbtools import errors
+from dbtools.cells import json_of
+from dbtools.results import Changed, encode_rows
+from dbtools.statement import WriteKind
+from dbtools.styles import Style
+
+VALID = 300  #: seconds
+CODE = 32  #: bytes of an HMAC-SHA256
+HEAD = struct.Struct(">16sQ32s")  #: the ID, when it expires, and the digest of the preview
+HINT = "Call again without confirm to get a new preview."
+
+
+class Confirmed(NamedTuple):
+    """What a valid token confirms."""
+
+    id: str
+    preview: bytes  #: its digest
+
+
+class Confirmations:
+    """Seals confirmations with *secret*; without one, they are valid in this process only."""
+
+    def __init__(self, secret: str) -> None:
+        given = secret.encode() or secrets.token_bytes(CODE)
+        self._key = hmac.digest(given, b"dbtools confirmations", "sha256")
+
+    def seal(self, binding: str, preview: bytes) -> str:
+        """Return a token that confirms the change with the digest *preview*, for the call *binding*."""
+        head = HEAD.pack(secrets.token_bytes(16), int(time.time()) + VALID, preview)
+        return base64.urlsafe_b64encode(head + self._code(head, binding)).decode()
+
+    def open(self, token: str, binding: str) -> Confirmed:
+        """Return what *token* confirms of the call *binding*, or raise NotConfirmed."""
+        try:
+            content = base64.urlsafe_b64decode(token.encode())
+            id, expires, preview = HEAD.unpack(content[: HEAD.size])
+        except (ValueError, struct.error) as exc:
+            raise errors.NotConfirmed("confirm: this is not a token of a preview.", hint=HINT) from exc
+        if not hmac.compare_digest(content[HEAD.size :], self._code(content[: HEAD.size], binding)):
+            raise errors.NotConfirmed("confirm: the token belongs to another call.", hint=HINT)
+        if expires < time.time():
+            raise errors.NotConfirmed("confirm: the token has expired.", hint=HINT)
+        return Confirmed(id.hex(), preview)
+
+    def digest(self, found: Changed) -> bytes:
+        """Return a digest of what *found* changes, as the role sees it.
+
+        Of the new rows, it covers only the values that the call sets: numbers and times that the database
+        gives them differ each time. It is keyed, since it also covers how many hidden rows change.
+        """
+        shape = found.shape
+        names = [output.term.name for output in found.outputs]
+        before, after = (
+            encode_rows(replace(found, rows=rows), names, Style()).rows for rows in (found.before, found.rows)
+        )
+        if shape.kind is not WriteKind.DELETE:
+            written = {column.name for column in shape.written}
+            kept = [at for at, name in enumerate(names) if name in written]
+            after = [[row[at] for at in kept] for row in after]
+        elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
+        content = json_of([before, after, found.affected, elsewhere])
+        return hmac.digest(self._key, content.encode(), "sha256")
+
+    def _code(self, head: bytes, binding: str) -> bytes:
+        return hmac.digest(self._key, head + binding.encode(), "sha256")

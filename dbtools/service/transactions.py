@@ -1,0 +1,230 @@
+"""Make the changes of calls, confirmed where the role requires it, and once for each idempotency key.
+
+A Transaction of a tool in, an Answer out. A change that has to be confirmed is previewed by a dry run; its
+answer has a token, with which the same call makes the change, if it would still do the same.
+"""
+
+import hashlib
+import hmac
+import json
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import anyio
+
+from dbtools import errors
+from dbtools.backends.journal import TAKEN, USED
+from dbtools.backends.port import JournalEntry
+from dbtools.cells import json_of
+from dbtools.policy import Caller
+from dbtools.results import Answer, Changed, Earlier, ResultSet, keys_of
+from dbtools.service.confirmations import VALID, Confirmations
+from dbtools.service.snapshot import View
+from dbtools.statement import Statement, Transaction
+from dbtools.tools.change_calls import ChangeCall
+
+KEPT = 600.0  #: seconds that keys are kept in memory
+TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
+UNBOUND = ("confirm", "idempotency_key", "dry_run")  #: arguments that are not part of what is changed
+
+
+class Confirmation(NamedTuple):
+    """A confirmation that a client has given outside of the arguments."""
+
+    token: str
+    means: str  #: for the audit log
+
+
+Agrees = Callable[[Changed], bool]  #: whether a change does what was confirmed
+Change = Callable[[], Awaitable[Changed]]
+
+
+class Executes(Protocol):
+    """What runs statements: `execution.Execution`, or a stand-in for it."""
+
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
+
+        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
+        """
+
+    async def change(
+        self,
+        transaction: Transaction,
+        view: View,
+        caller: Caller,
+        entry: JournalEntry | None = None,
+        agrees: Agrees | None = None,
+    ) -> Changed:
+        """Run *transaction* of the tools of *view*, or raise a CallError.
+
+        Roll back a dry run, and a change with which *agrees* does not agree. *entry*: what the journal keeps.
+        Raise SchemaChanged if the view is out of date: then nothing was changed.
+        """
+
+    async def is_current(self, stamp: str) -> bool:
+        """Return whether the schema still has *stamp*."""
+
+
+class Transactions:
+    """Makes the changes of calls; confirmations are sealed with *secret*."""
+
+    def __init__(self, execution: Executes, secret: str = "") -> None:
+        self._execution = execution
+        self._confirmations = Confirmations(secret)
+        self._memory = MemoryJournal()
+
+    async def make(
+        self,
+        call: ChangeCall,
+        tool: str,
+        arguments: Mapping[str, object],
+        view: View,
+        caller: Caller,
+        confirmation: Confirmation | None,
+    ) -> Answer:
+        """Make the change of *call*, of *tool* with *arguments*, or preview it; raise a CallError."""
+        transaction = call.transaction
+        if transaction.dry_run or not (transaction.key or transaction.confirms):
+            return call.render(await self._execution.change(transaction, view, caller))
+        entry = _entry(transaction, tool, arguments, caller)
+        if not transaction.confirms:
+            return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
+        if confirmation is None and transaction.token:
+            confirmation = Confirmation(transaction.token, TOKEN)
+        if confirmation is None:
+            preview = replace(transaction, dry_run=True)
+            found = await self._once(preview, view, caller, entry if transaction.key else None)
+        else:
+            confirmed = self._confirmations.open(confirmation.token, _binding(entry))
+            agrees = partial(self._is_same, confirmed.preview)
+            found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
+            found.confirmed = None if found.dry_run else confirmation.means
+        if found.dry_run:
+            token = self._confirmations.seal(_binding(entry), self._confirmations.digest(found))
+            return call.render_pending(found, token, VALID, is_outdated=confirmation is not None)
+        return await self._finish(call, found, view, caller)
+
+    def _is_same(self, preview: bytes, found: Changed) -> bool:
+        return hmac.compare_digest(preview, self._confirmations.digest(found))
+
+    async def _once(
+        self,
+        transaction: Transaction,
+        view: View,
+        caller: Caller,
+        entry: JournalEntry | None,
+        agrees: Agrees | None = None,
+    ) -> Changed:
+        """Run *transaction*, and keep *entry* in the journal of the database, or else in memory."""
+        if view.setting.journal or entry is None:
+            return await self._execution.change(transaction, view, caller, entry, agrees)
+        change = partial(self._execution.change, transaction, view, caller, None, agrees)
+        return await self._memory.once(entry, change)
+
+    async def _finish(self, call: ChangeCall, found: Changed, view: View, caller: Caller) -> Answer:
+        """Return the answer to *found*; what an earlier call has changed is read again."""
+        if found.earlier is None:
+            return call.render(found)
+        rows: list[tuple[object, ...]] = []
+        for statement in call.again(found.earlier.keys or ()):
+            rows += (await self._execution.execute(statement, view, caller, math.inf)).rows
+        return call.render(replace(found, rows=tuple(rows)))
+
+
+def _entry(
+    transaction: Transaction, tool: str, arguments: Mapping[str, object], caller: Caller
+) -> JournalEntry:
+    bound = {name: value for name, value in arguments.items() if name not in UNBOUND}
+    written = json.dumps(bound, sort_keys=True, default=str)
+    return JournalEntry(
+        id=secrets.token_hex(16),
+        caller=json_of([caller.role, caller.identity]),
+        tool=tool,
+        key=transaction.key or None,
+        arguments=hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest(),
+    )
+
+
+def _binding(entry: JournalEntry) -> str:
+    """Return what a confirmation of the call of *entry* is bound to."""
+    return json_of([entry.caller, entry.tool, entry.key, entry.arguments])
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """What is known of an idempotency key."""
+
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    entry: JournalEntry | None = None  #: None: no call has made its change
+    changed: Changed | None = None  #: None: it is not known whether the change was made
+    until: float  #: monotonic seconds
+
+
+class MemoryJournal:
+    """Keeps idempotency keys and used confirmations of one process, where the database has no journal."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, str], Kept] = {}
+        self._used: dict[str, float] = {}  #: until when, by the ID of a confirmation
+
+    async def once(self, entry: JournalEntry, change: Change) -> Changed:
+        """Return what *change* does, or what it has done for an earlier call with the same key."""
+        self._prune()
+        if entry.key is None:
+            return await self._use(entry, change)
+        until = time.monotonic() + KEPT
+        kept = self._kept.setdefault((entry.caller, entry.tool, entry.key), Kept(until=until))
+        async with kept.lock:
+            if kept.entry is not None:
+                return _repeated(kept, entry)
+            try:
+                changed = await self._use(entry, change)
+            except errors.UnknownOutcome:
+                kept.entry = entry
+                raise
+            if not changed.dry_run:
+                keys = keys_of(changed.shape, changed.rows)
+                earlier = Earlier(changed.affected, keys, int(time.time()))
+                kept.entry = entry
+                kept.changed = replace(changed, rows=(), before=(), earlier=earlier)
+            return changed
+
+    async def _use(self, entry: JournalEntry, change: Change) -> Changed:
+        """Return what *change* does, or raise NotConfirmed if its confirmation has been used."""
+        if entry.id in self._used:
+            raise errors.NotConfirmed(USED)
+        self._used[entry.id] = time.monotonic() + VALID
+        is_used = False
+        try:
+            changed = await change()
+            is_used = not changed.dry_run
+            return changed
+        except errors.UnknownOutcome:
+            is_used = True
+            raise
+        finally:
+            if not is_used:
+                del self._used[entry.id]
+
+    def _prune(self) -> None:
+        now = time.monotonic()
+        for key, kept in tuple(self._kept.items()):
+            if kept.until < now and not kept.lock.statistics().locked:
+                del self._kept[key]
+        for id in [id for id, until in self._used.items() if until < now]:
+            del self._used[id]
+
+
+def _repeated(kept: Kept, entry: JournalEntry) -> Changed:
+    """Return what *kept* says of the earlier call with the key of *entry*, or raise a CallError."""
+    if kept.entry is None or kept.entry.arguments != entry.arguments:
+        raise errors.Conflict(TAKEN)
+    if kept.changed is None:
+        raise errors.UnknownOutcome
+    return kept.changed

@@ -1,0 +1,51 @@
+"""How answers are written, and which tools are listed: settings that all roles share."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Rows(StrEnum):
+    """How structured content represents rows."""
+
+    ARRAYS = "arrays"
+    OBJECTS = "objects"
+
+
+class Text(StrEnum):
+    """The format of the text channel."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """The format of results."""
+
+    rows: Rows = Rows.ARRAYS
+    text: Text = Text.JSON
+
+
+class Surface(StrEnum):
+    """Which tools are listed for tables."""
+
+    TYPED = "typed"  #: two tools for each table
+    GENERIC = "generic"  #: tools that take the table as an argument
+    AUTO = "auto"  #: typed if the definitions fit the budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Which tools are listed."""
+
+    surface: Surface = Surface.AUTO
+    budget: int = 10_000  #: tokens of all definitions
+    pin: tuple[str, ...] = ()  #: tables whose typed tools are always listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """The settings that all roles share: the format of results, and which tools are listed."""
+
+    style: Style = field(default_factory=Style)
+    listing: Listing = field(default_factory=Listing)

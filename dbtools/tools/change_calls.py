@@ -1,0 +1,169 @@
+"""The call of a tool that changes rows. What was changed in; an answer, or a question for a person, out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from dbtools import errors
+from dbtools.catalog import Table
+from dbtools.cells import one_line, size
+from dbtools.errors import listing
+from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
+from dbtools.statement import Statement, Transaction, WriteKind
+from dbtools.styles import Style
+from dbtools.tools.definition import Setting
+from dbtools.tools.get_row import Lookup, key_arguments
+
+NOTHING_CHANGED = "Dry run: nothing was changed."
+TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
+CHANGED_SINCE = "What the call would change is no longer what was confirmed."
+UNCHECKED = "Deferred foreign keys were not checked."
+VERBS = {WriteKind.INSERT: "Insert", WriteKind.UPDATE: "Update", WriteKind.DELETE: "Delete"}
+MOST_ASKED = 20  #: rows of a question
+LONGEST_ASKED = 200  #: characters of a cell in a question
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeCall:
+    """A call that changes rows, by a transaction instead of a statement."""
+
+    setting: Setting
+    table: Table
+    transaction: Transaction
+    statement: None = None
+
+    def inquire(self, found: ResultSet) -> Sequence[Statement]:
+        """Return nothing."""
+        return ()
+
+    def again(self, keys: Sequence[Sequence[str]]) -> Sequence[Statement]:
+        """Return the statements that read the rows with *keys*, which an earlier call has changed."""
+        shape, _ = self.transaction.writes[0]
+        lookup = Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
+        found = (lookup.statement(key) for key in keys)
+        return [replace(each, shape=replace(each.shape, outputs=shape.outputs)) for each in found]
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+        """Return the answer with the rows that were changed."""
+        assert isinstance(found, Changed)
+        content, count = self._content(found, self.setting.budgets[Reserve.ROWS])
+        notes = [NOTHING_CHANGED * found.dry_run, *self._notes(found, count)]
+        return self.setting.budgets[Reserve.ROWS].answer(
+            content,
+            rows=count,
+            truncated=count < len(found.rows),
+            note=" ".join(filter(None, notes)),
+            changed=found,
+        )
+
+    def render_pending(self, found: Changed, token: str, expires_in: int, *, is_outdated: bool) -> Answer:
+        """Return the answer with the preview *found*, and the *token* that confirms it."""
+        budget = self.setting.budgets[Reserve.ROWS]
+        budget = replace(budget, reserved=budget.reserved + 2 * len(token))
+        preview, count = self._content(found, budget)
+        note = " ".join(filter(None, self._notes(found, count)))
+        content = {
+            "affected": 0,
+            "confirm": token,
+            "expires_in": expires_in,
+            "preview": {**preview, **({"note": note} if note else {})},
+        }
+        question = "\n".join([*[CHANGED_SINCE] * is_outdated, *self._question(found)])
+        return budget.answer(
+            content,
+            rows=count,
+            truncated=count < len(found.rows),
+            note=f"{CHANGED_SINCE} {TO_CONFIRM}" if is_outdated else TO_CONFIRM,
+            changed=found,
+            pending=Pending(token=token, question=question),
+        )
+
+    def _content(self, found: Changed, budget: Budget) -> tuple[Mapping[str, object], int]:
+        """Return the content of an answer within *budget*, and how many rows it has."""
+        names = [column.name for column in self.table.columns]
+        before: Mapping[str, object] = {}
+        if found.before and found.dry_run:
+            half = replace(budget, reserved=budget.reserved + budget.room // 2)
+            before = {"before": _fitting(half, replace(found, rows=found.before), names)}
+            budget = replace(budget, reserved=budget.reserved + size(before))
+        rows = _fitting(budget, found, names)
+        content = {
+            "affected": found.affected,
+            "dry_run": found.dry_run,
+            "columns": names,
+            "rows": rows,
+            **before,
+        }
+        return content, len(rows)
+
+    def _notes(self, found: Changed, count: int) -> Sequence[str]:
+        """Return notes on an answer with *count* of the rows of *found*."""
+        made = ""
+        if found.earlier is not None:
+            moment = datetime.fromtimestamp(found.earlier.seconds, UTC).isoformat().replace("+00:00", "Z")
+            rows = "the rows are as they are now" if found.earlier.keys is not None else "rows are not shown"
+            made = f"An earlier call with this idempotency_key made the change at {moment}; {rows}."
+        total = len(found.rows)
+        left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
+        return [made, UNCHECKED * found.unchecked, self._elsewhere(found), left]
+
+    def _question(self, found: Changed) -> Sequence[str]:
+        """Return the lines that tell a person what would happen."""
+        shape, count = found.shape, found.affected
+        label = self.setting.shown(self.table)
+        lines = [f"{VERBS[shape.kind]} {count} row{'s' * (count != 1)} of {label}?"]
+        rows, before = (_asked(found, each) for each in (found.rows, found.before))
+        key = [name for name in shape.writes.key if name in self.table.column_by_name]
+        for at, row in enumerate(rows):
+            old = before[at] if at < len(before) else row
+            changes = [f"{name} {old[name]} → {row[name]}" for name in row if old[name] != row[name]]
+            shown = changes if before else [f"{name} {text}" for name, text in row.items() if text != "null"]
+            named = ", ".join(f"{name} {old[name]}" for name in key) if before else ""
+            lines.append(f"{named}: {'; '.join(shown) or 'no change'}" if named else ", ".join(shown))
+        more = len(found.rows) - len(rows)
+        return [*lines, *[f"… and {more} more"] * (more > 0), *filter(None, [self._elsewhere(found)])]
+
+    def _elsewhere(self, found: Changed) -> str:
+        """Return what else would change: rows of tables that the role sees whole, and others."""
+        catalog = self.setting.catalog
+        parts: list[str] = []
+        hidden = False
+        for places, number in found.elsewhere if found.dry_run else ():
+            tables = [catalog.table(*place) for place in sorted(places)]
+            whole = [each for each in tables if each is not None and each.filter is None]
+            if len(whole) < len(places):
+                hidden = True
+                continue
+            labels = (
+                catalog.label(each) + " besides" * (each.location == self.table.location) for each in whole
+            )
+            parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
+        parts += ["rows elsewhere"] if hidden else []
+        return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
+
+
+def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
+    """Return the rows of *found* that fit; perhaps none, since the change has happened."""
+    try:
+        page = budget.page(found, names)
+    except errors.BadArgument:
+        return ()
+    return page.table.shown[: len(page.found.rows)]
+
+
+def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, str]]:
+    """Return the first of *rows* by column, as JSON in one line each: a cell cannot imitate the question."""
+    names = [output.term.name for output in found.outputs]
+    shown = encode_rows(replace(found, rows=rows[:MOST_ASKED]), names, Style()).rows
+    return [{name: _cell(cell) for name, cell in zip(names, row, strict=True)} for row in shown]
+
+
+def _cell(cell: object) -> str:
+    text = one_line(json.dumps(cell, ensure_ascii=False))
+    return text if len(text) <= LONGEST_ASKED else f"{text[:LONGEST_ASKED]}…"
+
+
+def as_change(call: object) -> ChangeCall | None:
+    """Return *call* if it changes rows."""
+    return call if isinstance(call, ChangeCall) else None
