@@ -23,6 +23,7 @@ DbtoolsError
 │   ├── TooManyRows           too_many_rows
 │   ├── NotConfirmed          not_confirmed
 │   ├── UnknownOutcome        unknown_outcome
+│   ├── SqlRefused            sql_refused
 │   └── DatabaseUnavailable   database_unavailable
 ├── UnknownTool               unknown_tool: a protocol error
 ├── UnknownResource           unknown_resource: a protocol error
@@ -166,6 +167,10 @@ class NotConfirmed(CallError, code="not_confirmed"):
 
 class UnknownOutcome(CallError, code="unknown_outcome"):
     """COMMIT was interrupted, and the database does not say whether the change happened."""
+
+
+class SqlRefused(CallError, code="sql_refused"):
+    """run_sql does not run this statement."""
 
 
 class DatabaseUnavailable(CallError, code="database_unavailable"):

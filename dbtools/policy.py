@@ -151,6 +151,7 @@ class Role:
     rules: tuple[Rule, ...] | None = None  #: its own before inherited ones; None: it sees everything
     queries: tuple[QueryGrant, ...] | None = None  #: None: all permitted queries
     writable: bool = False  #: whether a role that sees everything may change everything
+    sql: bool = False  #: whether it may run its own SQL
     session: tuple[SessionSetting, ...] = ()
     #: The places of its configured limits, by name.
     bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)

@@ -360,3 +360,13 @@ class Statement:
     values: Mapping[str, object] = field(default_factory=dict)
     limit: int
     timeout: float = math.inf  #: seconds, if less than the role's limit
+
+
+@dataclass(slots=True, kw_only=True)
+class FreeStatement(Statement):
+    """SQL that a caller wrote, and how much of its result is read. Its shape is unknown."""
+
+    shape: Shape = QueryShape(name="run_sql", pieces=(), outputs=(), types={}, casts={})
+    sql: str
+    longest: int  #: characters of a cell
+    most_bytes: int  #: of all cells

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
 
+from dbtools.backends.free import FreeOffer, FreeRunner
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
@@ -225,6 +226,7 @@ class Backend(ABC):
     facts: Facts
     runner_module: str  #: the name of the module with `open_runner` and `open_engine`
     writer_module: str  #: the name of the module with `open_writer`
+    free_module: str  #: the name of the module with `open_free`
 
     def __init__(self, url: str) -> None:
         """Raise ConfigurationError if *url* is invalid."""
@@ -235,6 +237,7 @@ class Backend(ABC):
         self.recovers = False
         self._runner: Runner | None = None
         self._writer: Writer | None = None
+        self._free: FreeRunner | None = None
         self._loading = anyio.Lock()
 
     @property
@@ -276,6 +279,19 @@ class Backend(ABC):
         open_writer = import_module(self.writer_module).open_writer
         writer: Writer = open_writer(self.write_url, self.lock_timeout)
         return writer
+
+    async def free(self) -> FreeRunner:
+        """Return the FreeRunner, which is imported in a thread at the first call."""
+        if self._free is None:
+            async with self._loading:
+                if self._free is None:
+                    module = await anyio.to_thread.run_sync(import_module, self.free_module)
+                    self._free = module.open_free(self.url)
+        return self._free
+
+    async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
+        """Return whether run_sql can be offered under the login, which sees *catalog* with *session*."""
+        return FreeOffer()
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
@@ -341,6 +357,8 @@ class Backend(ABC):
             await self._runner.close()
         if self._writer is not None:
             await self._writer.close()
+        if self._free is not None:
+            await self._free.close()
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

@@ -3,6 +3,7 @@
 Redacted arguments keep the names of arguments, tables and columns. The size of an entry is bounded.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from dbtools.types import Operator
 
 CUT = "…"
 LONGEST_TEXT = 500  #: characters of a value
+LONGEST_SQL = 20_000  #: characters of a statement
 LONGEST_NAME = 200  #: characters of a name
 TOOL = re.compile(r"[a-z0-9_]{1,64}|[a-z]+/[a-z]+")  #: a tool, or the method of a request
 MOST_LIMIT = 100_000  #: a larger number may be a value
@@ -40,7 +42,7 @@ NAMING = frozenset(
 )
 ARGUMENTS = NAMING | {
     *("key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"),
-    *("rows", "set", "expected", "dry_run"),
+    *("rows", "set", "expected", "dry_run", "sql"),
 }
 FUNCTIONS = {str(each) for each in Function}
 WORDS = {
@@ -176,6 +178,8 @@ class _Values:
             self._key(name): self.copy(each, naming=naming and name in NAMING, depth=depth + 1)
             for name, each in islice(value.items(), MOST_ITEMS)
         }
+        if depth == 1 and isinstance(sql := value.get("sql"), str):
+            copy["sql"] = _shortened(sql, LONGEST_SQL)
         return {**copy, CUT: CUT} if more else copy
 
     def _key(self, name: object) -> str:
@@ -204,6 +208,9 @@ class _Names(_Values):
             copy["dry_run"] = arguments["dry_run"]
         if type(limit) is int and abs(limit) <= MOST_LIMIT:
             copy["limit"] = limit
+        if isinstance(sql := arguments.get("sql"), str):
+            # The same statement has the same digest.
+            copy["sql"] = f"sha256:{hashlib.sha256(sql.encode(errors='replace')).hexdigest()[:16]}"
         found = ADDRESS.match(uri) if isinstance(uri, str) else None
         if found and unquote(found[1]) in self._vocabulary:
             copy["uri"] = found[0] + CUT

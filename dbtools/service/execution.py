@@ -1,13 +1,15 @@
 """Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
+import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache
 
 import anyio
 
 from dbtools import errors
+from dbtools.backends.free import FreeRun
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import (
     NO_SESSION,
@@ -26,7 +28,16 @@ from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Statement, Transaction, Write, WriteKind, argument, assigned
+from dbtools.statement import (
+    FreeStatement,
+    QueryShape,
+    Statement,
+    Transaction,
+    Write,
+    WriteKind,
+    argument,
+    assigned,
+)
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
@@ -53,6 +64,8 @@ class Execution:
 
         No statement is still running when this returns. *timeout*: seconds, if less than other limits.
         """
+        if isinstance(statement, FreeStatement):
+            return await self._run_free(free_run(statement, view, caller, timeout, self._tells))
         if self._runner is None:
             self._runner = await self._backend.runner()
             self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
@@ -76,6 +89,18 @@ class Execution:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
+
+    async def _run_free(self, run: FreeRun) -> ResultSet:
+        runner = await self._backend.free()
+        try:
+            # The SQL holds values of the caller, so the span does not get it.
+            with statement_span("", "SELECT", "run_sql") if self._is_tracing else nullcontext():
+                return await runner.run(run)
+        except errors.TimedOut as exc:
+            raise errors.TimedOut(
+                f"The statement reached its timeout of {run.timeout:g} seconds and was stopped.",
+                hint="Filter on key columns first, or read fewer tables.",
+            ) from exc
 
     async def change(
         self,
@@ -125,6 +150,31 @@ class Execution:
         with anyio.move_on_after(STAMP_TIMEOUT), suppress(errors.CallError):
             return await self._backend.stamp() == stamp
         return True
+
+
+def free_run(
+    asked: FreeStatement,
+    view: View,
+    caller: Caller,
+    timeout: float = math.inf,
+    tells: RequestIdTarget | None = None,
+) -> FreeRun:
+    """Return *asked* as it runs for *caller*, who sees *view*, for at most *timeout* seconds."""
+    return FreeRun(
+        sql=asked.sql,
+        catalog=view.catalog,
+        whole=view.whole,
+        claims=caller.claims,
+        caller=caller.identity or caller.role,
+        limit=asked.limit,
+        longest=asked.longest,
+        most_bytes=asked.most_bytes,
+        timeout=min(timeout, view.role.limits.timeout),
+        session=session_of(view.role, caller) if view.role.session else NO_SESSION,
+        stamp=view.stamp,
+        comment=request_comment() if tells == "comment" else "",
+        application=f"dbtools:{request_id()}" if tells == "application_name" else "",
+    )
 
 
 def _changed(written: WriteResult, shape: Write, view: View) -> Changed:

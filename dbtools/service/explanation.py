@@ -8,10 +8,10 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Table
 from dbtools.paths import normalised
 from dbtools.policy import Caller, Finding, Source
-from dbtools.service.execution import claim_of, preset_values, session_of, values_of
+from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import QueryShape, Select, Shape, Transaction, Write
+from dbtools.statement import FreeStatement, QueryShape, Select, Shape, Transaction, Write
 from dbtools.tools.change_calls import as_change
 
 
@@ -47,6 +47,9 @@ async def explain(
         statement = call.statement if writing is None else writing.transaction
         if statement is None:
             return Explanation(allowed=True, reason="It describes tables.", rule=decided)
+        if isinstance(statement, FreeStatement):
+            found = await (await backend.free()).explain(free_run(statement, view, caller))
+            return Explanation(allowed=True, reason=" ".join(found.verdicts), rule=decided, sql=found.sql)
         shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape
         decided = _decided(view, shape)
         for reason, rule in _unclaimed(view, shape, caller):

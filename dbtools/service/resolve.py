@@ -16,17 +16,16 @@ from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
+from dbtools.service.offers import offered, posture_findings, remedy, sql_findings, writable_findings
 from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, LoadedQueries
-from dbtools.settings.roles import Unusable, declared_cast, may_write, roles_of, token_findings, untyped
+from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import Names, is_total, vetted, withheld_findings
 
 BAD_FILTER, LACKING = "bad_filter", "lacks_privilege"
-HINT = "`dbtools grants` prints a login that can only read."
-WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
 
 
@@ -39,6 +38,7 @@ class ResolvedRole:
     whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
     findings: tuple[Finding, ...] = ()
+    dialect: str = ""  #: of the SQL that callers may run; empty: they may not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,9 @@ async def resolve(
     async with Describer(backend) as describer:
         library = await library_of(settings, catalog, describer, written=written)
         for role in roles:
-            resolved.append(await _role(settings, role, catalog, describer, library.queries))
+            found = await _role(settings, role, catalog, describer, library.queries)
+            dialect, findings = await offered(settings, found.served, found.catalog, found.whole, backend)
+            resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
     return Resolved(
         catalog=catalog,
         roles=tuple(_shared(resolved)),
@@ -96,7 +98,8 @@ async def resolve(
             *declaration_findings(catalog, settings, backend.facts.alike),
             *token_findings(settings),
             *posture_findings(settings, catalog),
-            *_writable_findings(settings),
+            *writable_findings(settings),
+            *sql_findings(settings),
         ),
         settings=settings,
     )
@@ -347,38 +350,12 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
     return replace(catalog, warnings=(message, *catalog.warnings))
 
 
-def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
-    """Return what the login can do beyond reading: errors if [server] strict forbids it."""
-    level = "error" if settings.server.strict else "warning"
-    source = settings.source("database")
-    return tuple(
-        Finding(code="posture", message=f"{fact} {_remedy(settings)}", level=level, source=source)
-        for fact in catalog.posture
-    )
-
-
-def _remedy(settings: Settings) -> str:
-    """Return what to do about a login that can do more than read."""
-    return WRITES if may_write(settings) and not settings.database.write_url else HINT
-
-
-def _writable_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield what [database] writable does, or that it does nothing."""
-    if not settings.database.writable:
-        return
-    message = "[database] writable (--write): every caller may insert, update and delete rows of every table."
-    if settings.roles:
-        message = "[database] writable has no effect beside [roles], which grant insert, update and delete."
-    source = settings.source("database", "writable")
-    yield Finding(code="writable", message=message, level="warning", source=source)
-
-
 async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
     """Return the catalog of the database; raise ConfigurationError if [server] strict forbids its login."""
     catalog = await read_catalog(settings, backend)
     if settings.server.strict and catalog.posture:
         raise errors.ConfigurationError(
             " ".join(catalog.posture),
-            hint=f"{_remedy(settings)} [server] strict = false serves with this one.",
+            hint=f"{remedy(settings)} [server] strict = false serves with this one.",
         )
     return catalog

@@ -38,6 +38,7 @@ class View:
     stamp: str  #: of the schema
     hash_key: bytes = field(repr=False)  #: of the mask hash
     tools: Toolset = field(repr=False)  #: all that can be called
+    whole: Catalog = field(default_factory=Catalog, repr=False)  #: what the login sees
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
     resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
 
@@ -102,11 +103,17 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         role, typed = each.served, kept.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
         # Roles that see the same have the same catalog.
-        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), typed)
+        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), typed, each.dialect)
         if key not in offers:
-            setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
+            setting = Setting(
+                catalog=each.catalog,
+                limits=role.limits,
+                style=manner.style,
+                queries=queries,
+                dialect=each.dialect,
+            )
             offers[key] = _view(resolved, role, setting, manner.listing, typed)
-        views[role.name] = replace(offers[key], role=role)
+        views[role.name] = replace(offers[key], role=role, whole=each.whole)
     return Snapshot(
         catalog=resolved.catalog,
         views=views,

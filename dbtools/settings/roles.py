@@ -37,7 +37,8 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
     if not settings.roles:
-        return (Role(limits=limits, bounds=_bounds(settings), writable=settings.database.writable),)
+        free = settings.tools.sql is not False
+        return (Role(limits=limits, bounds=_bounds(settings), writable=settings.database.writable, sql=free),)
     return tuple(_role(settings, name, limits, lexis) for name in names)
 
 
@@ -86,6 +87,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         rules=tuple(rules),
         queries=tuple(grant for each in lineage for grant in _query_grants(settings, each)),
         session=tuple(session.values()),
+        sql=settings.tools.sql is not False and any(settings.roles[each].sql for each in lineage),
         problems=tuple(problems),
     )
 

@@ -99,6 +99,11 @@ class ToolsSection(Section):
     )
     budget: Whole = key(10_000, "tokens (bytes / 4) that the definitions of the typed tools may take", ge=0)
     pin: tuple[str, ...] = key((), "tables that always have typed tools")
+    sql: Literal["auto"] | StrictBool = key(
+        "auto",
+        "whether callers may run SQL of their own (run_sql) where there are no [roles]; auto: if the "
+        "database can confine it; false: no role may",
+    )
 
 
 class QueriesSection(Section):
@@ -182,6 +187,7 @@ class RoleSection(Section):
     settings: dict[str, str] = key(
         {}, "database settings for each statement; :claims.x is a claim of the caller"
     )
+    sql: StrictBool = key(False, "whether callers may run SQL of their own (run_sql)")
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 

@@ -15,6 +15,7 @@ from dbtools.tools.insert_rows import InsertRows
 from dbtools.tools.keyed_changes import DeleteRow, UpdateRow
 from dbtools.tools.list_rows import ListRows
 from dbtools.tools.list_tables import ListTables
+from dbtools.tools.run_sql import RunSql
 from dbtools.types import quoted
 from dbtools.vetting import words_of
 
@@ -24,6 +25,7 @@ KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
     ListTables.define,
     DescribeTables.define,
     AggregateRows.define,
+    RunSql.define,
     ListRows.define,
     GetRow.define,
     InsertRows.define,
@@ -80,7 +82,7 @@ def unknown_tool(name: str, tools: Toolset) -> errors.UnknownTool:
     hint = nearest(name, tools)
     if tools and not SQL_WORDS.isdisjoint(words_of(name)):
         instead = " or ".join(use for name, use in INSTEAD.items() if name in tools)
-        hint = f"No tool runs SQL: use {instead}. "
+        hint = "Use run_sql. " if "run_sql" in tools else f"No tool runs SQL: use {instead}. "
     return errors.UnknownTool(
         f"There is no tool {quoted(name)}.", hint=f"{hint}The tools may have changed: list them again."
     )

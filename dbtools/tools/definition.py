@@ -113,6 +113,7 @@ class Setting:
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
     journal: bool = False  #: whether the database keeps idempotency keys, for all servers
+    dialect: str = ""  #: the database and version whose SQL callers may run; empty: they may not
 
     def names(self, table: Table) -> Names:
         """Return the names that arguments may use for *table*."""

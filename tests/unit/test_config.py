@@ -72,7 +72,7 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
         "product": TableSection(description="What we sell", columns={"name": "in German"})
     }
     assert roles_of(settings, lexis) == (
-        Role(name="default", limits=Limits(max_rows=20, max_tokens=5_000, max_cell=100, timeout=2.5)),
+        Role(limits=Limits(max_rows=20, max_tokens=5_000, max_cell=100, timeout=2.5), sql=True),
     )
     assert settings.selection() == Selection(schemas=("main",), include=("*",), exclude=("log_*",))
     assert settings.manner() == Manner(
@@ -85,7 +85,7 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
 def test_everything_but_the_database_has_a_default(tmp_path: Path) -> None:
     settings = load(_written(tmp_path, '[database]\nurl = "shop.db"\n'))
 
-    assert roles_of(settings, lexis) == (Role(),)
+    assert roles_of(settings, lexis) == (Role(sql=True),)
     assert settings.selection() == Selection()
     assert settings.manner() == Manner()
     assert settings.manner().listing == Listing(surface=Surface.AUTO, budget=10_000, pin=())

@@ -1,0 +1,98 @@
+"""Free SQL of callers: the port to the half of a backend that runs it, and how refusals are worded.
+
+Callers' SQL runs behind two walls, which differ between databases. The words are the same on all, and never
+those of the database: its messages quote hidden data, and differ between a hidden name and an unknown one.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from dbtools.catalog import Catalog
+from dbtools.errors import SqlRefused, listing, nearest
+from dbtools.results import ResultSet
+from dbtools.types import quoted
+
+LONGEST_NAME = 100  #: characters of a name in a refusal
+SELECT_ONLY = "Write one statement that begins with select, with or values."
+DESCRIBED = "describe_tables lists tables and columns."
+
+
+class FreeOffer(NamedTuple):
+    """Whether a login can be offered run_sql."""
+
+    dialect: str = ""  #: the database and its version, such as "PostgreSQL 16.2"; empty: never offered
+    obstacle: str = ""  #: why it cannot be offered; empty: it can
+
+
+class FreeRun(NamedTuple):
+    """Free SQL of a caller, to run under the lens of a role."""
+
+    sql: str
+    catalog: Catalog  #: what the role sees: tables with their row filters and masks
+    whole: Catalog  #: what the login sees, to know which names are hidden
+    claims: Mapping[str, object]  #: of the caller
+    caller: str  #: tells callers apart, so that none takes all workers
+    limit: int  #: rows; one more is read
+    longest: int  #: characters of a cell
+    most_bytes: int  #: of all cells
+    timeout: float  #: seconds
+    session: Mapping[str, str] = {}
+    stamp: str = ""  #: of the schema that *catalog* belongs to
+    comment: str = ""  #: SQL with the ID of the request
+    application: str = ""  #: the application name with that ID
+
+
+class FreeExplanation(NamedTuple):
+    """How free SQL would run."""
+
+    sql: str  #: as the database would run it
+    verdicts: tuple[str, ...]  #: what each wall says, as sentences
+
+
+class FreeRunner(Protocol):
+    """The half of a backend that runs callers' SQL, behind two walls."""
+
+    async def run(self, run: FreeRun) -> ResultSet:
+        """Return the rows of *run*, with the names and types that the database gives; or raise a CallError.
+
+        Raise SqlRefused if a wall refuses it, and SchemaChanged if the schema no longer has its stamp. When
+        the task is cancelled, stop the statement before returning.
+        """
+
+    async def explain(self, run: FreeRun) -> FreeExplanation:
+        """Return how *run* would run, without running it; or raise a CallError."""
+
+    async def close(self) -> None:
+        """End everything that is open."""
+
+
+def refused(rule: str, hint: str = "", *, position: int | None = None) -> SqlRefused:
+    """Return the refusal by *rule*, a sentence; *position*: of the first wrong character, from 0."""
+    place = "" if position is None else f" at position {position + 1}"
+    return SqlRefused(f"{rule.removesuffix('.')}{place}.", hint=hint)
+
+
+def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -> SqlRefused:
+    """Return the refusal of the table *name*, which *catalog* lacks."""
+    labels = [catalog.label(table) for table in catalog.tables]
+    known = f"Tables: {listing(labels)}." if len(labels) <= 20 else DESCRIBED
+    rule = f"There is no table {quoted(name, LONGEST_NAME)}"
+    return refused(rule, f"{nearest(name.rpartition('.')[2], labels)}{known}", position=position)
+
+
+def unknown_column(
+    name: str, catalog: Catalog, *, tables: Iterable[str] = (), position: int | None = None
+) -> SqlRefused:
+    """Return the refusal of the column *name*; *tables*: those that the statement names, in lower case."""
+    named = set(tables)
+    read = [table for table in catalog.tables if table.name.lower() in named]
+    columns = dict.fromkeys(column.name for table in read for column in table.columns)
+    hint = f"{nearest(name.rpartition('.')[2], columns)}{DESCRIBED} Write texts in single quotes."
+    return refused(f"There is no column {quoted(name, LONGEST_NAME)}", hint, position=position)
+
+
+def unknown_function(name: str, known: Iterable[str], *, position: int | None = None) -> SqlRefused:
+    """Return the refusal of the function *name*, which is not among those that are *known*."""
+    rule = f"The function {quoted(name, LONGEST_NAME)} does not exist or is not permitted"
+    hint = f"{nearest(name, known)}Permitted are functions that only compute a value from their arguments."
+    return refused(rule, hint, position=position)

@@ -1,0 +1,71 @@
+"""What a login and a configuration allow besides reading: findings, and the offer of run_sql."""
+
+from collections.abc import Iterator
+
+from dbtools.backends.port import Backend
+from dbtools.catalog import Catalog
+from dbtools.errors import listing
+from dbtools.policy import Finding, Role
+from dbtools.settings.roles import may_write
+from dbtools.settings.sections import Settings
+
+HINT = "`dbtools grants` prints a login that can only read."
+WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
+
+
+async def offered(
+    settings: Settings, role: Role, seen: Catalog, whole: Catalog, backend: Backend
+) -> tuple[str, tuple[Finding, ...]]:
+    """Return the dialect of the SQL that *role* may run, which sees *seen* of *whole*; or why it may not."""
+    if not role.sql or not seen.tables:
+        return "", ()
+    session = {setting.name: setting.value for setting in role.session}
+    offer = await backend.offer(whole, session)
+    if not offer.obstacle:
+        return offer.dialect, ()
+    source, where = settings.source("roles", role.name, "sql"), f"role {role.name}, sql"
+    if not settings.roles:
+        source, where = settings.source("tools", "sql"), "[tools] sql"
+    level = "warning" if not settings.roles and settings.tools.sql == "auto" else "error"
+    message = f"{where}: run_sql is not offered: {offer.obstacle}"
+    return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
+
+
+def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
+    """Return what the login can do beyond reading: errors if [server] strict forbids it."""
+    level = "error" if settings.server.strict else "warning"
+    source = settings.source("database")
+    return tuple(
+        Finding(code="posture", message=f"{fact} {remedy(settings)}", level=level, source=source)
+        for fact in catalog.posture
+    )
+
+
+def remedy(settings: Settings) -> str:
+    """Return what to do about a login that can do more than read."""
+    return WRITES if may_write(settings) and not settings.database.write_url else HINT
+
+
+def writable_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield what [database] writable does, or that it does nothing."""
+    if not settings.database.writable:
+        return
+    message = "[database] writable (--write): every caller may insert, update and delete rows of every table."
+    if settings.roles:
+        message = "[database] writable has no effect beside [roles], which grant insert, update and delete."
+    source = settings.source("database", "writable")
+    yield Finding(code="writable", message=message, level="warning", source=source)
+
+
+def sql_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield that [tools] sql does nothing, or takes from roles what they are granted."""
+    granted = [name for name, role in settings.roles.items() if role.sql]
+    message = ""
+    if settings.roles and settings.tools.sql is True:
+        message = "[tools] sql = true has no effect beside [roles], which grant sql."
+    elif granted and settings.tools.sql is False:
+        message = f"[tools] sql = false: no role has run_sql, although these grant it: {listing(granted)}."
+    if message:
+        yield Finding(
+            code="idle_sql", message=message, level="warning", source=settings.source("tools", "sql")
+        )

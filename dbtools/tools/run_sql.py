@@ -1,0 +1,79 @@
+"""The tool `run_sql`: one SELECT of the caller, over the tables, columns and rows that its role sees."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated
+
+from pydantic import Field
+
+from dbtools.results import Answer, Reserve, ResultSet
+from dbtools.statement import FreeStatement
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, SingleCall, Tool, ToolDefinition
+
+LONGEST_SQL = 20_000  #: characters
+DESCRIPTION = (
+    "Run one read-only SELECT in the SQL of {}, over the tables and columns of describe_tables. For what the "
+    "other tools cannot say: window functions, top rows per group, percentiles, recursion, set operations, "
+    "joins that are no foreign key. For rows and totals the other tools are better: they need no SQL, know "
+    "the relations, and page. No parameters and no cursor: for more rows, aggregate, or order by a key and "
+    "ask for what comes after it."
+)
+
+
+class SqlArguments(Arguments):
+    """Arguments of `run_sql`."""
+
+    example = '{"sql": "select count(*) from orders"}'
+    sql: Annotated[str, Field(max_length=LONGEST_SQL)]
+    limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
+
+
+class RunSql(Tool):
+    """`run_sql`, for a role that may run SQL."""
+
+    name = "run_sql"
+
+    @classmethod
+    def define(cls, setting: Setting) -> Iterator[Tool]:
+        """Yield the tool, if callers may run SQL."""
+        if setting.dialect:
+            yield cls(setting=setting)
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return self.defined(
+            DESCRIPTION.format(self.setting.dialect), SqlArguments, ROWS_SCHEMA, title="Run SQL"
+        )
+
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
+        """Return the call that runs the SQL in *arguments*."""
+        asked, limits = self.setting.read(SqlArguments, arguments), self.setting.limits
+        statement = FreeStatement(
+            sql=asked.sql, limit=asked.limit, longest=limits.max_cell, most_bytes=limits.max_bytes
+        )
+        return SingleCall(statement=statement, answer=self._answer)
+
+    def _answer(self, found: ResultSet) -> Answer:
+        """Render the rows *found*, as many as fit."""
+        budget = self.setting.budgets[Reserve.QUERY]
+        page = budget.page(found, unique_names([output.term.name for output in found.outputs]))
+        notes = ["Long cells are cut: read a part with substr."] if page.found.is_cut else []
+        if page.capped:
+            notes.append("Cut at max_tokens: select fewer columns, or aggregate.")
+        elif page.truncated:
+            notes.append("More rows: raise limit, add conditions, or aggregate.")
+        return budget.rows_answer(page, note=" ".join(notes))
+
+
+def unique_names(names: Sequence[str]) -> Sequence[str]:
+    """Return *names*, each with a number after it if another one is the same."""
+    unique: dict[str, None] = {}
+    for name in names:
+        number, shown = 1, name
+        while shown in unique or (number > 1 and shown in names):
+            number += 1
+            shown = f"{name}_{number}"
+        unique[shown] = None
+    return list(unique)
