@@ -2,13 +2,16 @@
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from dbtools.backends import port, url_of_file
+from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import NO_SESSION, Describe, Facts
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of, unwritable
@@ -23,6 +26,7 @@ from dbtools.errors import Refused
 __all__ = ["Backend"]
 
 SESSIONLESS = "A database file has no roles and no settings."
+UNLIMITED = "this system cannot limit the memory of a process, which SQL of callers needs (Windows)."
 #: A misspelt path often leaves an empty file behind, and a new database is also empty.
 EMPTY = "{} is empty, and served as a database without tables: is this the right file?"
 
@@ -42,6 +46,7 @@ class Backend(port.Backend):
     )
     runner_module = "dbtools.backends.sqlite.runner"
     writer_module = "dbtools.backends.sqlite.writer"
+    free_module = "dbtools.backends.sqlite.free"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -89,6 +94,11 @@ class Backend(port.Backend):
         """Return why the file of `write_url` cannot be changed."""
         why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
         return {table.location: why for table in tables if why}
+
+    async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
+        """Return that run_sql can be offered, if this system can limit and end a process."""
+        obstacle = "" if find_spec("resource") and sys.executable else UNLIMITED
+        return FreeOffer(dialect=f"SQLite {sqlite3.sqlite_version}", obstacle=obstacle)
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""
