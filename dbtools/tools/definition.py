@@ -290,7 +290,7 @@ class Tool:
 
     setting: Setting
     table: Table | None = None  #: None: any table, or a query
-    group: ClassVar[ToolGroup] = ToolGroup.TABLES
+    group: ClassVar[ToolGroup | None] = ToolGroup.TABLES  #: None: always listed, beside the budget
 
     @property
     def surface(self) -> Surface | None:

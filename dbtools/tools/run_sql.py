@@ -9,15 +9,12 @@ from pydantic import Field
 from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.statement import FreeStatement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
-from dbtools.tools.definition import ROWS_SCHEMA, Setting, SingleCall, Tool, ToolDefinition
+from dbtools.tools.definition import ROWS, Setting, SingleCall, Tool, ToolDefinition, content_schema
 
 LONGEST_SQL = 20_000  #: characters
 DESCRIPTION = (
-    "Run one read-only SELECT in the SQL of {}, over the tables and columns of describe_tables. For what the "
-    "other tools cannot say: window functions, top rows per group, percentiles, recursion, set operations, "
-    "joins that are no foreign key. For rows and totals the other tools are better: they need no SQL, know "
-    "the relations, and page. No parameters and no cursor: for more rows, aggregate, or order by a key and "
-    "ask for what comes after it."
+    "Run one SELECT of {} over the tables of describe_tables. Only for what no other tool says: windows, "
+    "top rows per group, percentiles, recursion, unions. The others know the relations, page and need no SQL."
 )
 
 
@@ -33,6 +30,7 @@ class RunSql(Tool):
     """`run_sql`, for a role that may run SQL."""
 
     name = "run_sql"
+    group = None
 
     @classmethod
     def define(cls, setting: Setting) -> Iterator[Tool]:
@@ -44,7 +42,7 @@ class RunSql(Tool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         return self.defined(
-            DESCRIPTION.format(self.setting.dialect), SqlArguments, ROWS_SCHEMA, title="Run SQL"
+            DESCRIPTION.format(self.setting.dialect), SqlArguments, content_schema(ROWS), title="Run SQL"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:

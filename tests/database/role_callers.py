@@ -136,11 +136,12 @@ def calling_as(
     declared: Mapping[str, ParameterName] = TYPES,
     excluded: Sequence[str] = (),
     tables: Mapping[str, TableSection] | None = None,
+    sql: bool = False,
 ) -> Iterator[Caller]:
     """Give somebody with *grants* on the database of *shop*."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, exclude=tuple(excluded)),
-        roles={**(roles or {}), ROLE: RoleSection(tables=dict(grants), inherits=tuple(inherits))},
+        roles={**(roles or {}), ROLE: RoleSection(tables=dict(grants), inherits=tuple(inherits), sql=sql)},
         policy=PolicySection(hash_key=hash_key, claims=dict(declared)),
         tables=dict(tables or {}),
     )

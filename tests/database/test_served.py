@@ -118,7 +118,7 @@ async def test_style_of_tools_that_changes_is_in_force(url: str, tmp_path: Path)
             listed.append(await configured.listed())
 
     before, changed, after = listed
-    assert before == after == ["describe_tables", "aggregate_rows", "list_thing", "get_thing"]
+    assert before == after == ["describe_tables", "aggregate_rows", "run_sql", "list_thing", "get_thing"]
     assert changed == ["list_tables", "describe_tables", "aggregate_rows", "list_rows", "get_row"]
 
 

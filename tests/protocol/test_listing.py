@@ -16,7 +16,7 @@ from tests.protocol.conftest import settings_for
 NAME = re.compile(r"[a-z0-9_]{1,40}")
 INVALID_PARAMS = -32602
 NAMES = [
-    *("describe_tables", "aggregate_rows"),
+    *("describe_tables", "aggregate_rows", "run_sql"),
     *("list_album", "list_person", "list_slow", "list_story", "list_tag"),
     *("get_album", "get_person", "get_story", "get_tag"),
 ]
@@ -109,10 +109,15 @@ async def test_many_tools_come_in_pages_of_two_hundred(large_server: Serving, ve
         second = await client.result("tools/list", {"cursor": first["nextCursor"]})
         third = await client.result("tools/list", {"cursor": second["nextCursor"]})
 
-    assert [len(page["tools"]) for page in (first, second, third)] == [200, 200, 52]
+    assert [len(page["tools"]) for page in (first, second, third)] == [200, 200, 53]
     assert "nextCursor" not in third
     names = [tool["name"] for page in (first, second, third) for tool in page["tools"]]
-    assert names == ["describe_tables", "aggregate_rows", *(f"list_t{number:03}" for number in range(450))]
+    assert names == [
+        "describe_tables",
+        "aggregate_rows",
+        "run_sql",
+        *(f"list_t{number:03}" for number in range(450)),
+    ]
 
 
 async def test_first_page_holds_what_describes_the_rest(large_server: Serving) -> None:

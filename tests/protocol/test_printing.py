@@ -117,7 +117,12 @@ def test_tools_prints_the_array_of_tools_list_with_tokens(folder: Path, words: t
 
     tools = json.loads(result.stdout)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert [tool["name"] for tool in tools][:3] == ["describe_tables", "aggregate_rows", "list_album"]
+    assert [tool["name"] for tool in tools][:4] == [
+        "describe_tables",
+        "aggregate_rows",
+        "run_sql",
+        "list_album",
+    ]
     assert all(tool["tokens"] > 0 and tool["inputSchema"] and tool["outputSchema"] for tool in tools)
 
 

@@ -19,8 +19,8 @@ from dbtools.backends.pool import PATIENCE, Pool
 from dbtools.backends.sqlite import worker
 from dbtools.backends.sqlite.files import Location, connect, location_of
 from dbtools.backends.sqlite.lens import FILE_OF, Lens, claims_of, lens_of, random_name, specification
-from dbtools.backends.sqlite.refusals import names_of, readable, worded
-from dbtools.backends.sqlite.syntax import fold
+from dbtools.backends.sqlite.refusals import readable, worded
+from dbtools.backends.sqlite.syntax import fold, names_in
 from dbtools.catalog import Catalog, Column
 from dbtools.cells import Cut
 from dbtools.results import ResultSet
@@ -123,7 +123,7 @@ class SqliteFreeRunner:
         """Return the views that *run* reads, and what both walls say."""
         await self._answer(run, explains=True)
         lens = lens_of(run, FILE_OF, "partial")
-        read = [view for view in lens.views if fold(view.name) in names_of(run.sql)]
+        read = [view for view in lens.views if fold(view.name) in names_in(run.sql)]
         views = [f"create temp view {identifier(view.name)} as {view.sql};\n" for view in read]
         named = f", as views: {errors.listing(view.name for view in read)}" if read else ""
         return FreeExplanation(

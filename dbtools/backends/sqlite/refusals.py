@@ -62,6 +62,10 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("incomplete input", "The statement is not complete", "Close all quotes and parentheses."),
     ("misuse of aggregate", "An aggregate function is where none may be", "Use HAVING, or a subquery."),
     ("misuse of window function", "A window function is where none may be", "Use it in a subquery."),
+    ("cannot join using", "A column after USING is not in both tables", "Write ON."),
+    ("circular reference", "A WITH query reads itself", "Give it a name that no table has."),
+    ("no such index", "There is no such index", "Leave out INDEXED BY."),
+    ("recursive", "A recursive WITH query must be SELECT … UNION [ALL] SELECT …", ""),
     ("integer overflow", "A computed integer exceeds 64 bits", "Multiply by 1.0 first."),
     ("malformed JSON", "A JSON function got a text that is not JSON", "Test it with json_valid first."),
     ("JSON path error", "A JSON path is not valid", "A path begins with $, such as $.name."),
@@ -79,10 +83,6 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("String or BLOB", "A text or blob is larger than 16 MiB", SMALLER),
     ("out of memory", MEMORY, SMALLER),
 )  # fmt: skip
-
-
-def names_of(sql: str) -> frozenset[str]:
-    return frozenset(fold(token.value) for token in code_of(sql, lexis))
 
 
 def readable(sql: str, catalog: Catalog) -> str:

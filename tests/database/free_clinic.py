@@ -1,0 +1,110 @@
+"""A database with hidden data for callers' SQL, and its twin without that data: a role sees the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dbtools.settings.sections import GrantSection
+from dbtools.types import Mask
+from tests.database.conftest import Serve
+from tests.database.role_callers import Caller, Grants, calling_as
+
+CANARY = "CANARY"
+NUMBER = "987654"  #: in hidden cells, too
+#: The columns of a table that only the rich database has.
+HIDDEN_COLUMNS = ("ssn", "Salary", "line_total")
+HIDDEN_TABLES = ("secrets", "v_secrets", "mails", "mails_content", "Weird Name", "geheim_ä", "numbered")
+COMMON = """
+    create table orders (
+        id integer primary key, customer_id integer, total real, status text, placed text,
+        note text collate nocase
+    );
+    insert into orders values
+        (1, 1, 10.5, 'new', '2024-01-05', 'Red'), (2, 1, 20, 'paid', '2024-02-07', 'red'),
+        (3, 3, 30, 'paid', '2024-02-29', null), (4, 5, 5, 'new', '2025-12-31', 'blue'),
+        (5, null, null, null, null, '{"a": [1, 2]}');
+    create index orders_status on orders(status);
+    create table tags (name text primary key, weight int) without rowid;
+    insert into tags values ('a', 1), ('b', 2), ('c', null);
+    create virtual table docs using fts5(title, body);
+    insert into docs values ('one', 'hello world'), ('two', 'hello again'), ('three', 'good bye');
+    create view paid as select id, total from orders where status = 'paid';
+"""
+RICH = (
+    COMMON
+    + f"""
+    create table customers (
+        id integer primary key, name text, region text, email text, phone text, remark text, code text,
+        amount integer, ssn text, Salary integer, line_total integer as (amount * 2)
+    );
+    insert into customers values
+        (1, 'Ann', 'north', 'ann@example.org', '123', '{CANARY}', '{CANARY}', 7, '{CANARY}', {NUMBER}),
+        (2, '{CANARY}', 'south', '{CANARY}@{CANARY}.org', '{CANARY}', '{CANARY}', '{CANARY}',
+         -9223372036854775808, '{CANARY}', {NUMBER}),
+        (3, 'Cid', 'north', null, null, '{CANARY}', '{CANARY}', 9, '{CANARY}', {NUMBER}),
+        (4, '{{"{CANARY}', 'south', '{CANARY}', '{CANARY}', '{CANARY}', '{CANARY}', {NUMBER},
+         '{CANARY}', {NUMBER}),
+        (5, 'Eve', 'north', 'ex@example.org', '{CANARY}', null, null, 1, null, null);
+    create table secrets (id integer primary key autoincrement, v text, name text, region text, total real);
+    insert into secrets values (1, '{CANARY}', 'Ann', 'north', {NUMBER}), (2, 'x', '{CANARY}', 'south', 1);
+    create index secrets_v on secrets(v);
+    create view v_secrets as select * from secrets;
+    create view regions as
+        select region, count(*) as n from customers where name <> '{CANARY}' group by region;
+    create virtual table mails using fts5(subject, body);
+    insert into mails values ('{CANARY}', 'hello {CANARY}');
+    create table "Weird ""Name" (v text);
+    insert into "Weird ""Name" values ('{CANARY}');
+    create table "geheim_ä" (v text);
+    insert into "geheim_ä" values ('{CANARY}');
+    create table numbered (id integer primary key, v text) ;
+    insert into numbered values ({NUMBER}, '{CANARY}');
+    create table gaps (id integer primary key, v text);
+    insert into gaps values (1, 'a'), ({NUMBER}, 'b');
+"""
+)
+POOR = (
+    COMMON
+    + """
+    create table customers (
+        id integer primary key, name text, region text, email text, phone text, remark text, code text,
+        amount integer
+    );
+    insert into customers values
+        (1, 'Ann', 'north', 'axx@example.org', 'x', 'x', 'x', 7), (3, 'Cid', 'north', null, 'x', 'x', 'x', 9),
+        (5, 'Eve', 'north', 'exxx@example.org', 'x', 'x', 'x', 1);
+    create table gaps (id integer primary key, v text);
+    insert into gaps values (1, 'a');
+"""
+)
+SEEN = ("id", "name", "region", "email", "phone", "remark", "code", "amount")
+MASKS = {"email": Mask.PARTIAL, "phone": Mask.REDACT, "remark": Mask.NULL, "code": Mask.HASH}
+#: The filter reads a hidden table, and raises no error on a row.
+RICH_FILTER = """
+    region = :claims.region
+    and not exists (select 1 from secrets s where s.name = customers.name and s.id > 1)
+"""
+GRANTS: Grants = {
+    "orders": True,
+    "tags": True,
+    "docs": True,
+    "paid": True,
+    "customers": GrantSection(columns=SEEN, where=RICH_FILTER, mask=MASKS),
+    "gaps": GrantSection(where="id < 100"),
+}
+POOR_GRANTS: Grants = {
+    **GRANTS,
+    "customers": GrantSection(columns=SEEN, where="region = :claims.region", mask=MASKS),
+}
+NORTH = {"region": "north"}
+
+
+@contextmanager
+def open_clinics(serve: Serve) -> Iterator[tuple[Caller, Caller]]:
+    """Give callers of the same role of the rich and of the poor database."""
+    with (
+        serve("sqlite", RICH) as rich,
+        serve("sqlite", POOR) as poor,
+        calling_as(rich, GRANTS, NORTH, sql=True) as of_rich,
+        calling_as(poor, POOR_GRANTS, NORTH, sql=True) as of_poor,
+    ):
+        yield of_rich, of_poor
