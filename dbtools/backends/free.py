@@ -40,6 +40,7 @@ class FreeRun(NamedTuple):
     stamp: str = ""  #: of the schema that *catalog* belongs to
     comment: str = ""  #: SQL with the ID of the request
     application: str = ""  #: the application name with that ID
+    functions: tuple[str, ...] = ()  #: patterns of functions that the operator permits besides: "schema.name"
 
 
 class FreeExplanation(NamedTuple):

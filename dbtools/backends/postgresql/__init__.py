@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dbtools.backends import port
+from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import NO_SESSION, Facts, Heard, Place
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
@@ -15,6 +16,7 @@ from dbtools.backends.postgresql.privileges import lacking
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
+from dbtools.backends.postgresql.vocabulary import read_vocabulary
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.policy import Role
@@ -45,6 +47,7 @@ class Backend(port.Backend):
     )
     runner_module = "dbtools.backends.postgresql.runner"
     writer_module = "dbtools.backends.postgresql.writer"
+    free_module = "dbtools.backends.postgresql.free"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -116,6 +119,14 @@ class Backend(port.Backend):
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
         async with inspection.describe(self.write_url, session) as description:
             return await lacking(description, tables, destination(self.write_url).place)
+
+    async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
+        """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""
+        async with opened(self.url, NO_CATALOG) as connection:
+            version = await connection.fetchval("show server_version")
+            vocabulary = await read_vocabulary(connection, catalog.search_path, ())
+        obstacles = (*catalog.posture, *vocabulary.obstacles)
+        return FreeOffer(dialect=f"PostgreSQL {version.split()[0]}", obstacle=" ".join(obstacles))
 
     async def install_watch(self) -> None:
         """Run the watch script, as a superuser."""

@@ -1,0 +1,79 @@
+"""What a role sees of a table, as SQL for free statements. A table in, pieces of SQL and claims out."""
+
+import re
+import secrets
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
+from sqlalchemy.sql import quoted_name
+
+from dbtools.backends.postgresql.arithmetic import Named
+from dbtools.backends.postgresql.grammar import PostgresqlGrammar
+from dbtools.backends.sources import Element, column_of, placing, source
+from dbtools.catalog import Catalog, Column, Table, TableKind
+from dbtools.masks import READ_OF_MASKED, REDACTED
+from dbtools.types import Mask
+
+#: Stands before and after the number of a parameter, and occurs nowhere else.
+PLACE = f"dbtools{secrets.token_hex(16)}"
+LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
+#: The address in masks.ADDRESS, as PostgreSQL writes it; what it finds is the domain.
+DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)$'
+
+
+class LensGrammar(PostgresqlGrammar):
+    """The Grammar of lenses, in which parameters can be numbered later."""
+
+    dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
+    dialect.statement_compiler.mark = f"{PLACE}{{}}{PLACE}"  # type: ignore[attr-defined]
+
+
+GRAMMAR = LensGrammar()
+TEXT = Named("pg_catalog.text")
+
+
+def lens(table: Table, whole: Catalog) -> Sequence[tuple[str, str]] | None:
+    """Return what a role sees of *table*, as texts that each a claim may follow; None if it is all of it.
+
+    *whole*: what the login sees.
+    """
+    shown = [column for column in table.columns if column.type.mask is not Mask.HASH]
+    known = whole.table(*table.location)
+    names = [column.name for column in shown if column.type.mask is None]
+    is_whole = known is not None and names == [column.name for column in known.columns]
+    is_whole = is_whole and table.location not in whole.unreadable
+    if is_whole and table.filter is None and table.kind is not TableKind.VIEW:
+        return None
+    claims: dict[str, str] = {}
+    rows = source(table, "t", GRAMMAR, claims, guarded=True, tied={}, searched=False)
+    cells = (_cell(rows, column).label(quoted_name(column.name, quote=True)) for column in shown)
+    compiled = sa.select(*cells).select_from(rows).compile(dialect=GRAMMAR.dialect)
+    texts = re.split(f"{PLACE}([0-9]+){PLACE}", str(compiled))
+    places: Sequence[str] = compiled.places  # type: ignore[attr-defined]
+    after = [claims[places[int(number) - 1]] for number in texts[1::2]]
+    return list(zip(texts[::2], [*after, ""], strict=True))
+
+
+def _cell(rows: sa.FromClause, column: Column) -> Element:
+    """Return the cell of *column*, masked."""
+    cell = column_of(rows, column.name)
+    match column.type.mask:
+        case None:
+            return cell
+        case Mask.NULL:
+            return sa.cast(sa.null(), TEXT)
+        case Mask.REDACT:
+            return sa.cast(sa.literal_column(f"'{REDACTED}'"), TEXT)
+        case _:
+            return _partial(sa.cast(cell, TEXT))
+
+
+def _partial(text: Element) -> Element:
+    """Return the first character of *text*, and the domain if it is an address, as masks.masked does."""
+    system = sa.func.pg_catalog
+    most: Element = sa.literal_column(str(READ_OF_MASKED[Mask.PARTIAL] + 1))
+    domain = system.substring(system.left(text, most), sa.literal_column(f"'{DOMAIN}'"))
+    part = sa.case((domain.is_not(sa.null()), system.concat(sa.literal_column("'@'"), domain)))
+    first = system.left(text, sa.literal_column("1"))
+    return sa.case((text.is_not(sa.null()), system.concat(first, sa.literal_column("'…'"), part)))

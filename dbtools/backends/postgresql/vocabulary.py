@@ -1,0 +1,188 @@
+"""What free SQL may name besides tables: functions, operators, types, collations. A catalog in, names out.
+
+A name is permitted if all that it may mean in its schema is permitted. So it does not matter which of several
+overloaded functions PostgreSQL chooses, and nothing has to be planned to find out: planning already runs
+functions on constants.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from dbtools.sql import words
+
+SYSTEM = "pg_catalog"
+#: Functions of the system that read more than their arguments: catalogs, settings, the session, files.
+DENIED = (
+    "^(pg_|has_|acl|makeaclitem|current_|session_user|inet_(client|server)_|txid_|fmgr_|lo_|to_reg|query_to|"
+    "ts_debug|ts_parse|ts_token_type|brin_|gin_|gist_|spg_|bt.*(equalimage|support)|unicode_version)|"
+    "(_to_xml.*|_description|_validator|send|recv|sel|support)$|"
+    "^(version|system_user|icu_unicode_version|format_type|row_security_active|satisfies_hash_partition|mxid_age|"
+    "getdatabaseencoding|getpgusername|get_current_ts_config|nameconcatoid|oidvectortypes|dblink.*)$"
+)
+#: Exceptions, which compute a value from their arguments; the last ones are volatile.
+HARMLESS = (
+    "pg_typeof pg_size_pretty pg_size_bytes bool_or bit_or random random_normal gen_random_uuid uuidv4 uuidv7"
+)
+#: Types whose texts name objects of the database, or internal structures.
+NAMING = (
+    "regclass regproc regprocedure regoper regoperator regtype regrole regnamespace regcollation refcursor "
+    "aclitem internal cstring trigger event_trigger pg_node_tree pg_ddl_command oidvector int2vector "
+    "gtsvector pg_ndistinct pg_dependencies pg_mcv_list pg_brin_bloom_summary pg_brin_minmax_multi_summary"
+)
+ROWS = "record any anyelement anynonarray anycompatible anycompatiblenonarray"  #: types that a row fits
+OIDS = """array(
+    select t.oid
+    from pg_catalog.pg_type as t
+    where t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace
+        and t.typname::text = any(pg_catalog.string_to_array('{}', ' '))
+)"""
+#: Operators that PostgreSQL applies where SQL does not write them, as in IN, LIKE, BETWEEN and USING.
+IMPLIED = words("= <> < > <= >= ~~ !~~ ~~* !~~* ~ !~")
+
+#: Whether the function p is permitted, apart from the names in [functions].
+PERMITTED = f"""(
+    not p.prosecdef
+    and p.prokind <> 'p'
+    and (
+        p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace
+        and (
+            p.provolatile <> 'v'
+            and p.proname::text !~ '{DENIED}'
+            and not (p.proargtypes::pg_catalog.oid[] || p.prorettype) && {OIDS.format(NAMING)}
+            or p.proname::text = any(pg_catalog.string_to_array('{HARMLESS}', ' '))
+        )
+        -- An extension's function that depends on nothing but its arguments.
+        or p.provolatile = 'i'
+        and exists (
+            select
+            from pg_catalog.pg_depend as d
+            where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid
+                and d.objid = p.oid
+                and d.deptype = 'e'
+        )
+    )
+)"""
+FUNCTIONS = f"""
+select n.nspname::text as schema, p.proname::text as name, pg_catalog.bool_and({PERMITTED}) as permitted,
+    pg_catalog.bool_or(p.prokind = 'p') as acts,
+    -- Such a function can be called as if it were a column of its argument.
+    pg_catalog.bool_or(
+        p.pronargs >= 1
+        and p.pronargs - p.pronargdefaults <= 1
+        and (t.typtype = 'c' or t.oid = any({OIDS.format(ROWS)}))
+    ) as resembles_column
+from pg_catalog.pg_proc as p
+join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
+left join pg_catalog.pg_type as t on t.oid = p.proargtypes[0]
+where n.nspname not in ('pg_toast', 'information_schema')
+group by 1, 2
+"""
+OPERATORS = f"""
+select n.nspname::text as schema, o.oprname::text as name, p.proname::text as function,
+    m.nspname::text as function_schema, {PERMITTED} as permitted
+from pg_catalog.pg_operator as o
+join pg_catalog.pg_namespace as n on n.oid = o.oprnamespace
+join pg_catalog.pg_proc as p on p.oid = o.oprcode
+join pg_catalog.pg_namespace as m on m.oid = p.pronamespace
+where n.nspname::text = any($1::pg_catalog.text[])
+"""
+#: Casts that run functions which are not permitted.
+CASTS = f"""
+select s.typname::text as source, t.typname::text as target, c.castcontext::text as context,
+    n.nspname::text as schema, p.proname::text as function
+from pg_catalog.pg_cast as c
+join pg_catalog.pg_proc as p on p.oid = c.castfunc
+join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
+join pg_catalog.pg_type as s on s.oid = c.castsource
+join pg_catalog.pg_type as t on t.oid = c.casttarget
+where c.oid >= '16384' and not {PERMITTED}
+"""
+TYPES = f"""
+select t.typname::text
+from pg_catalog.pg_type as t
+where t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace
+    and t.typtype in ('b', 'r', 'm')
+    and t.typname !~ '^_'
+    and not t.typname::text = any(pg_catalog.string_to_array('tid cid {NAMING}', ' '))
+"""
+COLLATIONS = """
+select c.collname::text
+from pg_catalog.pg_collation as c
+where c.collnamespace = 'pg_catalog'::pg_catalog.regnamespace
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """What free SQL may name besides tables, on one search path."""
+
+    path: Sequence[str]  #: the schemas of unqualified names, that of the system first
+    functions: Mapping[str, Mapping[str, bool]]  #: by name and schema: whether all of that name are permitted
+    operators: frozenset[str]
+    types: frozenset[str]  #: of the system
+    collations: frozenset[str]
+    attributes: frozenset[str]  #: functions that are not permitted, and could be called like a column
+    obstacles: Sequence[str]  #: why nothing can be run at all
+
+    def schema_of(self, name: str, schema: str = "") -> str | None:
+        """Return the schema to write before the function *name*, perhaps none; None: it is not permitted."""
+        known = self.functions.get(name, {})
+        if schema:
+            return schema if known.get(schema) else None
+        there = [each for each in self.path if each in known]
+        permitted = [each for each in there if known[each]]
+        if permitted == there and len(there) > 1:
+            return ""
+        return permitted[0] if len(permitted) == 1 else None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The functions that are permitted, to suggest one."""
+        return [name for name in self.functions if self.schema_of(name) is not None]
+
+
+async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequence[str]) -> Vocabulary:
+    """Return what may be named on the search *path*, functions that match *included* among it."""
+    path = tuple(dict.fromkeys((SYSTEM, *path)))
+    functions: defaultdict[str, dict[str, bool]] = defaultdict(dict)
+    attributes = set()
+    for row in await connection.fetch(FUNCTIONS):
+        named = not row["acts"] and _is_named(row["schema"], row["name"], included)
+        functions[row["name"]][row["schema"]] = row["permitted"] or named
+        if row["resembles_column"] and not (row["permitted"] or named):
+            attributes.add(row["name"])
+    operators: defaultdict[str, bool] = defaultdict(lambda: True)
+    obstacles = []
+    for row in await connection.fetch(OPERATORS, list(path)):
+        permitted = row["permitted"] or row["schema"] == SYSTEM
+        permitted = permitted or _is_named(row["function_schema"], row["function"], included)
+        operators[row["name"]] &= permitted
+        if not permitted and row["name"] in IMPLIED:
+            obstacles.append(_obstacle(f"operator {row['name']}", row["function_schema"], row["function"]))
+    blocked = set()
+    for row in await connection.fetch(CASTS):
+        if not _is_named(row["schema"], row["function"], included):
+            blocked.add(row["target"])
+            if row["context"] == "i":
+                what = f"implicit cast from {row['source']} to {row['target']}"
+                obstacles.append(_obstacle(what, row["schema"], row["function"]))
+    return Vocabulary(
+        path=path,
+        functions=functions,
+        operators=frozenset(name for name, permitted in operators.items() if permitted),
+        types=frozenset(row[0] for row in await connection.fetch(TYPES)) - blocked,
+        collations=frozenset(row[0] for row in await connection.fetch(COLLATIONS)),
+        attributes=frozenset(attributes),
+        obstacles=tuple(dict.fromkeys(obstacles)),
+    )
+
+
+def _is_named(schema: str, name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(each, pattern) for pattern in patterns for each in (name, f"{schema}.{name}"))
+
+
+def _obstacle(what: str, schema: str, name: str) -> str:
+    return f"The {what} calls the function {schema}.{name}, which [functions] does not include."

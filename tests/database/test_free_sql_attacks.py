@@ -1,0 +1,136 @@
+"""No free SQL on PostgreSQL shows what is hidden, under a login that may do anything.
+
+Each attack has the same answer, or the same refusal, on a database that has nothing to hide.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from tests.database.free_rows import FreeShop, open_free_shop
+from tests.postgresql_server import PostgresqlServer
+
+CANARY = re.compile("canary|424242|1942|Q0FOQVJZ|43414e415259", re.IGNORECASE)
+#: What stands for a hidden table.
+HIDDEN = (
+    "secrets",
+    "vault.keys",
+    "vault.customers",
+    "public.secrets",
+    '"secrets"',
+    "peek",
+    "kept",
+    "pg_class",
+    "pg_catalog.pg_proc",
+    "information_schema.tables",
+    "pg_stat_user_tables",
+    "pg_settings",
+    "customers_pkey",
+    "counter",
+    "logs_2024",
+    "shop.public.secrets",
+    "pg_temp.secrets",
+    "pg_authid",
+)
+#: Where a table can stand.
+PLACES = (
+    "select * from {}",
+    "select x.* from {} as x",
+    "select * from only {}",
+    "select * from customers c, {} s",
+    "select * from customers c join {} s on true",
+    "select count(*) from customers c left join {} s on s.id = c.id",
+    "select count(*) from (select 'CANARY' as v) a join {} using (v)",
+    "select count(*) from (select 'CANARY' as v) a natural join {} b",
+    "select v from (select 'x' as v) a full join {} b using (v)",
+    "select (select v from {} limit 1)",
+    "select id from customers where exists (select 1 from {})",
+    "select id from customers where name in (select v from {})",
+    "select id from customers where (id, name) in (select id, v from {})",
+    "select id from customers where name = any (select v from {})",
+    "select row(1, (select v from {} limit 1))",
+    "select array(select v from {})",
+    "select id from customers order by (select v from {} limit 1)",
+    "select id from customers limit (select count(*) from {})",
+    "select id from customers offset (select count(*) from {})",
+    "select count(*) from customers group by (select v from {} limit 1)",
+    "select count(*) from customers having (select v from {} limit 1) is not null",
+    "select sum(id) over (partition by (select v from {} limit 1)) from customers",
+    "select count(*) filter (where exists (select 1 from {})) from customers",
+    "select string_agg(name, (select v from {} limit 1)) from customers",
+    "select percentile_cont(0.5) within group (order by (select count(*) from {})) from customers",
+    "select case when exists (select 1 from {}) then 1 end",
+    "select coalesce((select v from {} limit 1), 'x')",
+    "with x as (select * from {}) select * from x",
+    "with x as materialized (select * from {}) select count(*) from x",
+    "with customers as (select * from {}) select * from customers",
+    "with recursive x as (select v from {} union all select v from x where false) select * from x",
+    "with secrets as (select 1 as v) select * from secrets, (with y as (select * from {}) select * from y) z",
+    "select 1 union all select id from {}",
+    "select 1 except select id from {}",
+    "select 1 intersect select id from {}",
+    "select * from customers c, lateral (select * from {} s where s.id = c.id) x",
+    "select * from customers c left join lateral (select v from {}) x on true",
+    "values ((select v from {} limit 1))",
+    "select * from (values ((select v from {} limit 1))) as v(x)",
+    "select * from generate_series(1, (select count(*) from {}))",
+    "select * from rows from (generate_series(1, (select count(*)::int from {}))) as g(x)",
+    "select (array[1])[(select count(*) from {})]",
+    "select cast((select v from {} limit 1) as text)",
+    "select (select v from {} limit 1)::int",
+    "select 1 from customers tablesample bernoulli ((select count(*) from {}))",
+    "select extract(year from (select now() from {} limit 1))",
+    "select substring((select v from {} limit 1) from 1 for 3)",
+    "select 'x' like (select v from {} limit 1) escape '!'",
+    "select json_agg(s) from {} s",
+    "select s from {} s",
+    "select to_jsonb(s.*) from {} s",
+    "select distinct on ((select v from {} limit 1)) id from customers",
+    "table {}",
+    "select * from (table {}) x",
+)
+#: Statements that name what is hidden, or do more than read, in other ways.
+OTHERS = (Path(__file__).parent / "free_attacks.sql").read_text().strip().split("\n")
+ATTACKS = (*(place.format(table) for place in PLACES for table in HIDDEN), *OTHERS)
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop with hidden rows, under a login that may do anything."""
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop without them."""
+    with open_free_shop(postgresql_server, portal, hidden=False) as shop:
+        yield shop
+
+
+def test_there_are_many_attacks() -> None:
+    assert len(PLACES) + len(OTHERS) > 300
+
+
+def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(
+    shop: FreeShop, twin: FreeShop
+) -> None:
+    shown, different = [], []
+    for attack in ATTACKS:
+        answer, expected = shop.answer(attack), twin.answer(attack)
+        if CANARY.search(str(answer)) and not _quotes(attack, answer):
+            shown.append((attack, answer))
+        if answer != expected:
+            different.append((attack, answer, expected))
+
+    assert shown == []
+    assert different == []
+
+
+def _quotes(attack: str, answer: tuple[object, ...]) -> bool:
+    """Return whether *answer* only repeats words of the *attack*."""
+    words = {word.lower() for word in re.findall(r"\w+", attack)}
+    return all(word in words for word in re.findall(r"\w+", str(answer).lower()) if CANARY.search(word))

@@ -1,0 +1,66 @@
+"""What analysts ask on PostgreSQL has the answer that plain SQL has over what the role sees."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from tests.database.free_rows import FreeShop, open_free_shop
+from tests.postgresql_server import PostgresqlServer
+
+#: Queries, separated by empty lines. Their rows have a definite order, or there is only one.
+QUERIES = (Path(__file__).parent / "free_queries.sql").read_text().strip().split("\n\n")
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop with hidden rows."""
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop without them."""
+    with open_free_shop(postgresql_server, portal, hidden=False) as shop:
+        yield shop
+
+
+def test_there_are_many_queries() -> None:
+    assert len(QUERIES) >= 100
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=map(str, range(len(QUERIES))))
+def test_query_has_the_answer_of_plain_sql_over_visible_data(
+    query: str, shop: FreeShop, twin: FreeShop
+) -> None:
+    text = query.rstrip(";").strip()
+    if "regexp_count" in query and twin.portal.call(_version, twin.url) < 15:
+        pytest.skip("a function of later versions")
+    plain = twin.portal.call(_plain, twin.url, text)
+
+    found = shop.run(query)
+    rows = [row[0] for row in shop.rows(f"select cast(q as text) from (\n{text}\n) as q")]
+
+    assert rows == plain
+    assert len(found.rows) == len(plain)
+
+
+async def _plain(url: str, query: str) -> list[str]:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("set timezone = 'UTC'; set intervalstyle = 'iso_8601'")
+        found = await connection.fetch(f"select cast(q as text) as row from (\n{query}\n) as q")
+        return [row["row"] for row in found]
+    finally:
+        await connection.close()
+
+
+async def _version(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        return connection.get_server_version().major
+    finally:
+        await connection.close()
