@@ -8,7 +8,8 @@ is parsed nor when it is planned. The transaction is read-only, and the login ca
 import asyncio
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -47,7 +48,7 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, read_types
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.selects import CLAIM
-from dbtools.catalog import Column
+from dbtools.catalog import Column, Table
 from dbtools.cells import held
 from dbtools.results import ResultSet
 from dbtools.statement import Output, QueryShape
@@ -57,6 +58,7 @@ CONNECTIONS = 4
 GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
 ATTEMPTS = 2  #: after a lost connection
 BYTES_AT_ONCE = 2 * 2**20  #: most bytes in one fetch
+MOST_BYTES = 16 * 2**20  #: that the server sends in one call
 MOST_COLUMNS = 400
 KEPT = 16  #: vocabularies
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
@@ -81,11 +83,33 @@ where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
 """
 
 
+class _Meter(asyncio.Protocol):
+    """Passes what the server sends to asyncpg, and aborts the connection when it is too much for one call.
+
+    Rows and cells are cut in the server, but an error message may quote a value of any size.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._transport, self._inner = transport, transport.get_protocol()
+        self.room = MOST_BYTES
+        for name in ("connection_lost", "eof_received", "pause_writing", "resume_writing"):
+            setattr(self, name, getattr(self._inner, name))
+        transport.set_protocol(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass *data* on."""
+        self.room -= len(data)
+        if self.room < 0:
+            self._transport.abort()
+        else:
+            self._inner.data_received(data)
+
+
 class PostgresqlFreeRunner:
     """The FreeRunner of PostgreSQL."""
 
     def __init__(self, url: str) -> None:
-        connect = partial(open_connection, url)
+        connect = partial(_connect, url)
         self._pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
@@ -108,13 +132,12 @@ class PostgresqlFreeRunner:
 
     async def explain(self, run: FreeRun) -> FreeExplanation:
         """Return the statement that would run, and what the checks say; or raise a CallError."""
-        async with asyncio.timeout(run.timeout + GRACE) as deadline, self._pool.connection() as connection:
+        async with asyncio.timeout(run.timeout + GRACE) as deadline:
             try:
-                statement = await self._prepared(connection, run)
+                async with self._transaction(deadline) as connection:
+                    statement = await self._prepared(connection, run)
             except DRIVER_ERRORS as exc:
                 raise translated(exc) from exc
-            finally:
-                await _end(connection, deadline)
         names = ", ".join(run.catalog.label(table) for table in statement.guarded.tables) or "no table"
         return FreeExplanation(
             sql=statement.plan.sql,
@@ -129,20 +152,33 @@ class PostgresqlFreeRunner:
         await self._pool.dispose()
 
     async def _run(self, run: FreeRun, deadline: asyncio.Timeout) -> ResultSet:
-        async with self._pool.connection() as connection:
-            try:
-                statement = await self._prepared(connection, run)
-                records, more = await _rows(connection, statement, run)
-            except BaseException as exc:
-                if isinstance(exc, UNREADABLE) or (isinstance(exc, Exception) and is_lost(exc)):
-                    connection.terminate()
-                raise
-            finally:
-                await _end(connection, deadline)
+        async with self._transaction(deadline) as connection:
+            statement = await self._prepared(connection, run)
+            records, more = await _rows(connection, statement, run)
         rows = rows_of(records[: run.limit], statement.plan)
         return ResultSet(outputs=statement.plan.outputs, rows=rows, more=more)
 
-    async def _prepared(self, connection: Connection, run: FreeRun) -> "_Statement":
+    @asynccontextmanager
+    async def _transaction(self, deadline: asyncio.Timeout) -> AsyncIterator[Connection]:
+        """Acquire a connection, and roll back at the end."""
+        async with self._pool.connection() as connection:
+            connection.meter.room = MOST_BYTES
+            try:
+                yield connection
+            except Exception as exc:
+                if connection.meter.room < 0:
+                    raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
+                if isinstance(exc, UNREADABLE) or is_lost(exc):
+                    connection.terminate()
+                raise
+            finally:
+                # After the deadline, the server stops the statement by itself.
+                if deadline.expired():
+                    connection.terminate()
+                elif not connection.is_closed():
+                    await roll_back(connection, CLEAN)
+
+    async def _prepared(self, connection: Connection, run: FreeRun) -> "Confined":
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
         mark = f"cte_{secrets.token_hex(6)}_"
@@ -151,11 +187,10 @@ class PostgresqlFreeRunner:
         if run.application:
             begin += setting({"application_name": run.application})
         await begin_transaction(connection, run.session, begin, SETTINGS)
-        statement = _Statement(guarded, tuple(_text(run.claims[claim]) for claim in guarded.claims), run)
+        statement = Confined(guarded, tuple(_text(run.claims[claim]) for claim in guarded.claims), run)
         try:
-            await statement.read_tables(connection)
-            await statement.prepare(connection)
-            statement.plan = _wrapped(statement, await self._outputs(connection, statement))
+            await statement.check(connection)
+            statement.plan = await self._planned(connection, statement)
             await statement.audit(connection)
         except asyncpg.PostgresError as exc:
             raise statement.refusal(exc) from exc
@@ -173,8 +208,8 @@ class PostgresqlFreeRunner:
             self._vocabularies[key] = found
         return self._vocabularies[key]
 
-    async def _outputs(self, connection: Connection, statement: "_Statement") -> tuple[Output, ...]:
-        """Return the columns of *statement* with the types of the server."""
+    async def _planned(self, connection: Connection, statement: "Confined") -> Plan:
+        """Return the plan of *statement*, with the types of the server."""
         attributes = statement.prepared.get_attributes()
         if not attributes or len(attributes) > MOST_COLUMNS:
             raise refused(f"A result has from 1 to {MOST_COLUMNS} columns", "Name the columns that you need.")
@@ -185,10 +220,10 @@ class PostgresqlFreeRunner:
         types = DeclaredTypes([*self._types.values(), *rows])
         longest = statement.run.longest
         columns = (Column(name=each.name, type=types[each.type.oid, UNLIMITED].type) for each in attributes)
-        return tuple(Output(column, longest) for column in columns)
+        return _wrapped(statement, tuple(Output(column, longest) for column in columns))
 
 
-class _Statement:
+class Confined:
     """A statement that the guard permits, in its transaction."""
 
     plan: Plan
@@ -198,53 +233,56 @@ class _Statement:
         self.guarded, self.values, self.run = guarded, values, run
         self.before = 0  #: characters before it in what was sent last
         self._locked: frozenset[int] = frozenset()
-        self._functions: set[tuple[object, object]] = set()
+        self._functions: set[str] = set()
 
-    async def read_tables(self, connection: Connection) -> None:
-        """Plan to read each table as the role sees it, to know what is locked for that."""
-        for table in self.guarded.tables:
-            texts = lens(table, self.run.whole)
-            name = f"{identifier(table.schema)}.{identifier(table.name)}"
-            parts = [(name, "")] if texts is None else [("(", ""), *texts, (") as t", "")]
-            claims = list(self.guarded.claims)
-            sql = "".join(text + (f"${claims.index(claim) + 1}" if claim else "") for text, claim in parts)
-            used = "".join(f", ${number}::pg_catalog.text" for number in range(1, len(claims) + 1))
-            plan = await self._explained(connection, f"select *{used} from {sql}")
-            self._functions |= set(_functions(plan))
-        self._locked = frozenset(await connection.fetchval(LOCKED))
-
-    async def _explained(self, connection: Connection, sql: str) -> object:
-        # A new text each time: a cached statement may have the types from before a migration.
-        mark = secrets.token_hex(8)
-        text = await connection.fetchval(f"explain (format json, verbose) /* {mark} */ {sql}", *self.values)
-        return json.loads(text)
-
-    async def prepare(self, connection: Connection) -> None:
-        """Let the server parse the statement, and refuse it if that locks any other relation."""
+    async def check(self, connection: Connection) -> None:
+        """Let the server parse the statement, and refuse it if that locks more than its tables do."""
+        claims = self.guarded.claims
+        used = ", ".join(["1", *(f"${number}::pg_catalog.text" for number in range(1, len(claims) + 1))])
+        tables = [self._source(table) for table in self.guarded.tables]
+        both = ", ".join(f"{source} as t{number}" for number, source in enumerate(tables))
+        await connection.prepare(f"select {used} from {both}" if both else "select")
+        named = await _locks(connection)
         # Without columns of the statement, the driver needs no types, so it reads no catalog.
-        sql = f"{BEFORE}{self.guarded.sql}\n) as q"
         self.before = len(BEFORE)
-        await connection.prepare(sql)
-        self._check_locks(await connection.fetchval(LOCKED))
+        await connection.prepare(f"{BEFORE}{self.guarded.sql}\n) as q")
+        _compare(await _locks(connection), named)
+        for source in tables:
+            plan = await self._explained(connection, f"select *, {used} from {source} as t")
+            self._functions |= set(_functions(plan))
+        self._locked = await _locks(connection)
         self.before = len(self.run.comment)
         self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}")
 
+    def _source(self, table: Table) -> str:
+        """Return what the role sees of *table*, with the parameters of the statement."""
+        texts = lens(table, self.run.whole)
+        if texts is None:
+            return f"{identifier(table.schema)}.{identifier(table.name)}"
+        numbers = {claim: f"${number}" for number, claim in enumerate(self.guarded.claims, 1)}
+        return f"({''.join(text + numbers.get(claim, '') for text, claim in texts)})"
+
+    async def _explained(self, connection: Connection, sql: str) -> object:
+        # The driver does not keep this statement, so it has no types from before a migration.
+        prepared = await connection.prepare(f"explain (format json, costs off) {sql}")
+        return json.loads(await prepared.fetchval(*self.values))
+
     async def audit(self, connection: Connection) -> None:
-        """Plan the statement, and refuse it if that locks another relation or scans another function."""
+        """Plan the statement, and refuse it if that locks another relation or scans another function.
+
+        The server also opens the tables that functions in SQL read, so this says nothing about a
+        statement that calls a function which the operator has named.
+        """
         self.before = self.plan.sql.index(self.guarded.sql)
         plan = await self._explained(connection, self.plan.sql)
-        locked = await connection.fetchval(LOCKED)
-        self._check_locks(number for number in locked if number >= FIRST_OF_USERS)
+        locked = () if self.guarded.named and self.run.functions else await _locks(connection)
+        _compare((number for number in locked if number >= FIRST_OF_USERS), self._locked)
         called = {piece.value for piece in self.guarded.pieces}
-        for _, name in set(_functions(plan)) - self._functions:
+        for name in set(_functions(plan)) - self._functions:
             if name not in called:
                 raise refused("The plan of the statement scans a function that it does not name")
         # All of its tables are locked, so they stay as they are now.
         await connection.send(confirmation(tuple(table.version for table in self.guarded.tables)))
-
-    def _check_locks(self, locked: Iterable[int]) -> None:
-        if not self._locked.issuperset(locked):
-            raise refused("The statement reads more than the tables that it names")
 
     def refusal(self, error: asyncpg.PostgresError) -> errors.CallError:
         """Return the refusal for *error*, in words without anything of the server's."""
@@ -271,8 +309,19 @@ class _Statement:
         return "".join(piece.value or piece.text for piece in pieces[at:end])
 
 
+async def _locks(connection: Connection) -> frozenset[int]:
+    """Return the relations that the transaction has locked."""
+    return frozenset(await connection.fetchval(LOCKED))
+
+
+def _compare(locked: Iterable[int], known: frozenset[int]) -> None:
+    if not known.issuperset(locked):
+        raise refused("The statement reads more than the tables that it names")
+
+
 BEFORE = "select 1 from (\n"
 SIMPLER = "Write it more simply."
+LESS = "Ask for fewer and shorter values."
 CAST = "Cast the values, as in value::numeric."
 #: The rules and hints for SQLSTATEs. {name}: of what is wrong, if it is known.
 STATES: Mapping[str, tuple[str, str]] = {
@@ -301,7 +350,7 @@ REFUSED = ("42", "22", "21", "0A", "54", "2F", "38", "39", "HV", "XX")
 
 
 async def _rows(
-    connection: Connection, statement: _Statement, run: FreeRun
+    connection: Connection, statement: Confined, run: FreeRun
 ) -> tuple[Sequence[asyncpg.Record], bool]:
     """Return at most one row more than the limit, and whether there are more; stop at too large cells."""
     try:
@@ -323,7 +372,7 @@ async def _rows(
     return records, True
 
 
-def _wrapped(statement: _Statement, outputs: tuple[Output, ...]) -> Plan:
+def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
     """Return a plan that cuts rows and cells of *statement* in the server."""
     names = [f"c{at}" for at in range(len(outputs))]
     read = [
@@ -350,24 +399,23 @@ def _wrapped(statement: _Statement, outputs: tuple[Output, ...]) -> Plan:
     )
 
 
-def _functions(plan: object) -> Iterator[tuple[object, object]]:
-    """Yield the functions that *plan* scans, each with its schema."""
+def _functions(plan: object) -> Iterator[str]:
+    """Yield the functions that *plan* scans."""
     if isinstance(plan, list):
         for each in plan:
             yield from _functions(each)
     elif isinstance(plan, dict):
         if "Function Name" in plan:
-            yield plan.get("Schema"), plan["Function Name"]
+            yield plan["Function Name"]
         for each in plan.values():
             yield from _functions(each)
 
 
-async def _end(connection: Connection, deadline: asyncio.Timeout) -> None:
-    """Roll back, or, after the deadline, end the connection: the server stops the statement by itself."""
-    if deadline.expired():
-        connection.terminate()
-    elif not connection.is_closed():
-        await roll_back(connection, CLEAN)
+async def _connect(url: str) -> Connection:
+    """Return a connection with a meter."""
+    connection = await open_connection(url)
+    connection.meter = _Meter(connection.transport.inner)
+    return connection
 
 
 def _text(claim: object) -> str | None:

@@ -72,6 +72,7 @@ class Guarded:
     claims: tuple[str, ...]  #: of the caller, in the order of their parameters
     pieces: Sequence[Piece]
     starts: Sequence[int]  #: where the pieces begin in the SQL
+    named: bool  #: whether it calls a function that is not a part of the system
 
     def piece_at(self, position: int) -> int | None:
         """Return the number of the piece at *position* of the SQL, from 0."""
@@ -106,6 +107,7 @@ class _Guard:
         self._word = self._casts.word
         self._places: dict[int, int] = {}  #: the numbers of pieces by where they begin in what sqlglot reads
         self._tables: dict[Table, None] = {}
+        self._named = False
 
     def guarded(self) -> Guarded:
         """Return the statement, or raise SqlRefused."""
@@ -216,6 +218,7 @@ class _Guard:
         found = self._vocabulary.schema_of(piece.value, schema)
         if found is None:
             raise unknown_function(piece.value, self._vocabulary.names, position=piece.offset)
+        self._named |= found != SYSTEM
         if found and not schema:
             piece.write(f"{identifier(found)}.{piece.text}")
 
@@ -343,6 +346,7 @@ class _Guard:
             claims=tuple(claims),
             pieces=self._pieces,
             starts=starts,
+            named=self._named,
         )
 
 

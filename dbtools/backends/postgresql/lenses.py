@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Sequence
+from functools import lru_cache
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
@@ -18,7 +19,8 @@ from dbtools.types import Mask
 #: Stands before and after the number of a parameter, and occurs nowhere else.
 PLACE = f"dbtools{secrets.token_hex(16)}"
 LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
-#: The address in masks.ADDRESS, as PostgreSQL writes it; what it finds is the domain.
+#: The address in masks.ADDRESS, as PostgreSQL writes it; what it finds is the domain. Which letters beyond
+#: ASCII it may have depends on the locale of the database.
 DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)$'
 
 
@@ -38,13 +40,18 @@ def lens(table: Table, whole: Catalog) -> Sequence[tuple[str, str]] | None:
 
     *whole*: what the login sees.
     """
-    shown = [column for column in table.columns if column.type.mask is not Mask.HASH]
     known = whole.table(*table.location)
-    names = [column.name for column in shown if column.type.mask is None]
+    names = [column.name for column in table.columns if column.type.mask is None]
     is_whole = known is not None and names == [column.name for column in known.columns]
     is_whole = is_whole and table.location not in whole.unreadable
     if is_whole and table.filter is None and table.kind is not TableKind.VIEW:
         return None
+    return _written(table)
+
+
+@lru_cache(maxsize=1_000)
+def _written(table: Table) -> Sequence[tuple[str, str]]:
+    shown = [column for column in table.columns if column.type.mask is not Mask.HASH]
     claims: dict[str, str] = {}
     rows = source(table, "t", GRAMMAR, claims, guarded=True, tied={}, searched=False)
     cells = (_cell(rows, column).label(quoted_name(column.name, quote=True)) for column in shown)
@@ -52,7 +59,7 @@ def lens(table: Table, whole: Catalog) -> Sequence[tuple[str, str]] | None:
     texts = re.split(f"{PLACE}([0-9]+){PLACE}", str(compiled))
     places: Sequence[str] = compiled.places  # type: ignore[attr-defined]
     after = [claims[places[int(number) - 1]] for number in texts[1::2]]
-    return list(zip(texts[::2], [*after, ""], strict=True))
+    return tuple(zip(texts[::2], [*after, ""], strict=True))
 
 
 def _cell(rows: sa.FromClause, column: Column) -> Element:

@@ -164,6 +164,7 @@ class Connection(DriverConnection):
         self.begin = b""  #: the messages that begin a transaction
         self.path = ""  #: the search path, with fixed names
         self.marks = ""  #: the settings that identify the session
+        self.meter: Any = None  #: of what the server sends, for callers' SQL only
         self._carrier: Any = None
         self._statements: dict[Key, Prepared] = {}  #: the least recently used one first
 

@@ -168,9 +168,7 @@ def _pieces(tokens: Sequence[Token], sql: str) -> Iterator[Piece]:
         if token.offset < end:
             continue
         after = tokens[at + 1] if at + 1 < len(tokens) else None
-        is_fraction = token.text == "." and after is not None and after.offset == token.end
-        is_fraction = is_fraction and after is not None and after.kind is Lexeme.NUMBER
-        if token.kind is Lexeme.NUMBER or (is_fraction and not _ends_name(last, token)):
+        if _begins_number(token, sql):
             piece, end = _number(token.offset, sql)
         elif token.kind is Lexeme.TEXT and last is not None and last.kind is Kind.STRING:
             if "\n" not in sql[end : token.offset]:
@@ -180,13 +178,14 @@ def _pieces(tokens: Sequence[Token], sql: str) -> Iterator[Piece]:
             last.text, end = string_piece(last.value, last.offset).text, token.end
             continue
         else:
-            piece, end = _piece(token, after, last, sql), token.end
+            word = "0" if after is not None and _begins_number(after, sql) else _beginning(after)
+            piece, end = _piece(token, after, word, last), token.end
         yield piece
         last = piece
 
 
-def _ends_name(last: Piece | None, token: Token) -> bool:
-    return last is not None and (last.kind is Kind.NAME or last.text in (")", "]"))
+def _begins_number(token: Token, sql: str) -> bool:
+    return token.kind is Lexeme.NUMBER or (token.text == "." and "0" <= sql[token.end : token.end + 1] <= "9")
 
 
 def _number(offset: int, sql: str) -> tuple[Piece, int]:
@@ -198,7 +197,7 @@ def _number(offset: int, sql: str) -> tuple[Piece, int]:
     return Piece(Kind.NUMBER, found[0], offset), found.end()
 
 
-def _piece(token: Token, after: Token | None, last: Piece | None, sql: str) -> Piece:
+def _piece(token: Token, after: Token | None, following: str, last: Piece | None) -> Piece:
     offset = token.offset
     match token.kind:
         case Lexeme.TEXT:
@@ -209,7 +208,7 @@ def _piece(token: Token, after: Token | None, last: Piece | None, sql: str) -> P
             if after is not None and after.offset == token.end and _is_prefix(token, after):
                 hint = "Write the characters themselves, and '101'::bit(3) for bits."
                 raise refused(f"Quotes after {token.text[:10]} are not permitted", hint, position=offset)
-            return _word(token, after, last)
+            return _word(token, following, last)
         case Lexeme.PARAMETER:
             raise refused(f"{token.text} is not a value", "Write values themselves.", position=offset)
         case Lexeme.SEMICOLON:
@@ -254,10 +253,10 @@ def _name(name: str, offset: int) -> Piece:
     return name_piece(name, offset)
 
 
-def _word(token: Token, after: Token | None, last: Piece | None) -> Piece:
+def _word(token: Token, following: str, last: Piece | None) -> Piece:
     # PostgreSQL folds ASCII letters only.
     word = "".join(each.lower() if each.isascii() else each for each in token.text)
-    before, following = last.word if last else "", _beginning(after)
+    before = last.word if last else ""
     if "." in (before, following) or not _is_keyword(word, before, following):
         return _name(word, token.offset)
     return Piece(Kind.KEYWORD, word, token.offset)

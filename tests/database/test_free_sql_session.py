@@ -1,0 +1,402 @@
+"""Free SQL on PostgreSQL without its guard, with other logins, and while things go wrong."""
+
+import asyncio
+import resource
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from dbtools.backends.postgresql import Backend
+from dbtools.backends.postgresql.free import Confined
+from dbtools.backends.postgresql.guard import Guarded
+from dbtools.backends.postgresql.runner import begin_transaction
+from dbtools.backends.postgresql.spelling import spelled
+from dbtools.catalog import Selection
+from dbtools.cells import Cut
+from dbtools.errors import CallError, SchemaChanged, SqlRefused, TimedOut
+from dbtools.masks import masked
+from dbtools.types import Mask
+from tests.database.free_rows import FreeShop, open_free_shop, read_shop
+from tests.postgresql_server import PostgresqlServer
+
+OTHERS = (
+    "select v from secrets",
+    "select count(*) from customers c, secrets s",
+    "select (select v from vault.keys)",
+    "select * from peek",
+    "select * from pg_catalog.pg_authid",
+    "select relname from pg_class",
+    "with x as (select * from secrets) select 1",
+    "select 1 where exists (table secrets)",
+    "select * from information_schema.tables",
+    "select 1 from logs_2024",
+)
+LOGIN = "dbtools_free_tests"
+ACTIVE = "select count(*) from pg_stat_activity where application_name = $1 and state = 'active'"
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop with hidden rows, under a login that may do anything."""
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+        yield shop
+
+
+async def _unguarded(shop: FreeShop, sql: str) -> Any:
+    """Return the rows of *sql*, which may read the odd table, as it is written."""
+    tables = tuple(table for table in shop.catalog.tables if table.name == "Odd Name")
+    pieces = spelled("select 1")
+    guarded = Guarded(sql=sql, tables=tables, claims=(), pieces=pieces, starts=[0, 7], named=False)
+    async with shop.runner._pool.connection() as connection:
+        await begin_transaction(connection, {}, connection.begin)
+        statement = Confined(guarded, (), shop.request(sql))
+        try:
+            await statement.check(connection)
+            statement.plan = await shop.runner._planned(connection, statement)
+            await statement.audit(connection)
+            return await connection.fetch(sql)
+        except asyncpg.PostgresError as exc:
+            raise statement.refusal(exc) from exc
+        finally:
+            await connection.execute("rollback")
+
+
+@pytest.mark.parametrize("sql", OTHERS)
+def test_server_names_relations_that_the_guard_overlooked(shop: FreeShop, sql: str) -> None:
+    with pytest.raises(SqlRefused, match="more than the tables"):
+        shop.portal.call(_unguarded, shop, sql)
+
+
+def test_plan_names_functions_that_the_guard_overlooked(shop: FreeShop) -> None:
+    with pytest.raises(SqlRefused, match="more than the tables"):
+        shop.portal.call(_unguarded, shop, "select * from leak_rows()")
+    with pytest.raises(SqlRefused, match="scans a function"):
+        shop.portal.call(_unguarded, shop, "select * from pg_stat_get_activity(null)")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select nextval('counter')",
+        "select setval('counter', 5)",
+        'with x as (delete from "Odd Name" returning *) select * from x',
+        'select * from "Odd Name" for update',
+    ],
+)
+def test_session_refuses_to_write(shop: FreeShop, sql: str) -> None:
+    with pytest.raises(CallError):
+        shop.portal.call(_unguarded, shop, sql)
+
+
+def test_guarded_statement_has_one_select_only(shop: FreeShop) -> None:
+    for sql in ("commit", "set role none", "select 1; select 2", "lock table orders", "listen x"):
+        with pytest.raises(CallError):
+            shop.portal.call(_unguarded, shop, sql)
+
+
+@pytest.fixture
+def poor(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop under a login that may read what the role sees."""
+    grants = f"""
+    revoke create on schema public from public;
+    drop role if exists {LOGIN};
+    create role {LOGIN} login;
+    grant usage on schema public to {LOGIN};
+    grant select on regions, orders, logs, paid, "Odd Name" to {LOGIN};
+    grant select (id, name, region, email, phone, mood, born, tags, profile) on customers to {LOGIN};
+    """
+    try:
+        with open_free_shop(postgresql_server, portal, hidden=True, more=grants, login=LOGIN) as shop:
+            yield shop
+    finally:
+        postgresql_server.execute(f"drop role if exists {LOGIN}", url=postgresql_server.url)
+
+
+def test_login_that_may_only_read_is_offered_free_sql(poor: FreeShop) -> None:
+    offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
+
+    assert offer.obstacle == ""
+    assert offer.dialect.startswith("PostgreSQL 1")
+    assert poor.rows("select name from customers order by id") == [("Ann",), ("Cid",), ("Eve",)]
+
+
+@pytest.mark.parametrize(
+    ("grant", "word"),
+    [
+        pytest.param("alter role {} superuser", "superuser", id="superuser"),
+        pytest.param("alter role {} bypassrls", "row-level", id="bypassrls"),
+        pytest.param("alter role {} createrole", "create roles", id="createrole"),
+        pytest.param("grant insert on orders to {}", "write", id="insert"),
+        pytest.param("grant update (name) on customers to {}", "write", id="update"),
+        pytest.param("grant usage on sequence counter to {}", "write", id="sequence"),
+        pytest.param("grant create on schema public to {}", "create", id="create"),
+        pytest.param("alter table regions owner to {}", "owns", id="owner"),
+        pytest.param("grant pg_read_server_files to {}", "member", id="member"),
+        pytest.param("alter role {} noinherit; grant pg_write_server_files to {}", "member", id="noinherit"),
+    ],
+)
+def test_login_that_can_do_more_is_not_offered_free_sql(poor: FreeShop, grant: str, word: str) -> None:
+    poor.portal.call(_execute, poor.url, grant.replace("{}", LOGIN))
+    try:
+        offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
+    finally:
+        poor.portal.call(_execute, poor.url, f"alter table regions owner to dbtools; drop owned by {LOGIN}")
+
+    assert word in offer.obstacle
+
+
+def test_redefined_operator_or_cast_is_an_obstacle(
+    postgresql_server: PostgresqlServer, portal: BlockingPortal
+) -> None:
+    more = """
+    create function same(text, integer) returns boolean language sql stable as 'select true';
+    create operator = (function = same, leftarg = text, rightarg = integer);
+    """
+    with open_free_shop(postgresql_server, portal, hidden=False, more=more) as shop:
+        refusal = shop.answer("select 1")
+        offer = portal.call(_offer, shop.url)
+        named = shop.answer("select 1", functions=("public.same",))
+
+    assert refusal[0] == "sql_refused"
+    assert "operator = calls the function public.same" in offer.obstacle
+    assert named[1] == ((1,),)
+
+
+def test_functions_that_the_operator_names_may_be_called(shop: FreeShop) -> None:
+    assert shop.rows("select leak_of('x')", functions=("public.leak_*",)) == [("CANARY",)]
+    assert shop.answer("select leak()", functions=("public.leak_*",))[0] == "sql_refused"
+
+
+def test_login_hides_what_it_may_not_read_without_any_guard(poor: FreeShop) -> None:
+    denied = []
+    for sql in ("select v from secrets", "select ssn from customers", "select * from vault.keys"):
+        try:
+            poor.portal.call(_execute, poor.url.replace("//dbtools@", f"//{LOGIN}@"), sql)
+        except asyncpg.InsufficientPrivilegeError:
+            denied.append(sql)
+
+    assert len(denied) == 3
+
+
+ENDLESS = (
+    "select count(*) from generate_series(1, 100000) a, generate_series(1, 100000) b",
+    "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n",
+    "select count(*) from orders a, orders b, orders c, orders d, orders e, orders f",
+    "select length(string_agg(repeat('x', 1000), '')) from generate_series(1, 10000000)",
+    "select repeat(repeat(repeat('x', 10000), 10000), 9)",
+    "select max(length(repeat(a::text, 100000))) from generate_series(1, 1000000) as a",
+)
+
+
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) -> None:
+    with pytest.raises((TimedOut, CallError)):
+        shop.run(sql, timeout=0.5, application="endless")
+
+    assert shop.portal.call(_until_idle, shop.url, "endless") == 0
+    assert shop.rows("select 1") == [(1,)]
+
+
+def test_cancelled_statement_is_stopped_in_the_database(shop: FreeShop) -> None:
+    async def cancelled() -> None:
+        run = shop.request(ENDLESS[0], application="cancelled")
+        task = asyncio.ensure_future(shop.runner.run(run))
+        connection = await asyncpg.connect(shop.url)
+        await _until(connection, "cancelled", lambda active: active > 0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await connection.fetchval(ACTIVE, "cancelled") == 0
+        await connection.close()
+
+    shop.portal.call(cancelled)
+
+
+def test_large_results_are_cut_while_they_are_read(shop: FreeShop) -> None:
+    shop.rows("select 1")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cells = shop.rows("select repeat('x', 100000000), array_agg(g) from generate_series(1, 300000) as g")
+    found = shop.run("select repeat(g::text, 100000) from generate_series(1, 1000000) as g", limit=1000)
+    wide = ", ".join(f"repeat('y', 400) as c{number}" for number in range(300))
+    rows = shop.run(f"select {wide} from generate_series(1, 1000)", limit=1000)
+    with pytest.raises(CallError, match="too much"):
+        shop.run("select (repeat('x', 100000000) || g)::int from generate_series(1, 2) as g")
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    assert cells == [(Cut(start="x" * 500, length=100000000), cells[0][1])]
+    assert len(str(cells[0][1])) < 600
+    assert found.more
+    assert len(rows.rows) < 1000
+    assert rows.more
+    assert grown < 50 * 1024
+
+
+def test_rows_beyond_the_limit_are_more(shop: FreeShop) -> None:
+    exact = shop.run("select id from orders order by id", limit=40)
+    fewer = shop.run("select id from orders order by id", limit=39)
+
+    assert (len(exact.rows), exact.more) == (40, False)
+    assert (len(fewer.rows), fewer.more) == (39, True)
+
+
+def test_lost_connections_are_replaced(shop: FreeShop) -> None:
+    shop.rows("select 1", application="lost")
+    ended = (
+        "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() "
+        "and datname = current_database()"
+    )
+    shop.portal.call(_execute, shop.url, ended)
+
+    assert shop.rows("select count(*) from regions") == [(2,)]
+
+
+def test_changed_table_is_noticed(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> None:
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+        assert shop.rows("select count(*) from regions") == [(2,)]
+        portal.call(_execute, shop.url, "alter table regions rename to r2; create table regions (v text)")
+        with pytest.raises(CallError) as refused:
+            shop.run("select * from regions")
+        portal.call(_execute, shop.url, 'alter table "Odd Name" add column hidden text default 1')
+        with pytest.raises(SchemaChanged):
+            shop.run('select * from "Odd Name"')
+        later = portal.call(read_shop, shop.url, portal)
+        found = later.rows('select * from "Odd Name" order by 1')
+        portal.call(later.runner.close)
+
+    assert refused.value.code in ("schema_changed", "sql_refused")
+    assert found == [(1, "one", "1"), (2, "two", "1")]
+
+
+def test_migrations_in_the_middle_fail_no_call_for_another_reason(
+    postgresql_server: PostgresqlServer, portal: BlockingPortal
+) -> None:
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+
+        async def migrated() -> set[str]:
+            codes = set()
+            connection = await asyncpg.connect(shop.url)
+            for number in range(12):
+                run = shop.runner.run(shop.request('select * from "Odd Name" order by 1'))
+                task = asyncio.ensure_future(run)
+                await asyncio.sleep(0.001 * number)
+                await connection.execute(f'alter table "Odd Name" add column c{number} text')
+                await connection.execute(f'alter table "Odd Name" drop column c{number}')
+                try:
+                    rows = (await task).rows
+                    assert rows == ((1, "one"), (2, "two"))
+                except CallError as exc:
+                    codes.add(exc.code)
+            await connection.close()
+            return codes
+
+        assert portal.call(migrated) <= {"schema_changed"}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "ann@example.org",
+        "a@b.co",
+        "not an address",
+        "",
+        "x",
+        "@example.org",
+        "a b@example.org",
+        '"a b"@example.org',
+        "a@b",
+        "a@-b.org",
+        "a@b-.org",
+        "a@example.org ",
+        "a@@example.org",
+        "a" * 64 + "@example.org",
+        "a" * 65 + "@example.org",
+        "a@" + "b" * 63 + ".org",
+        "a@" + "b" * 64 + ".org",
+        "a@" + ".".join(["b" * 60] * 4) + ".org",
+        "a@" + ".".join(["b" * 60] * 5) + ".org",
+        "x" * 400,
+        "line\nbreak@example.org",
+        "a@example.org\n",
+    ],
+)
+def test_partial_mask_is_that_of_every_tool(shop: FreeShop, cell: str) -> None:
+    quoted = cell.replace("'", "''")
+    shop.portal.call(_execute, shop.url, f"update customers set email = '{quoted}' where id = 5")
+
+    assert shop.rows("select email from customers where id = 5") == [(masked(cell, Mask.PARTIAL, b""),)]
+
+
+REFUSALS = """
+select nam from customers -> no column 'nam' at position 8. Did you mean name?
+select x.id from customers c -> no table or alias 'x.id' at position 8
+select * from custmers -> no table 'custmers' at position 15. Did you mean customers?
+select uper('a') -> 'uper' does not exist or is not permitted at position 8. Did you mean upper
+select 1 / 0 -> A division by zero
+select name, count(*) from customers -> 'name' is neither grouped
+select 'x'::int -> not a value of the type
+select upper(1, 2) -> No function or operator 'upper' takes
+select id from orders o join paid p on true -> 'id' could be a column of several
+select (select id from orders) -> more than one row
+select from -> The statement cannot be read
+drop table x -> This is not a SELECT at position 1
+select 'open -> is not closed
+select 'x'::regclass -> The type 'regclass' does not exist or is not permitted
+select 1 from orders where row_number() over () = 1 -> window function is not permitted here
+select * from pg_class -> The catalogs of the database are not permitted at position 15
+select :x -> Write values themselves
+select current_user -> no column 'current_user' at position 8
+select ctid from orders -> The system column ctid is not permitted at position 8
+"""
+
+
+@pytest.mark.parametrize(("sql", "message"), [each.split(" -> ") for each in REFUSALS.strip().split("\n")])
+def test_refusal_states_the_rule(shop: FreeShop, sql: str, message: str) -> None:
+    with pytest.raises(SqlRefused) as refused:
+        shop.run(sql)
+
+    assert message in str(refused.value)
+
+
+def test_explanation_shows_what_runs(shop: FreeShop) -> None:
+    found = shop.portal.call(shop.runner.explain, shop.request("select name from customers"))
+
+    assert '"public"."customers"' in found.sql
+    assert "OFFSET 0" in found.sql
+    assert len(found.verdicts) == 2
+
+
+async def _offer(url: str) -> Any:
+    backend = Backend(url)
+    try:
+        return await backend.offer(await backend.introspect(Selection()))
+    finally:
+        await backend.close()
+
+
+async def _execute(url: str, sql: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
+
+
+async def _until_idle(url: str, application: str) -> int:
+    """Return how many statements of *application* are active once the server had time to stop them."""
+    connection = await asyncpg.connect(url)
+    try:
+        return await _until(connection, application, lambda active: active == 0)
+    finally:
+        await connection.close()
+
+
+async def _until(connection: Any, application: str, done: Callable[[int], bool]) -> int:
+    for _ in range(500):
+        active = int(await connection.fetchval(ACTIVE, application))
+        if done(active):
+            break
+        await asyncio.sleep(0.02)
+    return active
