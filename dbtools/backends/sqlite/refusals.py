@@ -76,6 +76,7 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("GROUP BY", "The GROUP BY clause is not valid", "Give each expression, or its number."),
     ("ORDER BY", "The ORDER BY clause is not valid", "Order by columns of the result, or their numbers."),
     ("fts5: syntax error", "The search after MATCH is not valid", 'Write words as "word".'),
+    ("unterminated string", "The search after MATCH is not valid", 'Write words as "word".'),
     ("unable to use function", "MATCH, snippet and bm25 need a full-text table seen whole", DESCRIBED),
     ("parser stack overflow", "The statement is nested too deeply", "Use WITH."),
     ("Expression tree is too large", "An expression is nested too deeply", "Use IN, or WITH."),

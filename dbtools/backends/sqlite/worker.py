@@ -27,13 +27,12 @@ RETIRES = 128 * 2**10  #: kilobytes after which the process is replaced, since i
 NICENESS = 5  #: callers of other tools go first
 CONNECTIONS = 8  #: with different roles or claims
 LATE = 1.0  #: seconds after its deadline when the process ends, if the server is gone
-LARGEST_VALUE = 16 * 2**20
 LONGEST_ERROR = 500
-PRAGMAS = ("trusted_schema = off", "temp_store = memory", "cell_size_check = on", f"hard_heap_limit = {HEAP}")
+PRAGMAS = ("trusted_schema = off", "temp_store = memory", "cell_size_check = on")
 ENCODINGS = ("UTF-8", "UTF-16le", "UTF-16be")
 JSON_TABLES = ("json_each", "json_tree")
 LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: LARGEST_VALUE,
+    sqlite3.SQLITE_LIMIT_LENGTH: 16 * 2**20,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
     sqlite3.SQLITE_LIMIT_ATTACHED: 1,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
@@ -352,6 +351,7 @@ def main() -> None:
     """Answer requests until the server closes the pipe."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    sqlite3.connect(":memory:").execute(f"pragma hard_heap_limit = {HEAP}")
     os.nice(NICENESS)
     sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
     with open(0, "rb") as source, open(1, "wb") as sink:
