@@ -62,7 +62,7 @@ def test_question_has_the_answer_of_plain_sql(
         ("select * from order", "Syntax error near order"),
         ("select * from ordrs", "There is no table 'ordrs' at position 15. Did you mean orders?"),
         ("select totl from orders", "There is no column 'totl' at position 8. Did you mean total?"),
-        ("select o.nothere from orders o", "There is no column 'o.nothere'"),
+        ("select o.nothere from orders o", "There is no column 'nothere' at position 10."),
         ("select id from orders, customers", "The column id is in several tables"),
         (
             "select jsn('a')",
