@@ -335,6 +335,13 @@ OTHERS = (
     'select U&"s\\0065crets"',
     "select $$secrets$$",
     "select * from x0_0",
+    # Messages that hold the name of the file.
+    "select * from orders y, orders y",
+    "select * from orders natural join tags join orders y join orders y using (id)",
+    "select y.* from orders y join docs y",
+    "select * from docs y, docs y where y.title = 'a'",
+    "select * from customers y, customers y",
+    "select * from paid y natural join paid y",
 )
 
 

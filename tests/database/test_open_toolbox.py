@@ -65,7 +65,7 @@ async def test_settings_can_be_opened(configuration: Path) -> None:
     async with open_toolbox(load(configuration)) as toolbox:
         names = [tool.name for tool in await toolbox.list("support")]
 
-    assert names == ["describe_tables", "aggregate_rows", "run_sql", "list_customers", "get_customers"]
+    assert names == ["describe_tables", "aggregate_rows", "list_customers", "get_customers"]
 
 
 @pytest.mark.parametrize(

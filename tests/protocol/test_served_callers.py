@@ -99,7 +99,7 @@ async def test_server_answers_every_request_on_behalf_of_its_caller(
     assert "a…@example.com" in str(read)
     assert missing["code"] == absent["code"]
     assert str(missing).replace("orders/2", "orders/9").replace("'2'", "'9'") == str(absent)
-    assert names == ["describe_tables", "aggregate_rows", "run_sql", "list_orders", "get_orders"]
+    assert names == ["describe_tables", "aggregate_rows", "list_orders", "get_orders"]
 
 
 async def test_server_without_the_claim_of_a_filter_denies_each_call(folder: Path, tmp_path: Path) -> None:

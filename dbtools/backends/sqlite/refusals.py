@@ -64,7 +64,7 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("misuse of window function", "A window function is where none may be", "Use it in a subquery."),
     ("cannot join using", "A column after USING is not in both tables", "Write ON."),
     ("circular reference", "A WITH query reads itself", "Give it a name that no table has."),
-    ("no such index", "There is no such index", "Leave out INDEXED BY."),
+    ("no such index", "The index does not exist", "Leave out INDEXED BY."),
     ("recursive", "A recursive WITH query must be SELECT … UNION [ALL] SELECT …", ""),
     ("integer overflow", "A computed integer exceeds 64 bits", "Multiply by 1.0 first."),
     ("malformed JSON", "A JSON function got a text that is not JSON", "Test it with json_valid first."),
@@ -76,6 +76,7 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("GROUP BY", "The GROUP BY clause is not valid", "Give each expression, or its number."),
     ("ORDER BY", "The ORDER BY clause is not valid", "Order by columns of the result, or their numbers."),
     ("fts5: syntax error", "The search after MATCH is not valid", 'Write words as "word".'),
+    ("unterminated string", "The search after MATCH is not valid", 'Write words as "word".'),
     ("unable to use function", "MATCH, snippet and bm25 need a full-text table seen whole", DESCRIBED),
     ("parser stack overflow", "The statement is nested too deeply", "Use WITH."),
     ("Expression tree is too large", "An expression is nested too deeply", "Use IN, or WITH."),
@@ -176,6 +177,7 @@ class Words:
         return refused("The statement does more than read", SELECT_ONLY)
 
     def _of_function(self, name: str) -> errors.SqlRefused:
+        name = name if fold(name) in self._sql else ""
         error = unknown_function(fold(name), FUNCTIONS, position=self._position(name))
         instead = FUNCTIONS_INSTEAD.get(fold(name))
         return refused(error.message, f"Use {instead}. {error.hint}") if instead else error
@@ -190,7 +192,7 @@ class Words:
             return refused(
                 f"Syntax error near {shown}" if shown else "Syntax error", SELECT_ONLY, position=where
             )
-        if found := CALLED.fullmatch(text):
+        if (found := CALLED.fullmatch(text)) and fold(found[1]) in self._names:
             return refused(f"The function {fold(found[1])} takes another number of arguments")
         if found := MISSING.fullmatch(text):
             return self._of_missing(found[1], found[2])
@@ -207,8 +209,12 @@ class Words:
     def _of_missing(self, what: str, name: str) -> errors.SqlRefused:
         if what == "no such function":
             return self._of_function(name)
-        if what == "no such column":
-            return unknown_column(name, self._catalog, tables=self._names, position=self._position(name))
+        if what == "no such table":
+            return self.of_table(name)
+        # Before the name of a column, SQLite may write that of the file, which is a secret.
+        column = name.rpartition(".")[2]
+        if fold(column) not in self._names:
+            return refused("A column does not exist, or is in several tables", "Write table.column.")
         if what == "ambiguous column name":
-            return refused(f"The column {name} is in several tables", "Write table.column.")
-        return self.of_table(name)
+            return refused(f"The column {column} is in several tables", "Write table.column.")
+        return unknown_column(column, self._catalog, tables=self._names, position=self._position(column))

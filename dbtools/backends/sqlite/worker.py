@@ -24,16 +24,13 @@ HEAD = struct.Struct(">I")
 MEMORY = 384 * 2**20  #: bytes of the address space
 HEAP = 256 * 2**20  #: bytes that SQLite may allocate
 RETIRES = 128 * 2**10  #: kilobytes after which the process is replaced, since it may not return them
-NICENESS = 5  #: callers of other tools go first
 CONNECTIONS = 8  #: with different roles or claims
 LATE = 1.0  #: seconds after its deadline when the process ends, if the server is gone
-LARGEST_VALUE = 16 * 2**20
-LONGEST_ERROR = 500
-PRAGMAS = ("trusted_schema = off", "temp_store = memory", "cell_size_check = on", f"hard_heap_limit = {HEAP}")
+PRAGMAS = ("trusted_schema = off", "temp_store = memory", "cell_size_check = on")
 ENCODINGS = ("UTF-8", "UTF-16le", "UTF-16be")
 JSON_TABLES = ("json_each", "json_tree")
 LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: LARGEST_VALUE,
+    sqlite3.SQLITE_LIMIT_LENGTH: 16 * 2**20,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
     sqlite3.SQLITE_LIMIT_ATTACHED: 1,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
@@ -63,7 +60,6 @@ class Refusal(Exception):
 class Step(NamedTuple):
     """The beginning of a row of EXPLAIN."""
 
-    address: int
     opcode: str
     p1: int
     p2: int
@@ -174,7 +170,6 @@ class Sandbox:
         """Let the names of everything hidden stand for a table that does not exist."""
         known = self._direct | {fold(name) for name in self._views}
         names = (name for kind, name, *_ in self._schema_rows if kind in ("table", "view"))
-        # SQLite reserves names like sqlite_master, which the second wall hides.
         self._hidden = [name for name in names if fold(name) not in known and name[:7].lower() != "sqlite_"]
         for number, name in enumerate(self._hidden):
             missing = f"{self._schema}.{self._schema}_{number}"
@@ -223,7 +218,7 @@ class Sandbox:
                 self._virtual.setdefault(step.p4, runs)
 
     def _steps(self, sql: str) -> list[Step]:
-        return [Step(*row[:6]) for row in self._driver.execute(f"explain {sql}")]
+        return [Step(*row[1:6]) for row in self._driver.execute(f"explain {sql}")]
 
     def _note(self, action: int, *event: str | None) -> int:
         """Allow everything, and note what is read."""
@@ -233,20 +228,22 @@ class Sandbox:
 
     def _strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         """Allow what a statement of a caller may do."""
-        schema, context = rest
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
             return sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_READ and self._may_read(str(first), second, schema, context):
+        if action == sqlite3.SQLITE_READ and self._may_read(str(first), second, *rest):
             return sqlite3.SQLITE_OK
-        known = context in self._inner or str(second).lower() in self._functions
+        known = rest[1] in self._inner or str(second).lower() in self._functions
         if action == sqlite3.SQLITE_FUNCTION and known:
             return sqlite3.SQLITE_OK
         self._denied = self._denied or (action, first, second)
         return sqlite3.SQLITE_DENY
 
-    def _may_read(self, table: str, column: str | None, schema: str | None, context: str | None) -> bool:
+    def _may_read(self, table: str, column: str | None, *rest: str | None) -> bool:
+        schema, context = rest
         if schema == self._schema:
-            return fold(table) in self._direct or (table, column, schema, context) in self._reads
+            # Rows without columns have the schema as it is written, and only the views can write it.
+            known = (table, column, schema, context) in self._reads or not column
+            return known or fold(table) in self._direct
         if schema == "temp":
             return table in self._views
         if schema == "main":
@@ -275,7 +272,7 @@ class Sandbox:
         except (sqlite3.Error, sqlite3.Warning, ValueError) as exc:
             if self._denied:
                 raise Refusal("denied", event=self._denied) from exc
-            text = self.as_absent(str(exc))[:LONGEST_ERROR]
+            text = self.as_absent(str(exc))[:500]
             raise Refusal("sql", name=getattr(exc, "sqlite_errorname", ""), text=text) from exc
         finally:
             self._authorize = _allow
@@ -288,8 +285,10 @@ class Sandbox:
     def _check_schema(self) -> None:
         """Refuse to read a file whose schema is not that of the connection."""
         (version,) = self._driver.execute(f"pragma {self._schema}.schema_version").fetchone()
-        found = os.stat(self._path)
-        if f"{found.st_dev}.{found.st_ino}.{version}" != self._head:
+        # While the file is being replaced, its path may be empty.
+        found = os.stat(self._path) if os.path.exists(self._path) else None
+        identity = f"{found.st_dev}.{found.st_ino}" if found else self._head.rpartition(".")[0]
+        if f"{identity}.{version}" != self._head:
             raise Refusal("changed")
         # A program may overwrite the file with one of the same version.
         if (seen := self._version()) != self._seen:
@@ -352,7 +351,8 @@ def main() -> None:
     """Answer requests until the server closes the pipe."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.nice(NICENESS)
+    sqlite3.connect(":memory:").execute(f"pragma hard_heap_limit = {HEAP}")
+    os.nice(5)  # callers of other tools go first
     sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
     with open(0, "rb") as source, open(1, "wb") as sink:
         for request in _requests(source):

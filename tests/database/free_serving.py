@@ -1,0 +1,65 @@
+"""A served file whose callers run SQL. A path, limits and roles in; rows and workers out."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+from dbtools.backends.sqlite.free import SqliteFreeRunner, Worker
+from dbtools.policy import Caller
+from dbtools.service.serving import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import DatabaseSection, LimitsSection, Settings
+from dbtools.settings.sections import PolicySection, RoleSection
+
+DDL = """
+    create table item (id integer primary key, name text, region text);
+    insert into item values (1, 'one', 'north'), (2, 'two', 'south'), (3, 'three', null);
+"""
+Roles = Mapping[str, RoleSection]
+
+
+class Shop:
+    """A served file, and its toolbox."""
+
+    def __init__(self, toolbox: Toolbox, runner: SqliteFreeRunner, path: Path) -> None:
+        self.toolbox, self.runner, self.path = toolbox, runner, path
+
+    async def ask(self, sql: str, role: str = "default", **claims: object) -> list[list[object]]:
+        """Return the rows of *sql*."""
+        caller = Caller(role=role, claims=claims)
+        answer = await self.toolbox.call(caller, "run_sql", {"sql": sql})
+        rows = answer.structured["rows"]
+        assert isinstance(rows, list)
+        return rows
+
+    def change(self, sql: str) -> None:
+        """Run *sql* behind the server's back."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.executescript(sql)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """The idle workers."""
+        return [worker for worker, _ in self.runner._pool._idle]
+
+
+@asynccontextmanager
+async def serving(
+    path: Path, *, timeout: float = 5, options: str = "", roles: Roles | None = None
+) -> AsyncIterator[Shop]:
+    granted: dict[str, Any] = {"roles": roles} if roles else {}
+    settings = Settings(
+        database=DatabaseSection(url=f"sqlite:///{path}{options}"),
+        limits=LimitsSection(timeout=timeout),
+        policy=PolicySection(hash_key="a key of the operator's", claims={"region": "text"}),
+        **granted,
+    )
+    toolbox, backend = open_toolbox(settings)
+    try:
+        runner = await backend.free()
+        assert isinstance(runner, SqliteFreeRunner)
+        yield Shop(toolbox, runner, path)
+    finally:
+        await backend.close()

@@ -1,0 +1,150 @@
+"""SQL of callers on files that change, are replaced, locked or encoded differently; and under many roles."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from dbtools import errors
+from dbtools.backends.sqlite import free
+from dbtools.settings.sections import GrantSection, RoleSection
+from dbtools.types import Mask
+from tests.database.free_serving import DDL, serving
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give a file with three rows."""
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(DDL)
+    return path
+
+
+async def test_schema_change_is_seen_by_the_next_statement(path: Path) -> None:
+    async with serving(path) as shop:
+        assert await shop.ask("select * from item where id = 1") == [[1, "one", "north"]]
+        shop.change("alter table item add column price real default 2.5; create table secret (v text)")
+
+        assert await shop.ask("select * from item where id = 1") == [[1, "one", "north", 2.5]]
+        shop.change("drop table secret")
+        with pytest.raises(errors.SqlRefused, match="no table 'secret'"):
+            await shop.ask("select * from secret")
+
+
+async def test_table_that_is_made_later_is_hidden_from_a_role(path: Path) -> None:
+    async with serving(path, roles={"reader": RoleSection(tables={"item": True}, sql=True)}) as shop:
+        assert await shop.ask("select count(*) from item", "reader") == [[3]]
+        shop.change("create table secret (v text); insert into secret values ('x')")
+
+        for sql in ("select * from secret", "select count(*) from (select 'x' as v) join secret using (v)"):
+            with pytest.raises(errors.SqlRefused, match="no table 'secret'"):
+                await shop.ask(sql, "reader")
+
+
+async def test_replaced_file_is_opened_again(path: Path) -> None:
+    async with serving(path) as shop:
+        await shop.ask("select 1 from item")
+        new = path.with_suffix(".new")
+        with closing(sqlite3.connect(new)) as connection:
+            connection.executescript(DDL + "delete from item where id > 1")
+        os.replace(new, path)
+
+        assert await shop.ask("select count(*) from item") == [[1]]
+
+
+async def test_file_that_is_overwritten_with_the_same_version_is_read_again(path: Path) -> None:
+    async with serving(path) as shop:
+        assert await shop.ask("select count(*) from item") == [[3]]
+        shop.change("delete from item where id = 3")
+
+        assert await shop.ask("select count(*) from item") == [[2]]
+
+
+async def test_each_claim_has_its_own_rows_among_many(path: Path) -> None:
+    role = RoleSection(tables={"item": GrantSection(where="region = :claims.region")}, sql=True)
+    async with serving(path, roles={"reader": role}) as shop:
+        for _ in range(2):
+            for number in range(20):
+                assert await shop.ask("select name from item", "reader", region=f"r{number}") == []
+            for region, names in (("north", [["one"]]), ("south", [["two"]]), ("north' or '1'='1", [])):
+                assert await shop.ask("select name from item", "reader", region=region) == names
+        with pytest.raises(errors.Denied):
+            await shop.ask("select 1", "reader")
+
+
+async def test_many_roles_share_the_workers(path: Path) -> None:
+    roles = {
+        f"r{n}": RoleSection(tables={"item": GrantSection(where=f"id = {n}")}, sql=True) for n in range(12)
+    }
+    async with serving(path, roles=roles) as shop:
+        found = [await shop.ask("select id from item", f"r{n % 12}") for n in range(24)]
+
+    assert found == [[[n % 12]] if n % 12 in (1, 2, 3) else [] for n in range(24)]
+    assert len(shop.workers) <= free.WORKERS
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+async def test_every_encoding_can_be_read(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "encoded.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            f"pragma encoding = '{encoding}'; {DDL} insert into item values (4, 'ä€😀', 'x@y.z')"
+        )
+    role = RoleSection(tables={"item": GrantSection(mask={"region": Mask.PARTIAL})}, sql=True)
+    async with serving(path, roles={"reader": role}) as shop:
+        rows = await shop.ask("select name, length(name), region from item where name like '%€%'", "reader")
+
+    assert rows == [["ä€😀", 3, "x…@y.z"]]
+
+
+async def test_texts_that_are_not_valid_are_read(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("insert into item values (4, cast(x'61ff' as text), cast(x'ff' as text))")
+        connection.commit()
+    role = RoleSection(tables={"item": GrantSection(mask={"region": Mask.PARTIAL})}, sql=True)
+    async with serving(path, roles={"reader": role}) as shop:
+        rows = await shop.ask("select name, region from item where id = 4", "reader")
+
+    assert rows == [["a\\xff", "\ufffd…"]]
+
+
+async def test_writer_in_wal_mode_is_seen(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("pragma journal_mode = wal")
+        async with serving(path) as shop:
+            assert await shop.ask("select count(*) from item") == [[3]]
+            writer.execute("insert into item values (9, 'nine', null)")
+
+            assert await shop.ask("select count(*) from item") == [[4]]
+
+
+async def test_immutable_file_is_read(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma journal_mode = wal")
+    async with serving(path, options="?immutable=1") as shop:
+        assert await shop.ask("select count(*) from item") == [[3]]
+        assert sorted(each.name for each in path.parent.iterdir()) == ["shop.db"]
+
+
+async def test_locked_file_is_busy(path: Path) -> None:
+    async with serving(path) as shop:
+        await shop.ask("select 1 from item")
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("begin exclusive")
+            with pytest.raises(errors.Busy):
+                await shop.ask("select 1 from item")
+            writer.execute("rollback")
+
+        assert await shop.ask("select count(*) from item") == [[3]]
+
+
+async def test_missing_file_says_so(path: Path) -> None:
+    async with serving(path) as shop:
+        await shop.toolbox.snapshot()
+        await anyio.Path(path).unlink()
+        with pytest.raises(errors.DatabaseUnavailable, match="does not exist"):
+            await shop.ask("select 1")

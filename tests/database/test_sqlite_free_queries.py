@@ -1,0 +1,99 @@
+"""What analysts ask has the answer that plain SQL has on a database with only what the role sees."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dbtools import errors
+from dbtools.cells import json_of, plain
+from tests.database.conftest import Serve
+from tests.database.free_clinic import POOR, open_clinics
+from tests.database.role_callers import Caller
+
+QUESTIONS = (Path(__file__).parent / "free_questions.sql").read_text(encoding="utf-8").split("----\n")[1:]
+#: What the role sees of customers, as a table.
+SEEN = """
+    create table seen as
+        select id, name, region, iif(email is null, null, substr(email, 1, 1) || '…@example.org') as email,
+            '***' as phone, null as remark, amount
+        from customers;
+    drop table customers;
+    alter table seen rename to customers;
+"""
+
+
+@pytest.fixture(scope="module")
+def caller(serve: Serve) -> Iterator[Caller]:
+    """Give a role that sees a part of the rich database."""
+    with open_clinics(serve) as (rich, _):
+        yield rich
+
+
+@pytest.fixture(scope="module")
+def plain_sql() -> Iterator[sqlite3.Connection]:
+    """Give a database of what the role sees."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(POOR + SEEN)
+        yield connection
+
+
+def test_there_are_enough_questions() -> None:
+    assert len(set(QUESTIONS)) >= 100
+
+
+@pytest.mark.parametrize("sql", QUESTIONS)
+def test_question_has_the_answer_of_plain_sql(
+    caller: Caller, plain_sql: sqlite3.Connection, sql: str
+) -> None:
+    answer = caller.call("run_sql", sql=sql, limit=200)
+
+    cursor = plain_sql.execute(sql)
+    assert answer["rows"] == [[plain(cell) for cell in row] for row in cursor.fetchall()], json_of(answer)
+    assert len(answer["columns"]) == len(cursor.description)  # type: ignore[arg-type]
+    assert answer["truncated"] is False
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("select * from order", "Syntax error near order"),
+        ("select * from ordrs", "There is no table 'ordrs' at position 15. Did you mean orders?"),
+        ("select totl from orders", "There is no column 'totl' at position 8. Did you mean total?"),
+        ("select o.nothere from orders o", "There is no column 'nothere' at position 10."),
+        ("select id from orders, customers", "The column id is in several tables"),
+        (
+            "select jsn('a')",
+            "The function 'jsn' does not exist or is not permitted at position 8. Did you mean",
+        ),
+        ("select date_trunc('month', placed) from orders", "Use strftime."),
+        ("select * from orders where note regexp 'a'", "Use like or glob."),
+        ('select * from orders where status = "paid"', "Write texts in single quotes."),
+        ("delete from orders", "This is not a statement that reads at position 1. run_sql only reads."),
+        ("select 1; select 2", "There are several statements at position 9. Make one call for each."),
+        ("pragma table_info(orders)", "describe_tables lists tables and columns."),
+        ("attach 'x' as y", "There is one database."),
+        ("explain select 1", "Plans are not shown."),
+        ("select * from orders where id = :id", "run_sql has no parameters at position 33. Write the value."),
+        ("select * from orders where id = ?", "? is not a parameter"),
+        ("select sum(sum(total)) from orders", "An aggregate function is where none may be."),
+        ("select id from orders where row_number() over () = 1", "A window function is where none may be."),
+        ("select abs(-9223372036854775807 - 1)", "A computed integer exceeds 64 bits."),
+        ("select json('x')", "A JSON function got a text that is not JSON."),
+        ("select json_extract('{}', 'x')", "A JSON path is not valid."),
+        ("select * from (select 1", "The statement is not complete."),
+        ("select 'a", "' is not closed at position 8."),
+        ("select 1 union select 1, 2", "have different columns"),
+        ("select lower()", "The function lower takes another number of arguments."),
+        ("select * from orders(1)", "orders is a table, not a function"),
+        ("select * from customers where customers match 'a'", "There is no column 'customers'"),
+        ("select * from docs where docs match '\"'", "The search after MATCH is not valid."),
+    ],
+)
+def test_refusal_names_the_rule_and_what_to_write_instead(caller: Caller, sql: str, says: str) -> None:
+    with pytest.raises(errors.SqlRefused) as refused:
+        caller.call("run_sql", sql=sql)
+
+    assert says in str(refused.value)

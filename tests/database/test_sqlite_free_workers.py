@@ -1,0 +1,232 @@
+"""Workers that run callers' SQL: bounded, ended at deadlines, replaced, and apart from each other."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from dbtools import errors
+from dbtools.backends.sqlite import free
+from dbtools.backends.sqlite.free import Worker
+from dbtools.policy import Caller
+from tests.database.free_serving import DDL, serving
+
+ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t) select count(*) from t"
+MIB = 2**20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give a file with three rows."""
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(DDL)
+    return path
+
+
+def memory() -> int:
+    """Return the bytes that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+HEAVY: Mapping[str, str] = {
+    "long text": "select length(printf('%.900000000c', 'x'))",
+    "long blob": "select zeroblob(900000000)",
+    "doubling": "with recursive t(s) as (select 'x' union all select s || s from t)"
+    " select max(length(s)) from t",
+    "quadratic search": "select instr(a, b)"
+    " from (select hex(zeroblob(4000000)) as a, hex(zeroblob(400000)) || '1' as b)",
+    "quadratic replace": "select length(replace(hex(zeroblob(2000000)), '00', hex(zeroblob(2000))))",
+    "recursion": ENDLESS,
+    "recursion that is kept": "with recursive t(n) as (select 1 union select n + 1 from t)"
+    " select n from t order by n desc",
+    "cross join": f"select count(*) from {', '.join(f'item i{n}' for n in range(30))}",
+    "large sort": "with recursive t(n) as (select 1 union all select n + 1 from t where n < 3e6)"
+    " select hex(zeroblob(200)) || n as s from t order by s desc",
+    "large group": "with recursive t(n) as (select 1 union all select n + 1 from t where n < 3e6)"
+    " select json_group_array(n || 'x') from t",
+    "pattern": "select hex(zeroblob(1000000)) like '%0%0%0%0%0%0%0%0%0%0%0%0%0%0%1'",
+    "wide row": f"select {', '.join(['hex(zeroblob(1000000))'] * 500)}",
+    "deep expression": f"select {'(' * 5000}1{')' * 5000}",
+    "many terms": f"select {' + '.join(['1'] * 4000)}",
+    "deep json": "select json(printf('%.100000c', '['))",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", HEAVY.values(), ids=HEAVY)
+async def test_heavy_statements_end_and_do_not_use_memory_of_the_server(path: Path, sql: str) -> None:
+    async with serving(path, timeout=1) as shop:
+        await shop.ask("select 1")
+        before = memory()
+        with anyio.fail_after(20):
+            try:
+                answer = str(await shop.ask(sql))
+            except errors.CallError as exc:
+                answer = exc.code
+            again = await shop.ask("select count(*) from item")
+
+        assert answer in ("timeout", "sql_refused") or len(answer) < 70_000
+        assert memory() - before < 50 * MIB
+        assert again == [[3]]
+
+
+async def test_million_rows_are_counted_and_cut(path: Path) -> None:
+    numbers = "with recursive t(n) as (select 1 union all select n + 1 from t where n < 1000000)"
+    async with serving(path, timeout=60) as shop:
+        counted = await shop.ask(f"{numbers} select count(*), sum(n) from t")
+        answer = await shop.toolbox.call(
+            Caller(), "run_sql", {"sql": f"{numbers} select n from t", "limit": 7}
+        )
+
+    assert counted == [[1_000_000, 500_000_500_000]]
+    assert (answer.rows, answer.truncated) == (7, True)
+    assert answer.structured["note"] == "More rows: raise limit, add conditions, or aggregate."
+
+
+async def test_rows_are_cut_to_the_tokens_of_the_role(path: Path) -> None:
+    sql = (
+        "with recursive t(n) as (select 1 union all select n + 1 from t) select n, hex(zeroblob(700)) from t"
+    )
+    async with serving(path) as shop:
+        answer = await shop.toolbox.call(Caller(), "run_sql", {"sql": sql, "limit": 200})
+
+    assert len(answer.json) <= 60_000
+    assert 0 < answer.rows < 200
+    assert answer.structured["note"] == "Cut at max_tokens: select fewer columns, or aggregate."
+
+
+async def test_long_cells_are_cut_before_they_leave_the_worker(path: Path) -> None:
+    async with serving(path) as shop:
+        ((text, blob),) = await shop.ask("select hex(zeroblob(5000000)), zeroblob(3000000)")
+
+    assert str(text).endswith("… [10,000,000 characters]")
+    assert blob == "[3,000,000 bytes, application/octet-stream]"
+
+
+async def test_deadline_ends_the_process(path: Path) -> None:
+    async with serving(path, timeout=0.5) as shop:
+        await shop.ask("select 1")
+        (worker,) = shop.workers
+        with pytest.raises(errors.TimedOut, match="its timeout"), anyio.fail_after(5):
+            await shop.ask(ENDLESS)
+
+        assert worker._process.wait(5) < 0
+
+
+async def test_other_callers_are_served_while_one_statement_runs(path: Path) -> None:
+    async with serving(path, timeout=30) as shop, anyio.create_task_group() as group:
+        group.start_soon(shop.ask, ENDLESS)
+        await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(20):
+            others = [
+                await shop.toolbox.call(Caller(identity=f"c{n}"), "run_sql", {"sql": f"select {n}"})
+                for n in range(5)
+            ]
+            listed = await shop.toolbox.call(Caller(identity="d"), "list_item", {})
+        group.cancel_scope.cancel()
+
+    assert [each.structured["rows"] for each in others] == [[[n]] for n in range(5)]
+    assert listed.rows == 3
+
+
+async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
+    async with serving(path, timeout=30) as shop, anyio.create_task_group() as group:
+        for _ in range(free.WORKERS * 3):
+            group.start_soon(shop.ask, ENDLESS)
+        while "default" not in shop.runner._turns or not shop.runner._turns["default"].locked():
+            await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(20):
+            answer = await shop.toolbox.call(Caller(identity="other"), "run_sql", {"sql": "select 1"})
+        group.cancel_scope.cancel()
+
+    assert answer.rows == 1
+
+
+async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path) -> None:
+    async with serving(path, timeout=60) as shop:
+        await shop.ask("select 1")
+        (worker,) = shop.workers
+        with anyio.move_on_after(0.2) as scope:
+            await shop.ask(ENDLESS)
+
+        assert scope.cancelled_caught
+        assert worker._process.wait(5) < 0
+        assert await shop.ask("select 2") == [[2]]
+
+
+async def test_killed_worker_is_replaced(path: Path) -> None:
+    async with serving(path) as shop:
+        await shop.ask("select 1")
+        (worker,) = shop.workers
+        worker._process.kill()
+        worker._process.wait(5)
+
+        assert await shop.ask("select 2") == [[2]]
+        assert shop.workers != [worker]
+
+
+async def test_worker_that_dies_twice_is_a_refusal(path: Path) -> None:
+    async with serving(path, timeout=30) as shop:
+        started: list[Worker] = []
+        connect = shop.runner._pool._connect
+
+        async def dying() -> Worker:
+            worker: Worker = await connect()
+            started.append(worker)
+            asyncio.get_running_loop().call_later(0.05, worker._process.kill)
+            return worker
+
+        shop.runner._pool._connect = dying
+        with anyio.fail_after(20), pytest.raises(errors.SqlRefused, match="too much memory"):
+            await shop.ask(ENDLESS)
+        shop.runner._pool._connect = connect
+
+        assert len(started) == free.ATTEMPTS
+        assert await shop.ask("select 2") == [[2]]
+
+
+async def test_process_ends_with_the_server(path: Path) -> None:
+    async with serving(path) as shop:
+        await shop.ask("select 1")
+        (worker,) = shop.workers
+
+    assert worker._process.wait(5) is not None
+
+
+async def test_process_inherits_no_environment_and_no_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBTOOLS_SECRET", "hidden")
+    opened = os.open(path, os.O_RDONLY)
+    os.set_inheritable(opened, True)
+    async with serving(path) as shop:
+        await shop.ask("select 1")
+        (worker,) = shop.workers
+        process = f"/proc/{worker._process.pid}"
+        environment = await anyio.Path(process, "environ").read_bytes()
+        files = [os.readlink(f"{process}/fd/{each}") for each in os.listdir(f"{process}/fd")]
+    os.close(opened)
+
+    assert b"DBTOOLS" not in environment
+    assert {each.partition(":")[0] for each in files} <= {"socket", "/dev/null", str(path)}
+    assert sum(str(path) == each for each in files) == 1
+
+
+async def test_workers_of_an_orphan_end_by_themselves(path: Path) -> None:
+    async with serving(path, timeout=0.2) as shop:
+        await shop.ask("select 1")
+        (worker,) = shop.workers
+        asked = asyncio.ensure_future(shop.ask(ENDLESS))
+        await anyio.lowlevel.checkpoint()
+        # As if the server could not end it any more.
+        worker.kill = lambda: None  # type: ignore[method-assign]
+        with pytest.raises(errors.TimedOut):
+            await asked
+
+        assert await anyio.to_thread.run_sync(worker._process.wait, 10) == -14

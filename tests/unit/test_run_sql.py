@@ -1,0 +1,194 @@
+"""The tool run_sql: its definition, who gets it, what the audit log keeps, and how a lens becomes views."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dbtools import errors
+from dbtools.backends.free import FreeOffer
+from dbtools.backends.port import Backend
+from dbtools.backends.sqlite.lens import literal, qualified
+from dbtools.backends.sqlite.syntax import lexis
+from dbtools.catalog import Catalog, Column, RowFilter, Table
+from dbtools.policy import Limits, Role, Source
+from dbtools.records.entries import AuditEntry
+from dbtools.service.offers import offered
+from dbtools.settings import Settings
+from dbtools.settings.sections import RoleSection, ToolsSection
+from dbtools.sql import scan
+from dbtools.tools import define, unknown_tool
+from dbtools.tools.definition import Setting, tokens_in
+from dbtools.tools.run_sql import unique_names
+from dbtools.types import ColumnType, Family
+
+INTEGER = ColumnType(family=Family.INTEGER, name="integer")
+CATALOG = Catalog(tables=(Table(name="orders", columns=(Column(name="id", type=INTEGER),)),))
+
+
+def setting(dialect: str) -> Setting:
+    return Setting(catalog=CATALOG, limits=Limits(), dialect=dialect)
+
+
+def test_tool_exists_only_with_a_dialect() -> None:
+    assert "run_sql" not in define(setting(""))
+    assert "run_sql" in define(setting("SQLite 3.40.1"))
+
+
+def test_description_is_short_and_names_the_dialect() -> None:
+    definition = define(setting("PostgreSQL 16.2"))["run_sql"].definition
+
+    assert "SELECT of PostgreSQL 16.2" in definition.description
+    assert tokens_in(len(definition.description)) <= 150
+    assert definition.annotations["readOnlyHint"]
+
+
+def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
+    refusal = str(unknown_tool("execute_sql", define(setting("SQLite 3.40.1"))))
+
+    assert "Use run_sql." in refusal
+
+
+@pytest.mark.parametrize(
+    ("names", "unique"),
+    [
+        ([], []),
+        (["a", "b"], ["a", "b"]),
+        (["a", "a", "a"], ["a", "a_2", "a_3"]),
+        (["a", "a", "a_2"], ["a", "a_3", "a_2"]),
+        (["", ""], ["", "_2"]),
+    ],
+)
+def test_columns_of_one_name_are_numbered(names: list[str], unique: list[str]) -> None:
+    assert unique_names(names) == unique
+
+
+class Offering(Backend):
+    """A database that makes one offer."""
+
+    def __init__(self, offer: FreeOffer) -> None:
+        self._offer = offer
+
+    async def offer(self, catalog: Catalog, session: Mapping[str, str] = {}) -> FreeOffer:
+        return self._offer
+
+    place = ""
+    introspect = describe = stamp = registry = open_records = None  # type: ignore[assignment]
+
+
+GOOD, BAD = FreeOffer(dialect="SQL 1"), FreeOffer(dialect="SQL 1", obstacle="the login may write.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "offer", "dialect", "found"),
+    [
+        pytest.param(Settings(), GOOD, "SQL 1", [], id="auto"),
+        pytest.param(Settings(), BAD, "", ["warning"], id="auto, unsuitable"),
+        pytest.param(Settings(tools=ToolsSection(sql=True)), BAD, "", ["error"], id="wanted, unsuitable"),
+        pytest.param(Settings(roles={"r": RoleSection(sql=True)}), GOOD, "SQL 1", [], id="granted"),
+        pytest.param(
+            Settings(roles={"r": RoleSection(sql=True)}), BAD, "", ["error"], id="granted, unsuitable"
+        ),
+    ],
+)
+async def test_offer_depends_on_the_login(
+    settings: Settings, offer: FreeOffer, dialect: str, found: list[str]
+) -> None:
+    role = Role(name="r", sql=True, source=Source())
+    offered_dialect, findings = await offered(settings, role, CATALOG, CATALOG, Offering(offer))
+
+    assert offered_dialect == dialect
+    assert [each.level for each in findings] == found
+    assert all(each.code == "no_sql" and "the login may write" in each.message for each in findings)
+
+
+async def test_role_without_a_grant_or_a_table_is_offered_nothing() -> None:
+    for role, seen in ((Role(), CATALOG), (Role(sql=True), Catalog())):
+        assert await offered(Settings(), role, seen, CATALOG, Offering(GOOD)) == ("", ())
+
+
+def entry(**arguments: object) -> AuditEntry:
+    now = datetime.now(UTC)
+    return AuditEntry(
+        time=now, identity=None, role="r", tool="run_sql", arguments=arguments, protocol=None, client=None
+    )
+
+
+def test_audit_log_keeps_a_digest_of_the_sql_or_all_of_it() -> None:
+    sql = "select 'secret' from orders" + " " * 600 + "-- end"
+    redacted = entry(sql=sql, limit=5).content(arguments=False)["arguments"]
+    same = entry(sql=sql).content(arguments=False)["arguments"]
+    other = entry(sql=sql + " ").content(arguments=False)["arguments"]
+
+    assert isinstance(redacted, dict)
+    assert isinstance(same, dict)
+    assert isinstance(other, dict)
+    assert redacted["limit"] == 5
+    assert redacted["sql"].startswith("sha256:")
+    assert redacted["sql"] == same["sql"] != other["sql"]
+    assert "secret" not in str(redacted)
+    assert entry(sql=sql, limit=5).content(arguments=True)["arguments"] == {"sql": sql, "limit": 5}
+
+
+@pytest.mark.parametrize(
+    ("value", "sql"),
+    [
+        (1, "1"),
+        (-1, "(-1)"),
+        (True, "1"),
+        (False, "0"),
+        (1.5, "(1.5)"),
+        (float("-inf"), "(-9e999)"),
+        ("it's", "'it''s'"),
+        ("'; drop table a; --", "'''; drop table a; --'"),
+        ("ä\n\\", "'ä\n\\'"),
+    ],
+)
+def test_claim_is_a_literal(value: object, sql: str) -> None:
+    assert literal(value) == sql
+
+
+@pytest.mark.parametrize(
+    "value", [None, "a\0b", "\ud800", 2**63, -(2**70), float("nan"), [1], {"a": 1}, b"x"], ids=repr
+)
+def test_claim_without_a_literal_denies_the_call(value: object) -> None:
+    with pytest.raises(errors.Denied):
+        literal(value)
+
+
+@pytest.mark.parametrize(
+    ("where", "written"),
+    [
+        ("a = :claims.a", "a = :claims.a"),
+        ("exists (select 1 from t)", "exists (select 1 from x.t)"),
+        ("exists (select 1 from t, u as v, w)", "exists (select 1 from x.t, x.u as v, x.w)"),
+        ("a in (select a from t join u using (a) left join v on v.a = u.a)",
+         "a in (select a from x.t join x.u using (a) left join x.v on v.a = u.a)"),
+        ("a in t and b not in \"u\"", "a in x.t and b not in x.\"u\""),
+        ("a in (1, 2) and b in (:claims.a)", "a in (1, 2) and b in (:claims.a)"),
+        ("a in (select a from (t join u), (select 1 from v), json_each(:claims.a) where b in (1, c))",
+         "a in (select a from (x.t join x.u), (select 1 from x.v), json_each(:claims.a) where b in (1, c))"),
+        ("a in (with q as (select 1 from t) select 1 from q, u)",
+         "a in (with q as (select 1 from x.t) select 1 from q, x.u)"),
+        ("a in (with recursive q(n) as not materialized (select 1) select n from q)",
+         "a in (with recursive q(n) as not materialized (select 1) select n from q)"),
+        ("a is not distinct from b", "a is not distinct from b"),
+        ("exists (select 1 from main.t)", "exists (select 1 from main.t)"),
+        ("exists (select a, b from t where a in (select 1 union select c from u order by d, e))",
+         "exists (select a, b from x.t where a in (select 1 union select c from x.u order by d, e))"),
+        ("exists (select 1 /* from t */ from 't')", "exists (select 1 /* from t */ from x.'t')"),
+    ],
+)  # fmt: skip
+def test_tables_of_a_row_filter_are_those_of_the_file(where: str, written: str) -> None:
+    filter = qualified(RowFilter(condition=scan(where, lexis)), "x")
+
+    assert filter.condition.text == written
+    assert filter.condition.parameters == scan(where, lexis).parameters
+
+
+def test_worker_imports_nothing_of_the_package() -> None:
+    source = (Path(__file__).parents[2] / "dbtools/backends/sqlite/worker.py").read_text(encoding="utf-8")
+
+    assert "import dbtools" not in source
+    assert "from dbtools" not in source
