@@ -234,7 +234,7 @@ select p.id, o.status from paid p join orders o using (id) order by p.id limit 3
 
 select mood, count(*) from customers group by mood order by mood
 
-select name from customers where mood = 'ok' or mood > 'ok'::mood order by 1
+select name from customers where mood = 'ok' or mood > 'ok' order by 1
 
 select count(*) from "Odd Name" tablesample bernoulli (100) repeatable (1)
 

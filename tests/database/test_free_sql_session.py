@@ -165,6 +165,17 @@ def test_redefined_operator_or_cast_is_an_obstacle(
     assert named[1] == ((1,),)
 
 
+def test_cast_that_calls_a_function_is_refused(shop: FreeShop) -> None:
+    for sql in ("select 'ok'::text::mood", "select cast('ok' as public.mood)", "select mood 'ok'"):
+        assert "The type" in str(shop.answer(sql)[1])
+    assert shop.rows("select mood from customers where mood = 'ok'") == [("ok",)]
+
+
+def test_missing_claim_denies_the_call(shop: FreeShop) -> None:
+    assert shop.answer("select * from customers", claims={})[0] == "denied"
+    assert shop.rows("select count(*) from regions", claims={}) == [(2,)]
+
+
 def test_functions_that_the_operator_names_may_be_called(shop: FreeShop) -> None:
     assert shop.rows("select leak_of('x')", functions=("public.leak_*",)) == [("CANARY",)]
     assert shop.answer("select leak()", functions=("public.leak_*",))[0] == "sql_refused"

@@ -26,7 +26,8 @@ class Casts:
 
     def __init__(self, pieces: list[Piece], catalog: Catalog, vocabulary: Vocabulary) -> None:
         self._pieces, self._vocabulary = pieces, vocabulary
-        self._own = _own_types(catalog)
+        own = _own_types(catalog).items()
+        self._own = {names: cast for names, cast in own if names[-1] not in vocabulary.blocked}
 
     def check(self) -> None:
         """Check every type and collation, and write `type 'text'` as `'text'::type`."""
@@ -41,7 +42,7 @@ class Casts:
                     self._check_collation(at + 1)
                 case "=>" | ":=":
                     self._pieces[at - 1].known = True
-                case "extract" if at + 2 < len(self._pieces):
+                case "extract" if self.word(at + 3) == "from":
                     self._pieces[at + 2].known = True
                 case _:
                     if self._begins_literal(at):

@@ -187,7 +187,7 @@ class PostgresqlFreeRunner:
         if run.application:
             begin += setting({"application_name": run.application})
         await begin_transaction(connection, run.session, begin, SETTINGS)
-        statement = Confined(guarded, tuple(_text(run.claims[claim]) for claim in guarded.claims), run)
+        statement = Confined(guarded, tuple(_bound(run.claims.get(claim)) for claim in guarded.claims), run)
         try:
             await statement.check(connection)
             statement.plan = await self._planned(connection, statement)
@@ -229,7 +229,7 @@ class Confined:
     plan: Plan
     prepared: Any
 
-    def __init__(self, guarded: Guarded, values: tuple[str | None, ...], run: FreeRun) -> None:
+    def __init__(self, guarded: Guarded, values: tuple[object, ...], run: FreeRun) -> None:
         self.guarded, self.values, self.run = guarded, values, run
         self.before = 0  #: characters before it in what was sent last
         self._locked: frozenset[int] = frozenset()
@@ -418,8 +418,11 @@ async def _connect(url: str) -> Connection:
     return connection
 
 
-def _text(claim: object) -> str | None:
-    return GRAMMAR.bound(claim, CLAIM)  # type: ignore[return-value]
+def _bound(claim: object) -> object:
+    """Return *claim* as the driver takes it, or raise Denied if it is missing."""
+    if claim is None:
+        raise errors.Denied
+    return GRAMMAR.bound(claim, CLAIM)
 
 
 def open_free(url: str) -> PostgresqlFreeRunner:

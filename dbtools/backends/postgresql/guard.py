@@ -7,6 +7,7 @@ name and string must occur in it, and every name before a bracket must be a perm
 else that may have brackets.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -45,8 +46,17 @@ NODES = words(
 READ = words("+ - * / = < > <= >= <> || :: => : . , ( ) [ ]")
 SIGNS = words(":: => := : . , ( ) [ ]")  #: those that are no operators
 OPERANDS = words("null true false end current_date current_time current_timestamp localtime localtimestamp")
-#: Functions with special syntax, whose names are keywords.
-SPECIAL = words("substring overlay position trim")
+#: Functions that can be called with and without special syntax, whose names are keywords.
+SPECIAL = words("substring overlay")
+#: Keywords that only look like functions.
+FORMS = words("coalesce nullif greatest least grouping row any all some exists array values")
+#: Keywords that begin a call unless they follow a value, or another one of these words.
+CALLABLE = words(
+    "collate cross full ilike inner is isnull join left like natural not notnull outer overlaps right "
+    "similar tablesample"
+)
+#: sqlglot would log callers' SQL.
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
 
 class _Dialect(Postgres):
@@ -131,7 +141,7 @@ class _Guard:
         """Check the beginning, the operators and the system columns."""
         if self._word(0) not in ("select", "with", "values", "("):
             raise refused("This is not a SELECT", SELECT_ONLY, position=self._pieces[0].offset)
-        for piece in self._pieces:
+        for at, piece in enumerate(self._pieces):
             if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
                 rule = f"The system column {piece.value} is not permitted"
                 raise refused(rule, "Use the key of the table.", position=piece.offset)
@@ -139,13 +149,22 @@ class _Guard:
             if is_operator and piece.text not in self._vocabulary.operators:
                 raise refused(f"The operator {piece.text} is not permitted", position=piece.offset)
             if piece.text in SPECIAL and piece.kind is Kind.KEYWORD:
-                self._check_special(piece)
+                self._write_special(at)
 
-    def _check_special(self, piece: Piece) -> None:
-        """Refuse a function with special syntax if the database has another one of its name."""
-        known = self._vocabulary.functions.get(piece.text, {})
-        if not all(known[each] for each in self._vocabulary.path if each in known):
-            raise unknown_function(piece.text, (), position=piece.offset)
+    def _write_special(self, at: int) -> None:
+        """Write the schema of the function at *at*, unless it is called with special syntax.
+
+        Special syntax always means the function of the system.
+        """
+        depth = 0
+        for end in range(at + 1, len(self._pieces)):
+            word = self._word(end)
+            depth += (word == "(") - (word == ")")
+            if depth == 0 or (depth == 1 and word in ("from", "for", "placing")):
+                break
+        if depth == 0:
+            name = self._pieces[at].text
+            self._pieces[at].write(f"{identifier(SYSTEM)}.{identifier(name)}")
 
     def _parsed(self) -> Node:
         """Return sqlglot's tree of the statement."""
@@ -201,12 +220,21 @@ class _Guard:
             if isinstance(node, exp.ColumnDef):
                 self._casts.check_type((self._index(node.this) or 0) + 1)
         for at, piece in enumerate(self._pieces):
+            is_call = at in called and piece.text not in FORMS
+            if piece.kind is Kind.KEYWORD and (is_call or self._calls(at)):
+                raise unknown_function(piece.text, (), position=piece.offset)
             if piece.kind is not Kind.NAME or piece.known:
                 continue
             if (self._word(at + 1) == "(") != (at in called) and at not in aliases:
                 raise unknown_function(piece.value, self._vocabulary.names, position=piece.offset)
             if at in called:
                 self._check_function(at)
+
+    def _calls(self, at: int) -> bool:
+        """Return whether PostgreSQL would call a function named like the keyword at *at*."""
+        before = self._word(at - 1)
+        follows = before in ('"', "'", "0", ")", "]") or before in OPERANDS or before in CALLABLE
+        return self._word(at) in CALLABLE - {"not"} and self._word(at + 1) == "(" and not follows
 
     def _check_function(self, at: int) -> None:
         """Check the function at *at*, and write its schema if it has namesakes that are not permitted."""
@@ -279,7 +307,7 @@ class _Guard:
                 raise refused("A table cannot be read here", SIMPLER, position=self._near(node))
             cte = _cte_of(node)
             if cte is None:
-                texts = self._source(node, self._pieces[at])
+                texts = self._source(node, self._pieces[at], self._word(at - (3 if node.db else 1)))
             else:
                 definition = self._pieces[self._index(cte.args["alias"].this) or 0]
                 texts = definition.written or ()
@@ -289,8 +317,8 @@ class _Guard:
             for each in self._pieces[at - 2 : at] if node.db else ():
                 each.write()
 
-    def _source(self, node: exp.Table, piece: Piece) -> Sequence[tuple[str, str]]:
-        """Return what the role sees of the table that *node* names."""
+    def _source(self, node: exp.Table, piece: Piece, before: str) -> Sequence[tuple[str, str]]:
+        """Return what the role sees of the table that *node* names; *before*: the word before its name."""
         table = self._table_of(node)
         if table is None:
             raise self._unknown_table(node, piece.offset)
@@ -299,10 +327,12 @@ class _Guard:
             rule = f"The rows of {label} may not be aggregated, so run_sql does not read them"
             raise refused(rule, "Use the tools that list it.", position=piece.offset)
         self._tables[table] = None
+        if before == "lateral":
+            raise refused("A table cannot be lateral", "Write lateral (select …).", position=piece.offset)
         seen = self._lens(table)
         if seen is None:
             return [(f"{identifier(table.schema)}.{identifier(table.name)}", "")]
-        if node.args.get("only") or node.args.get("sample"):
+        if before == "only" or node.args.get("only") or node.args.get("sample"):
             rule = f"Only and tablesample are not permitted for {label}"
             raise refused(rule, "Write order by random() limit 10.", position=piece.offset)
         return [("(", ""), *seen, (")", "")]

@@ -35,7 +35,7 @@ BESIDE: Mapping[str, tuple[str, str]] = {
     "current": ("", "row"),
     "escape": ("", "'"),
     "exclude": ("", "current group ties no"),
-    "filter": ("", "("),
+    "filter": (")", ""),
     "first": ("nulls fetch", ""),
     "following": ("0 ' unbounded )", ""),
     "groups": ("", "between unbounded current 0"),
@@ -281,6 +281,8 @@ def _is_keyword(word: str, before: str, after: str) -> bool:
         befores, afters = SIDES[word]
         if before in befores or after in afters:
             return True
+    if word == "double":
+        return after == "precision"
     if word in TYPE_WORDS:
         return before in ("::", '"') or after in ("'", "(", "with", "without", "precision", "varying")
     if word in ("precision", "varying"):

@@ -123,6 +123,7 @@ class Vocabulary:
     functions: Mapping[str, Mapping[str, bool]]  #: by name and schema: whether all of that name are permitted
     operators: frozenset[str]
     types: frozenset[str]  #: of the system
+    blocked: frozenset[str]  #: types to which a cast may call a function that is not permitted
     collations: frozenset[str]
     attributes: frozenset[str]  #: functions that are not permitted, and could be called like a column
     obstacles: Sequence[str]  #: why nothing can be run at all
@@ -174,6 +175,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequen
         functions=functions,
         operators=frozenset(name for name, permitted in operators.items() if permitted),
         types=frozenset(row[0] for row in await connection.fetch(TYPES)) - blocked,
+        blocked=frozenset(blocked),
         collations=frozenset(row[0] for row in await connection.fetch(COLLATIONS)),
         attributes=frozenset(attributes),
         obstacles=tuple(dict.fromkeys(obstacles)),
