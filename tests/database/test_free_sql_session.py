@@ -211,6 +211,23 @@ def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) 
     assert shop.rows("select 1") == [(1,)]
 
 
+def test_slow_statements_of_one_caller_leave_room_for_others(shop: FreeShop) -> None:
+    async def beside() -> Any:
+        slow = [shop.runner.run(shop.request(ENDLESS[0], timeout=3.0, caller="slow")) for _ in range(8)]
+        tasks = [asyncio.ensure_future(each) for each in slow]
+        connection = await asyncpg.connect(shop.url)
+        await asyncio.sleep(0)
+        found = await shop.runner.run(shop.request("select count(*) from regions", caller="other"))
+        done = [task.done() for task in tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await connection.close()
+        return found.rows, any(done)
+
+    assert shop.portal.call(beside) == (((2,),), False)
+
+
 def test_cancelled_statement_is_stopped_in_the_database(shop: FreeShop) -> None:
     async def cancelled() -> None:
         run = shop.request(ENDLESS[0], application="cancelled")

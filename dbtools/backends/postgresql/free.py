@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import asyncpg
 import sqlalchemy as sa
@@ -55,6 +56,7 @@ from dbtools.statement import Output, QueryShape
 from dbtools.types import quoted
 
 CONNECTIONS = 4
+OF_ONE_CALLER = 2  #: statements at the same time; others wait
 GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
 ATTEMPTS = 2  #: after a lost connection
 BYTES_AT_ONCE = 2 * 2**20  #: most bytes in one fetch
@@ -113,12 +115,13 @@ class PostgresqlFreeRunner:
         self._pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def run(self, run: FreeRun) -> ResultSet:
         """Return the rows of *run*, or raise a CallError."""
-        attempts = 1
+        attempts, turn = 1, self._turns.setdefault(run.caller, asyncio.Semaphore(OF_ONE_CALLER))
         try:
-            async with asyncio.timeout(run.timeout + GRACE) as deadline:
+            async with asyncio.timeout(run.timeout + GRACE) as deadline, turn:
                 while True:
                     try:
                         return await self._run(run, deadline)

@@ -303,10 +303,11 @@ def _left(logins: Sequence[str], set_role: str | None, database: str, schemas: S
     public += [f"revoke create on schema {identifier(each)} from public;" for each in schemas]
     revokes = "\n".join(f"--     {_one_line(each)}" for each in public)
     passwords = "\n".join(f"-- - A password: \\password {_one_line(identifier(each))}" for each in logins)
-    reader = _one_line(identifier(set_role or logins[0]))
+    reader, login = (_one_line(identifier(each)) for each in (set_role or logins[0], logins[0]))
     return f"""\
 -- Left to you:
 {passwords}
+-- - A bound for temporary files, as a superuser: alter role {login} set temp_file_limit = '1GB';
 -- - Every login has these privileges, including this one. Unless others need them:
 {revokes}
 -- - Row-level security: on tables that have it, {reader} sees no row without a policy for it.
