@@ -51,12 +51,16 @@ AUDIT = {
     "request": "the ID of the request; only with `[database] request_id`",
 }
 #: The tools of the reference, and what `T` stands for in each.
-TOOLS = ("list_T", "get_T", "aggregate_rows", "describe_tables", "list_tables", "list_rows", "get_row")
+TOOLS = (
+    *("list_T", "get_T", "aggregate_rows", "describe_tables", "run_sql", "list_tables", "list_rows"),
+    "get_row",
+)
 QUERY_TOOLS = ("find_queries", "run_query")
 TABLE = "suppliers"
 #: What the arguments mean that the schemas leave to the description of their tool.
 ARGUMENTS = {
     "where": "[conditions](#conditions)",
+    "sql": "one SELECT: see [Free SQL](#free-sql)",
     "columns": "columns, paths and [expressions](expressions.md); default all",
     "group_by": "columns, paths, buckets and expressions",
     "measures": "each with `function`, `column` and `name`; without any, the answer is the groups alone",

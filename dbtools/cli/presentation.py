@@ -39,12 +39,14 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     for column in table.columns[2:]:
         column.justify = "right"
     table.add_section()
+    costs = zip(view.costs, (definition.name for definition in view.definitions), strict=True)
     totals = [sum(row[place] for row in rows) for place in range(2, len(parts) + 3)]
     table.add_row(*map(_text, [counted(len(rows), "tool"), "", *totals]))
     _print(table)
     if view.surface is Surface.GENERIC and view.catalog.tables:
         _print("list_T and get_T of each table can also be called. [tools] style, budget or pin list them.")
-    elif (taken := sum(view.costs)) > budget:
+    # Tools without a group are listed beside the budget.
+    elif (taken := sum(cost for cost, name in costs if view.tools[name].group)) > budget:
         _print(f"The tools cost {taken:,} tokens, more than [tools] budget ({budget:,}).")
 
 
