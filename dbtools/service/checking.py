@@ -224,10 +224,11 @@ async def grants_of(
 ) -> tuple[str, tuple[Finding, ...]]:
     """Return the script for a *login* that reads what the roles *names* read, and what is wrong with them.
 
-    Roles are validated against all that this login sees, since their own grants do not exist yet.
+    Roles are validated against all that this login sees, since their own grants do not exist yet. That this
+    login can do more is no problem.
     """
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
-    alone = [replace(each, session=()) for each in written]
+    alone = [replace(each, session=(), sql=False) for each in written]
     resolved = await resolve(settings, await read_catalog(settings, backend), backend, roles=alone)
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]

@@ -122,11 +122,11 @@ class Backend(port.Backend):
 
     async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
         """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""
-        async with opened(self.url, NO_CATALOG) as connection:
-            version = await connection.fetchval("show server_version")
-            vocabulary = await read_vocabulary(connection, catalog.search_path, ())
-        obstacles = (*catalog.posture, *vocabulary.obstacles)
-        return FreeOffer(dialect=f"PostgreSQL {version.split()[0]}", obstacle=" ".join(obstacles))
+        if catalog.posture:
+            return FreeOffer(obstacle=" ".join(catalog.posture))
+        read = partial(read_vocabulary, path=catalog.search_path, included=())
+        vocabulary = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
+        return FreeOffer(dialect=f"PostgreSQL {vocabulary.version}", obstacle=" ".join(vocabulary.obstacles))
 
     async def install_watch(self) -> None:
         """Run the watch script, as a superuser."""

@@ -6,9 +6,8 @@ is parsed nor when it is planned. The transaction is read-only, and the login ca
 """
 
 import asyncio
-import json
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -19,18 +18,17 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
-from dbtools.backends.free import FreeExplanation, FreeRun, refused, unknown_column
+from dbtools.backends.free import FreeExplanation, FreeRun, refused
 from dbtools.backends.plans import Plan, identifier
 from dbtools.backends.pool import Pool
-from dbtools.backends.postgresql.changes import CHANGED, confirmation
+from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.connections import UNREADABLE, is_lost
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
-from dbtools.backends.postgresql.guard import Guarded, guard
+from dbtools.backends.postgresql.guard import guard
 from dbtools.backends.postgresql.lenses import lens
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     Connection,
-    is_failure_of,
     messages,
     roll_back,
     rolled_back,
@@ -38,7 +36,6 @@ from dbtools.backends.postgresql.pipeline import (
 )
 from dbtools.backends.postgresql.runner import (
     CLEAN,
-    STALE,
     begin_transaction,
     is_usable,
     open_connection,
@@ -49,11 +46,10 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, read_types
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.selects import CLAIM
-from dbtools.catalog import Column, Table
+from dbtools.catalog import Column
 from dbtools.cells import held
 from dbtools.results import ResultSet
 from dbtools.statement import Output, QueryShape
-from dbtools.types import quoted
 
 CONNECTIONS = 4
 OF_ONE_CALLER = 2  #: statements at the same time; others wait
@@ -61,9 +57,9 @@ GRACE = 0.2  #: seconds in which the server should have stopped a statement afte
 ATTEMPTS = 2  #: after a lost connection
 BYTES_AT_ONCE = 2 * 2**20  #: most bytes in one fetch
 MOST_BYTES = 16 * 2**20  #: that the server sends in one call
+LESS = "Ask for fewer and shorter values."
 MOST_COLUMNS = 400
 KEPT = 16  #: vocabularies
-FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
 GRAMMAR = PostgresqlGrammar()
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
 #: One process, and not for long: other callers need the server as well.
@@ -77,12 +73,6 @@ SESSION = (
     "set local array_nulls = on",
 )
 SETTINGS = b"".join(map(messages, SESSION))
-#: The relations that the transaction has locked. It locks none itself.
-LOCKED = """
-select coalesce(pg_catalog.array_agg(l.relation::pg_catalog.int8), '{}')
-from pg_catalog.pg_lock_status() as l
-where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
-"""
 
 
 class _Meter(asyncio.Protocol):
@@ -168,7 +158,7 @@ class PostgresqlFreeRunner:
             connection.meter.room = MOST_BYTES
             try:
                 yield connection
-            except Exception as exc:
+            except (*DRIVER_ERRORS, *UNREADABLE) as exc:
                 if connection.meter.room < 0:
                     raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
                 if isinstance(exc, UNREADABLE) or is_lost(exc):
@@ -181,7 +171,7 @@ class PostgresqlFreeRunner:
                 elif not connection.is_closed():
                     await roll_back(connection, CLEAN)
 
-    async def _prepared(self, connection: Connection, run: FreeRun) -> "Confined":
+    async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
         mark = f"cte_{secrets.token_hex(6)}_"
@@ -191,12 +181,10 @@ class PostgresqlFreeRunner:
             begin += setting({"application_name": run.application})
         await begin_transaction(connection, run.session, begin, SETTINGS)
         statement = Confined(guarded, tuple(_bound(run.claims.get(claim)) for claim in guarded.claims), run)
-        try:
+        with statement.worded():
             await statement.check(connection)
             statement.plan = await self._planned(connection, statement)
             await statement.audit(connection)
-        except asyncpg.PostgresError as exc:
-            raise statement.refusal(exc) from exc
         return statement
 
     async def _vocabulary(self, connection: Connection, run: FreeRun) -> Vocabulary:
@@ -211,7 +199,7 @@ class PostgresqlFreeRunner:
             self._vocabularies[key] = found
         return self._vocabularies[key]
 
-    async def _planned(self, connection: Connection, statement: "Confined") -> Plan:
+    async def _planned(self, connection: Connection, statement: Confined) -> Plan:
         """Return the plan of *statement*, with the types of the server."""
         attributes = statement.prepared.get_attributes()
         if not attributes or len(attributes) > MOST_COLUMNS:
@@ -226,137 +214,11 @@ class PostgresqlFreeRunner:
         return _wrapped(statement, tuple(Output(column, longest) for column in columns))
 
 
-class Confined:
-    """A statement that the guard permits, in its transaction."""
-
-    plan: Plan
-    prepared: Any
-
-    def __init__(self, guarded: Guarded, values: tuple[object, ...], run: FreeRun) -> None:
-        self.guarded, self.values, self.run = guarded, values, run
-        self.before = 0  #: characters before it in what was sent last
-        self._locked: frozenset[int] = frozenset()
-        self._functions: set[str] = set()
-
-    async def check(self, connection: Connection) -> None:
-        """Let the server parse the statement, and refuse it if that locks more than its tables do."""
-        claims = self.guarded.claims
-        used = ", ".join(["1", *(f"${number}::pg_catalog.text" for number in range(1, len(claims) + 1))])
-        tables = [self._source(table) for table in self.guarded.tables]
-        both = ", ".join(f"{source} as t{number}" for number, source in enumerate(tables))
-        await connection.prepare(f"select {used} from {both}" if both else "select")
-        named = await _locks(connection)
-        # Without columns of the statement, the driver needs no types, so it reads no catalog.
-        self.before = len(BEFORE)
-        await connection.prepare(f"{BEFORE}{self.guarded.sql}\n) as q")
-        _compare(await _locks(connection), named)
-        for source in tables:
-            plan = await self._explained(connection, f"select *, {used} from {source} as t")
-            self._functions |= set(_functions(plan))
-        self._locked = await _locks(connection)
-        self.before = len(self.run.comment)
-        self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}")
-
-    def _source(self, table: Table) -> str:
-        """Return what the role sees of *table*, with the parameters of the statement."""
-        texts = lens(table, self.run.whole)
-        if texts is None:
-            return f"{identifier(table.schema)}.{identifier(table.name)}"
-        numbers = {claim: f"${number}" for number, claim in enumerate(self.guarded.claims, 1)}
-        return f"({''.join(text + numbers.get(claim, '') for text, claim in texts)})"
-
-    async def _explained(self, connection: Connection, sql: str) -> object:
-        # The driver does not keep this statement, so it has no types from before a migration.
-        prepared = await connection.prepare(f"explain (format json, costs off) {sql}")
-        return json.loads(await prepared.fetchval(*self.values))
-
-    async def audit(self, connection: Connection) -> None:
-        """Plan the statement, and refuse it if that locks another relation or scans another function.
-
-        The server also opens the tables that functions in SQL read, so this says nothing about a
-        statement that calls a function which the operator has named.
-        """
-        self.before = self.plan.sql.index(self.guarded.sql)
-        plan = await self._explained(connection, self.plan.sql)
-        locked = () if self.guarded.named and self.run.functions else await _locks(connection)
-        _compare((number for number in locked if number >= FIRST_OF_USERS), self._locked)
-        called = {piece.value for piece in self.guarded.pieces}
-        for name in set(_functions(plan)) - self._functions:
-            if name not in called:
-                raise refused("The plan of the statement scans a function that it does not name")
-        # All of its tables are locked, so they stay as they are now.
-        await connection.send(confirmation(tuple(table.version for table in self.guarded.tables)))
-
-    def refusal(self, error: asyncpg.PostgresError) -> errors.CallError:
-        """Return the refusal for *error*, in words without anything of the server's."""
-        if is_failure_of(error, CHANGED) or isinstance(error, STALE):
-            return errors.SchemaChanged()
-        state, position = error.sqlstate or "", getattr(error, "position", None)
-        at = None if position is None else self.guarded.piece_at(int(position) - 1 - self.before)
-        offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
-        tables = {table.name.lower() for table in self.guarded.tables}
-        if state == "42703":
-            return unknown_column(name, self.run.catalog, tables=tables, position=offset)
-        if state in STATES:
-            rule, hint = STATES[state]
-            return refused(rule.format(name=quoted(name, 60) if name else "it"), hint, position=offset)
-        if state.startswith(REFUSED):
-            return refused("The database cannot run this statement", SIMPLER, position=offset)
-        return translated(error)
-
-    def _name_at(self, at: int) -> str:
-        """Return the name, with the names after its dots, that begins with piece number *at*."""
-        pieces, end = self.guarded.pieces, at + 1
-        while end + 1 < len(pieces) and pieces[end].text == ".":
-            end += 2
-        return "".join(piece.value or piece.text for piece in pieces[at:end])
-
-
-async def _locks(connection: Connection) -> frozenset[int]:
-    """Return the relations that the transaction has locked."""
-    return frozenset(await connection.fetchval(LOCKED))
-
-
-def _compare(locked: Iterable[int], known: frozenset[int]) -> None:
-    if not known.issuperset(locked):
-        raise refused("The statement reads more than the tables that it names")
-
-
-BEFORE = "select 1 from (\n"
-SIMPLER = "Write it more simply."
-LESS = "Ask for fewer and shorter values."
-CAST = "Cast the values, as in value::numeric."
-#: The rules and hints for SQLSTATEs. {name}: of what is wrong, if it is known.
-STATES: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(
-        ("42P01", "42501", "3F000"),
-        ("There is no table or alias {name}", "Name each table in from, before where it is used."),
-    ),
-    "42601": ("The statement cannot be read near {name}", "Is a word or a comma missing?"),
-    "42702": ("{name} could be a column of several tables", "Write table.column."),
-    "42712": ("Two tables have the same name", "Give each an alias."),
-    "42803": ("{name} is neither grouped nor in an aggregate function", "Add it to group by."),
-    "42883": ("No function or operator {name} takes values of these types", CAST),
-    "42725": ("Several functions {name} take values of these types", CAST),
-    **dict.fromkeys(("42804", "42846", "42P18", "42P21", "42P22"), ("The types do not fit at {name}", CAST)),
-    "42P20": ("A window function is not permitted here", "Use it in a subquery, and its column outside."),
-    "42P19": ("This recursion is not permitted", "select … union all select … from the CTE itself, once."),
-    "42P10": ("order by or distinct on does not fit the columns", "Repeat the expressions."),
-    "21000": ("A subquery returned more than one row", "Add limit 1, or use in."),
-    "22012": ("A division by zero", "Write a / nullif(b, 0)."),
-    "22P02": ("A text is not a value of the type that it is cast to", "Test it with ~ in a case first."),
-    **dict.fromkeys(("22007", "22008"), ("A text is not a date or time, or is out of range", "2024-12-31")),
-    "0A000": ("{name} is not supported here", SIMPLER),
-    "25006": ("The statement tries to write, but may only read", "Use the tools that change rows."),
-}
-REFUSED = ("42", "22", "21", "0A", "54", "2F", "38", "39", "HV", "XX")
-
-
 async def _rows(
     connection: Connection, statement: Confined, run: FreeRun
 ) -> tuple[Sequence[asyncpg.Record], bool]:
     """Return at most one row more than the limit, and whether there are more; stop at too large cells."""
-    try:
+    with statement.worded():
         prepared = await connection.prepare(f"{run.comment}{statement.plan.sql}")
         statement.before += len(run.comment)
         cursor = await prepared.cursor(*statement.values)
@@ -368,10 +230,6 @@ async def _rows(
                 return records, False
             records += found
             room -= sum(map(held, zip(*found, strict=True)))
-    except asyncpg.PostgresError as exc:
-        if is_lost(exc):
-            raise
-        raise statement.refusal(exc) from exc
     return records, True
 
 
@@ -400,18 +258,6 @@ def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
         one=GRAMMAR.bound,
         many=GRAMMAR.bound_list,
     )
-
-
-def _functions(plan: object) -> Iterator[str]:
-    """Yield the functions that *plan* scans."""
-    if isinstance(plan, list):
-        for each in plan:
-            yield from _functions(each)
-    elif isinstance(plan, dict):
-        if "Function Name" in plan:
-            yield plan["Function Name"]
-        for each in plan.values():
-            yield from _functions(each)
 
 
 async def _connect(url: str) -> Connection:

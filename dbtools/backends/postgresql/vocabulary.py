@@ -127,6 +127,7 @@ class Vocabulary:
     collations: frozenset[str]
     attributes: frozenset[str]  #: functions that are not permitted, and could be called like a column
     obstacles: Sequence[str]  #: why nothing can be run at all
+    version: str  #: of the server, such as 16.2
 
     def schema_of(self, name: str, schema: str = "") -> str | None:
         """Return the schema to write before the function *name*, perhaps none; None: it is not permitted."""
@@ -179,6 +180,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequen
         collations=frozenset(row[0] for row in await connection.fetch(COLLATIONS)),
         attributes=frozenset(attributes),
         obstacles=tuple(dict.fromkeys(obstacles)),
+        version=connection.get_settings().server_version.split()[0],
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from tests.database.free_rows import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 
 CANARY = re.compile("canary|424242|1942|Q0FOQVJZ|43414e415259", re.IGNORECASE)
@@ -93,7 +93,7 @@ PLACES = (
     "select * from (table {}) x",
 )
 #: Statements that name what is hidden, or do more than read, in other ways.
-OTHERS = (Path(__file__).parent / "free_attacks.sql").read_text().strip().split("\n")
+OTHERS = (Path(__file__).parent / "postgresql_free_attacks.sql").read_text().strip().split("\n")
 ATTACKS = (*(place.format(table) for place in PLACES for table in HIDDEN), *OTHERS)
 
 

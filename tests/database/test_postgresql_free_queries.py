@@ -7,11 +7,11 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from tests.database.free_rows import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 
 #: Queries, separated by empty lines. Their rows have a definite order, or there is only one.
-QUERIES = (Path(__file__).parent / "free_queries.sql").read_text().strip().split("\n\n")
+QUERIES = (Path(__file__).parent / "postgresql_free_queries.sql").read_text().strip().split("\n\n")
 
 
 @pytest.fixture(scope="module")

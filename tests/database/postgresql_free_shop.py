@@ -20,7 +20,7 @@ from dbtools.types import Mask
 from tests.postgresql_server import PostgresqlServer
 
 FOLDER = Path(__file__).parent
-SEEN, HIDDEN = ((FOLDER / f"free_{name}.sql").read_text() for name in ("seen", "hidden"))
+SEEN, HIDDEN = ((FOLDER / f"postgresql_free_{name}.sql").read_text() for name in ("seen", "hidden"))
 CLAIMS = {"region": "north"}
 
 

@@ -8,7 +8,7 @@ from anyio.from_thread import BlockingPortal
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.errors import OutOfRange, SqlRefused
-from tests.database.free_rows import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 
 EXAMPLES = 250

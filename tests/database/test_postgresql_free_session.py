@@ -1,4 +1,4 @@
-"""Free SQL on PostgreSQL without its guard, with other logins, and while things go wrong."""
+"""Free SQL on PostgreSQL without its guard, and while things go wrong."""
 
 import asyncio
 import resource
@@ -9,17 +9,13 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql import Backend
-from dbtools.backends.postgresql.free import Confined
+from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.runner import begin_transaction
 from dbtools.backends.postgresql.spelling import spelled
-from dbtools.catalog import Selection
 from dbtools.cells import Cut
 from dbtools.errors import CallError, SchemaChanged, SqlRefused, TimedOut
-from dbtools.masks import masked
-from dbtools.types import Mask
-from tests.database.free_rows import FreeShop, open_free_shop, read_shop
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop
 from tests.postgresql_server import PostgresqlServer
 
 OTHERS = (
@@ -34,7 +30,6 @@ OTHERS = (
     "select * from information_schema.tables",
     "select 1 from logs_2024",
 )
-LOGIN = "dbtools_free_tests"
 ACTIVE = "select count(*) from pg_stat_activity where application_name = $1 and state = 'active'"
 
 
@@ -54,12 +49,11 @@ async def _unguarded(shop: FreeShop, sql: str) -> Any:
         await begin_transaction(connection, {}, connection.begin)
         statement = Confined(guarded, (), shop.request(sql))
         try:
-            await statement.check(connection)
-            statement.plan = await shop.runner._planned(connection, statement)
-            await statement.audit(connection)
-            return await connection.fetch(sql)
-        except asyncpg.PostgresError as exc:
-            raise statement.refusal(exc) from exc
+            with statement.worded():
+                await statement.check(connection)
+                statement.plan = await shop.runner._planned(connection, statement)
+                await statement.audit(connection)
+                return await connection.fetch(sql)
         finally:
             await connection.execute("rollback")
 
@@ -95,101 +89,6 @@ def test_guarded_statement_has_one_select_only(shop: FreeShop) -> None:
     for sql in ("commit", "set role none", "select 1; select 2", "lock table orders", "listen x"):
         with pytest.raises(CallError):
             shop.portal.call(_unguarded, shop, sql)
-
-
-@pytest.fixture
-def poor(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop under a login that may read what the role sees."""
-    grants = f"""
-    revoke create on schema public from public;
-    drop role if exists {LOGIN};
-    create role {LOGIN} login;
-    grant usage on schema public to {LOGIN};
-    grant select on regions, orders, logs, paid, "Odd Name" to {LOGIN};
-    grant select (id, name, region, email, phone, mood, born, tags, profile) on customers to {LOGIN};
-    """
-    try:
-        with open_free_shop(postgresql_server, portal, hidden=True, more=grants, login=LOGIN) as shop:
-            yield shop
-    finally:
-        postgresql_server.execute(f"drop role if exists {LOGIN}", url=postgresql_server.url)
-
-
-def test_login_that_may_only_read_is_offered_free_sql(poor: FreeShop) -> None:
-    offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
-
-    assert offer.obstacle == ""
-    assert offer.dialect.startswith("PostgreSQL 1")
-    assert poor.rows("select name from customers order by id") == [("Ann",), ("Cid",), ("Eve",)]
-
-
-@pytest.mark.parametrize(
-    ("grant", "word"),
-    [
-        pytest.param("alter role {} superuser", "superuser", id="superuser"),
-        pytest.param("alter role {} bypassrls", "row-level", id="bypassrls"),
-        pytest.param("alter role {} createrole", "create roles", id="createrole"),
-        pytest.param("grant insert on orders to {}", "write", id="insert"),
-        pytest.param("grant update (name) on customers to {}", "write", id="update"),
-        pytest.param("grant usage on sequence counter to {}", "write", id="sequence"),
-        pytest.param("grant create on schema public to {}", "create", id="create"),
-        pytest.param("alter table regions owner to {}", "owns", id="owner"),
-        pytest.param("grant pg_read_server_files to {}", "member", id="member"),
-        pytest.param("alter role {} noinherit; grant pg_write_server_files to {}", "member", id="noinherit"),
-    ],
-)
-def test_login_that_can_do_more_is_not_offered_free_sql(poor: FreeShop, grant: str, word: str) -> None:
-    poor.portal.call(_execute, poor.url, grant.replace("{}", LOGIN))
-    try:
-        offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
-    finally:
-        poor.portal.call(_execute, poor.url, f"alter table regions owner to dbtools; drop owned by {LOGIN}")
-
-    assert word in offer.obstacle
-
-
-def test_redefined_operator_or_cast_is_an_obstacle(
-    postgresql_server: PostgresqlServer, portal: BlockingPortal
-) -> None:
-    more = """
-    create function same(text, integer) returns boolean language sql stable as 'select true';
-    create operator = (function = same, leftarg = text, rightarg = integer);
-    """
-    with open_free_shop(postgresql_server, portal, hidden=False, more=more) as shop:
-        refusal = shop.answer("select 1")
-        offer = portal.call(_offer, shop.url)
-        named = shop.answer("select 1", functions=("public.same",))
-
-    assert refusal[0] == "sql_refused"
-    assert "operator = calls the function public.same" in offer.obstacle
-    assert named[1] == ((1,),)
-
-
-def test_cast_that_calls_a_function_is_refused(shop: FreeShop) -> None:
-    for sql in ("select 'ok'::text::mood", "select cast('ok' as public.mood)", "select mood 'ok'"):
-        assert "The type" in str(shop.answer(sql)[1])
-    assert shop.rows("select mood from customers where mood = 'ok'") == [("ok",)]
-
-
-def test_missing_claim_denies_the_call(shop: FreeShop) -> None:
-    assert shop.answer("select * from customers", claims={})[0] == "denied"
-    assert shop.rows("select count(*) from regions", claims={}) == [(2,)]
-
-
-def test_functions_that_the_operator_names_may_be_called(shop: FreeShop) -> None:
-    assert shop.rows("select leak_of('x')", functions=("public.leak_*",)) == [("CANARY",)]
-    assert shop.answer("select leak()", functions=("public.leak_*",))[0] == "sql_refused"
-
-
-def test_login_hides_what_it_may_not_read_without_any_guard(poor: FreeShop) -> None:
-    denied = []
-    for sql in ("select v from secrets", "select ssn from customers", "select * from vault.keys"):
-        try:
-            poor.portal.call(_execute, poor.url.replace("//dbtools@", f"//{LOGIN}@"), sql)
-        except asyncpg.InsufficientPrivilegeError:
-            denied.append(sql)
-
-    assert len(denied) == 3
 
 
 ENDLESS = (
@@ -321,87 +220,6 @@ def test_migrations_in_the_middle_fail_no_call_for_another_reason(
             return codes
 
         assert portal.call(migrated) <= {"schema_changed"}
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "ann@example.org",
-        "a@b.co",
-        "not an address",
-        "",
-        "x",
-        "@example.org",
-        "a b@example.org",
-        '"a b"@example.org',
-        "a@b",
-        "a@-b.org",
-        "a@b-.org",
-        "a@example.org ",
-        "a@@example.org",
-        "a" * 64 + "@example.org",
-        "a" * 65 + "@example.org",
-        "a@" + "b" * 63 + ".org",
-        "a@" + "b" * 64 + ".org",
-        "a@" + ".".join(["b" * 60] * 4) + ".org",
-        "a@" + ".".join(["b" * 60] * 5) + ".org",
-        "x" * 400,
-        "line\nbreak@example.org",
-        "a@example.org\n",
-    ],
-)
-def test_partial_mask_is_that_of_every_tool(shop: FreeShop, cell: str) -> None:
-    quoted = cell.replace("'", "''")
-    shop.portal.call(_execute, shop.url, f"update customers set email = '{quoted}' where id = 5")
-
-    assert shop.rows("select email from customers where id = 5") == [(masked(cell, Mask.PARTIAL, b""),)]
-
-
-REFUSALS = """
-select nam from customers -> no column 'nam' at position 8. Did you mean name?
-select x.id from customers c -> no table or alias 'x.id' at position 8
-select * from custmers -> no table 'custmers' at position 15. Did you mean customers?
-select uper('a') -> 'uper' does not exist or is not permitted at position 8. Did you mean upper
-select 1 / 0 -> A division by zero
-select name, count(*) from customers -> 'name' is neither grouped
-select 'x'::int -> not a value of the type
-select upper(1, 2) -> No function or operator 'upper' takes
-select id from orders o join paid p on true -> 'id' could be a column of several
-select (select id from orders) -> more than one row
-select from -> The statement cannot be read
-drop table x -> This is not a SELECT at position 1
-select 'open -> is not closed
-select 'x'::regclass -> The type 'regclass' does not exist or is not permitted
-select 1 from orders where row_number() over () = 1 -> window function is not permitted here
-select * from pg_class -> The catalogs of the database are not permitted at position 15
-select :x -> Write values themselves
-select current_user -> no column 'current_user' at position 8
-select ctid from orders -> The system column ctid is not permitted at position 8
-"""
-
-
-@pytest.mark.parametrize(("sql", "message"), [each.split(" -> ") for each in REFUSALS.strip().split("\n")])
-def test_refusal_states_the_rule(shop: FreeShop, sql: str, message: str) -> None:
-    with pytest.raises(SqlRefused) as refused:
-        shop.run(sql)
-
-    assert message in str(refused.value)
-
-
-def test_explanation_shows_what_runs(shop: FreeShop) -> None:
-    found = shop.portal.call(shop.runner.explain, shop.request("select name from customers"))
-
-    assert '"public"."customers"' in found.sql
-    assert "OFFSET 0" in found.sql
-    assert len(found.verdicts) == 2
-
-
-async def _offer(url: str) -> Any:
-    backend = Backend(url)
-    try:
-        return await backend.offer(await backend.introspect(Selection()))
-    finally:
-        await backend.close()
 
 
 async def _execute(url: str, sql: str) -> None:

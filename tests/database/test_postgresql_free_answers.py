@@ -1,0 +1,101 @@
+"""How masks, refusals and explanations of free SQL on PostgreSQL look."""
+
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from dbtools.errors import SqlRefused
+from dbtools.masks import masked
+from dbtools.types import Mask
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop
+from tests.postgresql_server import PostgresqlServer
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop with hidden rows, under a login that may do anything."""
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+        yield shop
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "ann@example.org",
+        "a@b.co",
+        "not an address",
+        "",
+        "x",
+        "@example.org",
+        "a b@example.org",
+        '"a b"@example.org',
+        "a@b",
+        "a@-b.org",
+        "a@b-.org",
+        "a@example.org ",
+        "a@@example.org",
+        "a" * 64 + "@example.org",
+        "a" * 65 + "@example.org",
+        "a@" + "b" * 63 + ".org",
+        "a@" + "b" * 64 + ".org",
+        "a@" + ".".join(["b" * 60] * 4) + ".org",
+        "a@" + ".".join(["b" * 60] * 5) + ".org",
+        "x" * 400,
+        "line\nbreak@example.org",
+        "a@example.org\n",
+    ],
+)
+def test_partial_mask_is_that_of_every_tool(shop: FreeShop, cell: str) -> None:
+    quoted = cell.replace("'", "''")
+    shop.portal.call(_execute, shop.url, f"update customers set email = '{quoted}' where id = 5")
+
+    assert shop.rows("select email from customers where id = 5") == [(masked(cell, Mask.PARTIAL, b""),)]
+
+
+REFUSALS = """
+select nam from customers -> no column 'nam' at position 8. Did you mean name?
+select x.id from customers c -> no table or alias 'x.id' at position 8
+select * from custmers -> no table 'custmers' at position 15. Did you mean customers?
+select uper('a') -> 'uper' does not exist or is not permitted at position 8. Did you mean upper
+select 1 / 0 -> A division by zero
+select name, count(*) from customers -> 'name' is neither grouped
+select 'x'::int -> not a value of the type
+select upper(1, 2) -> No function or operator 'upper' takes
+select id from orders o join paid p on true -> 'id' could be a column of several
+select (select id from orders) -> more than one row
+select from -> The statement cannot be read
+drop table x -> This is not a SELECT at position 1
+select 'open -> is not closed
+select 'x'::regclass -> The type 'regclass' does not exist or is not permitted
+select 1 from orders where row_number() over () = 1 -> window function is not permitted here
+select * from pg_class -> The catalogs of the database are not permitted at position 15
+select :x -> Write values themselves
+select current_user -> no column 'current_user' at position 8
+select ctid from orders -> The system column ctid is not permitted at position 8
+"""
+
+
+@pytest.mark.parametrize(("sql", "message"), [each.split(" -> ") for each in REFUSALS.strip().split("\n")])
+def test_refusal_states_the_rule(shop: FreeShop, sql: str, message: str) -> None:
+    with pytest.raises(SqlRefused) as refused:
+        shop.run(sql)
+
+    assert message in str(refused.value)
+
+
+def test_explanation_shows_what_runs(shop: FreeShop) -> None:
+    found = shop.portal.call(shop.runner.explain, shop.request("select name from customers"))
+
+    assert '"public"."customers"' in found.sql
+    assert "OFFSET 0" in found.sql
+    assert len(found.verdicts) == 2
+
+
+async def _execute(url: str, sql: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
