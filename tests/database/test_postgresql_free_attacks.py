@@ -5,11 +5,17 @@ Each attack has the same answer, or the same refusal, on a database that has not
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
+from dbtools.backends.postgresql.guard import guard
+from dbtools.backends.postgresql.lenses import lens
+from dbtools.backends.postgresql.vocabulary import read_vocabulary
+from dbtools.errors import SqlRefused
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 
@@ -128,6 +134,35 @@ def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(
 
     assert shown == []
     assert different == []
+
+
+def test_guard_alone_shows_nothing(shop: FreeShop) -> None:
+    shown = shop.portal.call(_guarded_answers, shop)
+
+    assert shown == []
+
+
+async def _guarded_answers(shop: FreeShop) -> list[tuple[str, str]]:
+    """Return the attacks that show something hidden if the server runs whatever the guard permits."""
+    shown = []
+    connection = await asyncpg.connect(shop.url)
+    vocabulary = await read_vocabulary(connection, shop.catalog.search_path, ())
+    seen = partial(lens, whole=shop.whole)
+    for attack in ATTACKS:
+        try:
+            guarded = guard(attack, shop.catalog, vocabulary, seen, "cte_")
+            values = [shop.claims[claim] for claim in guarded.claims]
+            async with connection.transaction(readonly=True):
+                answer = str(await connection.fetch(guarded.sql, *values))
+        except SqlRefused:
+            continue
+        except asyncpg.PostgresError as exc:
+            # The runner shows none of this; but it must not quote hidden rows.
+            answer = str(exc)
+        if CANARY.search(answer) and not _quotes(attack, (answer,)):
+            shown.append((attack, answer))
+    await connection.close()
+    return shown
 
 
 def _quotes(attack: str, answer: tuple[object, ...]) -> bool:
