@@ -114,6 +114,29 @@ def test_functions_that_the_operator_names_may_be_called(shop: FreeShop) -> None
     assert shop.answer("select leak()", functions=("public.leak_*",))[0] == "sql_refused"
 
 
+def test_statement_runs_as_the_role_of_its_session(poor: FreeShop) -> None:
+    reader = f"{LOGIN}_reader"
+    made = f"""
+    drop role if exists {reader};
+    create role {reader};
+    grant select on regions to {reader};
+    revoke select on regions from {LOGIN};
+    alter role {LOGIN} noinherit;
+    grant {reader} to {LOGIN};
+    """
+    poor.portal.call(_execute, poor.url, made)
+    try:
+        alone = poor.answer("select count(*) from regions")
+        become = poor.rows("select count(*) from regions", session={"role": reader})
+        offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
+    finally:
+        poor.portal.call(_execute, poor.url, f"drop owned by {reader}; drop role {reader}")
+
+    assert alone[0] == "sql_refused"
+    assert become == [(2,)]
+    assert offer.obstacle == ""
+
+
 def test_login_hides_what_it_may_not_read_without_any_guard(poor: FreeShop) -> None:
     denied = []
     for sql in ("select v from secrets", "select ssn from customers", "select * from vault.keys"):

@@ -10,11 +10,13 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql.confinement import Confined
+from dbtools.backends.postgresql.free import open_free
 from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.runner import begin_transaction
 from dbtools.backends.postgresql.spelling import spelled
 from dbtools.cells import Cut
 from dbtools.errors import CallError, SchemaChanged, SqlRefused, TimedOut
+from tests.database.poolers import proxy
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop
 from tests.postgresql_server import PostgresqlServer
 
@@ -178,6 +180,24 @@ def test_lost_connections_are_replaced(shop: FreeShop) -> None:
     shop.portal.call(_execute, shop.url, ended)
 
     assert shop.rows("select count(*) from regions") == [(2,)]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_pooler_that_passes_no_settings_on_changes_no_answer(shop: FreeShop, refuses: bool) -> None:
+    async def through() -> list[Any]:
+        async with proxy(shop.url, refuses=refuses) as url:
+            runner = open_free(url)
+            sqls = (
+                "select name, born from customers order by id",
+                "select interval '1 day 2 hours'",
+                "select 1",
+            )
+            found = [(await runner.run(shop.request(sql))).rows for sql in sqls * 2]
+            await runner.close()
+            return found
+
+    rows = ((("Ann", "1990-05-01"), ("Cid", "1985-11-30"), ("Eve", None)), (("P1DT2H",),), ((1,),))
+    assert shop.portal.call(through) == [*rows, *rows]
 
 
 def test_changed_table_is_noticed(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> None:

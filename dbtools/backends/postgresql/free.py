@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -233,19 +233,19 @@ async def _rows(
     return records, True
 
 
+@lru_cache(maxsize=1_000)
+def _cell(at: int, output: Output) -> tuple[str, ...]:
+    """Return the SQL of column number *at*: its value, and its length if it may be cut."""
+    cells = GRAMMAR.cell(sa.column(quoted_name(f"c{at}", quote=True)), output)
+    return tuple(str(cell.compile(dialect=GRAMMAR.dialect)) for cell in cells)
+
+
 def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
     """Return a plan that cuts rows and cells of *statement* in the server."""
-    names = [f"c{at}" for at in range(len(outputs))]
-    read = [
-        GRAMMAR.cell(sa.column(quoted_name(name, quote=True)), output)
-        for name, output in zip(names, outputs, strict=True)
-    ]
-    cells = [cell for cell, *_ in read] + [other for _, *others in read for other in others]
-    select = ", ".join(str(cell.compile(dialect=GRAMMAR.dialect)) for cell in cells)
-    sql = (
-        f"select {select} from (\n{statement.guarded.sql}\n) as q ({', '.join(map(identifier, names))}) "
-        f"limit {statement.run.limit + 1}"
-    )
+    read = [_cell(at, output) for at, output in enumerate(outputs)]
+    select = ", ".join([cell for cell, *_ in read] + [other for _, *others in read for other in others])
+    names = ", ".join(identifier(f"c{at}") for at in range(len(outputs)))
+    sql = f"select {select} from (\n{statement.guarded.sql}\n) as q ({names}) limit {statement.run.limit + 1}"
     shape = QueryShape(name="run_sql", pieces=(sql,), outputs=outputs, types={}, casts={})
     return Plan(
         shape=shape,
