@@ -77,9 +77,11 @@ class Backend(port.Backend):
                 return await read_catalog(connection, selection)
         read = partial(read_catalog, selection=selection)
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
-        if self._runner is not None and self._search_path not in (None, catalog.search_path):
+        if self._search_path not in (None, catalog.search_path):
             # Open connections keep their old search path.
-            await self._runner.close()
+            for runner in (self._runner, self._free):
+                if runner is not None:
+                    await runner.close()
         self._search_path = catalog.search_path
         return catalog
 

@@ -117,7 +117,8 @@ class Confined:
             if name not in called:
                 raise refused("The plan of the statement scans a function that it does not name")
         # All of its tables are locked, so they stay as they are now.
-        await connection.send(confirmation(tuple(table.version for table in self.guarded.tables)))
+        versions = tuple(table.version for table in self.guarded.tables if table.version)
+        await connection.send(confirmation(versions))
 
     @contextmanager
     def worded(self) -> Iterator[None]:

@@ -7,10 +7,10 @@ is parsed nor when it is planned. The transaction is read-only, and the login ca
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -48,9 +48,11 @@ from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.selects import CLAIM
 from dbtools.catalog import Column
 from dbtools.cells import held
+from dbtools.errors import listing
 from dbtools.results import ResultSet
 from dbtools.statement import Output, QueryShape
 
+T = TypeVar("T")
 CONNECTIONS = 4
 OF_ONE_CALLER = 2  #: statements at the same time; others wait
 GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
@@ -69,6 +71,7 @@ SESSION = (
     "set local max_parallel_workers_per_gather = 0",
     "set local jit = off",
     "set local row_security = on",
+    "set local standard_conforming_strings = on",
     "set local transform_null_equals = off",
     "set local array_nulls = on",
 )
@@ -109,12 +112,25 @@ class PostgresqlFreeRunner:
 
     async def run(self, run: FreeRun) -> ResultSet:
         """Return the rows of *run*, or raise a CallError."""
+        return await self._attempt(run, _result)
+
+    async def explain(self, run: FreeRun) -> FreeExplanation:
+        """Return the statement that would run, and what the checks say; or raise a CallError."""
+        return await self._attempt(run, _explanation)
+
+    async def close(self) -> None:
+        """Close every connection; later calls open new ones."""
+        await self._pool.dispose()
+
+    async def _attempt(self, run: FreeRun, work: Callable[[Connection, Confined], Awaitable[T]]) -> T:
+        """Return the result of *work* on the statement of *run*, repeated after a lost connection."""
         attempts, turn = 1, self._turns.setdefault(run.caller, asyncio.Semaphore(OF_ONE_CALLER))
         try:
             async with asyncio.timeout(run.timeout + GRACE) as deadline, turn:
                 while True:
                     try:
-                        return await self._run(run, deadline)
+                        async with self._transaction(deadline) as connection:
+                            return await work(connection, await self._prepared(connection, run))
                     except DRIVER_ERRORS as exc:
                         if attempts == ATTEMPTS or not is_lost(exc):
                             raise translated(exc) from exc
@@ -122,34 +138,6 @@ class PostgresqlFreeRunner:
                     await self._pool.dispose()
         except TimeoutError as exc:
             raise errors.TimedOut from exc
-
-    async def explain(self, run: FreeRun) -> FreeExplanation:
-        """Return the statement that would run, and what the checks say; or raise a CallError."""
-        async with asyncio.timeout(run.timeout + GRACE) as deadline:
-            try:
-                async with self._transaction(deadline) as connection:
-                    statement = await self._prepared(connection, run)
-            except DRIVER_ERRORS as exc:
-                raise translated(exc) from exc
-        names = ", ".join(run.catalog.label(table) for table in statement.guarded.tables) or "no table"
-        return FreeExplanation(
-            sql=statement.plan.sql,
-            verdicts=(
-                f"The guard permits it: it reads {names}, and calls only functions that compute a value.",
-                "The server reads and plans it without any other relation, in a read-only transaction.",
-            ),
-        )
-
-    async def close(self) -> None:
-        """Close every connection; later calls open new ones."""
-        await self._pool.dispose()
-
-    async def _run(self, run: FreeRun, deadline: asyncio.Timeout) -> ResultSet:
-        async with self._transaction(deadline) as connection:
-            statement = await self._prepared(connection, run)
-            records, more = await _rows(connection, statement, run)
-        rows = rows_of(records[: run.limit], statement.plan)
-        return ResultSet(outputs=statement.plan.outputs, rows=rows, more=more)
 
     @asynccontextmanager
     async def _transaction(self, deadline: asyncio.Timeout) -> AsyncIterator[Connection]:
@@ -212,6 +200,24 @@ class PostgresqlFreeRunner:
         longest = statement.run.longest
         columns = (Column(name=each.name, type=types[each.type.oid, UNLIMITED].type) for each in attributes)
         return _wrapped(statement, tuple(Output(column, longest) for column in columns))
+
+
+async def _explanation(connection: Connection, statement: Confined) -> FreeExplanation:
+    labels = [statement.run.catalog.label(table) for table in statement.guarded.tables]
+    reads = f"reads {listing(labels) or 'no table'}, and calls only functions that compute a value"
+    return FreeExplanation(
+        sql=statement.plan.sql,
+        verdicts=(
+            f"The guard permits it: it {reads}.",
+            "The server plans it without any other relation, in a read-only transaction.",
+        ),
+    )
+
+
+async def _result(connection: Connection, statement: Confined) -> ResultSet:
+    run, plan = statement.run, statement.plan
+    records, more = await _rows(connection, statement, run)
+    return ResultSet(outputs=plan.outputs, rows=rows_of(records[: run.limit], plan), more=more)
 
 
 async def _rows(
