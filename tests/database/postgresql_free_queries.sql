@@ -274,3 +274,30 @@ select regexp_count(name, 'n') from customers where false and name is null
 select count(*) from orders o, lateral (select o.total * 2 as double) d where d.double > 400
 
 select json_object('{a,1,b,2}'), jsonb_pretty('{"a": 1}'), jsonb_typeof('[]'), json_extract_path_text('{"a": {"b": 1}}', 'a', 'b')
+
+select * from unnest(array[1, 2], array['a', 'b']) as u(a, b) order by a
+
+with ranked as (select o.*, rank() over (partition by customer_id order by total desc) as rnk from orders o)
+select customer_id, id, total from ranked where rnk <= 3 order by customer_id, rnk
+
+select status, (100.0 * count(*) / sum(count(*)) over ())::numeric(5, 1) as pct from orders group by status order by status
+
+select value, key from (select 1 as value, 2 as key) t
+
+select t.time, t.timestamp, t.date, t.interval from (select 1 as time, 2 as timestamp, 3 as date, 4 as interval) t
+
+select count(*) count, max(total) max, min(id) as year from orders
+
+select percentile_cont(array[0.25, 0.5, 0.75]) within group (order by total) from orders
+
+select name, position('n' in name) as position, length(name) as length from customers order by name
+
+select (x.c).name from (select customers as c from customers) x order by 1
+
+select e.value ->> 'sku' as sku from orders o cross join lateral jsonb_array_elements(o.lines) with ordinality as e(value, n)
+where n = 1 order by o.id limit 2
+
+with recursive t(n, path) as (select 1, array[1] union all select n + 1, path || (n + 1) from t where n < 4)
+select n, path from t order by n
+
+select width_bucket(total, 0, 500, 5) b, repeat('#', count(*)::int) bar from orders group by b order by b

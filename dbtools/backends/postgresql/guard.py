@@ -246,7 +246,7 @@ class _Guard:
         found = self._vocabulary.schema_of(piece.value, schema)
         if found is None:
             raise unknown_function(piece.value, self._vocabulary.names, position=piece.offset)
-        self._named |= found != SYSTEM
+        self._named |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
             piece.write(f"{identifier(found)}.{piece.text}")
 

@@ -136,7 +136,8 @@ class Vocabulary:
             return schema if known.get(schema) else None
         there = [each for each in self.path if each in known]
         permitted = [each for each in there if known[each]]
-        if permitted == there and len(there) > 1:
+        # Without a schema, PostgreSQL lets unnest take several arrays.
+        if permitted == there and (len(there) > 1 or name == "unnest"):
             return ""
         return permitted[0] if len(permitted) == 1 else None
 
