@@ -5,13 +5,21 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 from click.testing import Result
 
 from dbtools.alembic import upgrade
+from dbtools.service.permitted import UNCHECKED
+from dbtools.service.snapshot import DATABASE
+from tests.database.conftest import Serve
 from tests.database.granted_login import Shop, shop as shop
+from tests.database.keyed_writes import UPDATE, Keeps, keeping
+from tests.database.written_journal import writing
+from tests.database.written_shop import refused
+from tests.postgresql_server import PostgresqlServer
 from tests.protocol.command_line import run
 
 ROLES = """
@@ -25,6 +33,12 @@ PREFIX = (
 )
 LACKS = "lacks privileges on dbtools.dbtools_write. `dbtools grants` prints a script that grants it."
 KEYED: dict[str, object] = {"rows": [{"customer_id": 7}], "idempotency_key": "k"}
+
+
+@pytest.fixture
+def opened(serve: Serve) -> Keeps:
+    """Give what opens a database, with a journal or without."""
+    return keeping(serve)
 
 
 @pytest.fixture
@@ -199,6 +213,32 @@ def test_journal_of_a_role_of_the_login_is_used(desk: Shop) -> None:
     )
 
     assert problems(path) == []
+
+
+def test_changes_are_not_made_while_nobody_knows_whether_there_is_a_journal(
+    opened: Keeps, postgresql_server: PostgresqlServer
+) -> None:
+    ghost = f"ghost_{secrets.token_hex(4)}"
+    with opened("postgresql") as shop:
+        url = urlsplit(shop.url)
+        later = url._replace(netloc=f"{ghost}@{url.netloc.rpartition('@')[2]}").geturl()
+        with writing(shop, write_url=later) as caller:
+            error = refused(caller, "update_things", **UPDATE)
+            snapshot = caller.portal.call(caller.toolbox.snapshot)
+            postgresql_server.execute(f"create role {ghost} login superuser", url=shop.url)
+            try:
+                early = refused(caller, "update_things", **UPDATE)
+                caller.portal.call(caller.toolbox.refresh)
+                made, again = (caller.call("update_things", **UPDATE) for _ in range(2))
+            finally:
+                caller.portal.call(caller.database.close)
+                postgresql_server.execute(f"drop role {ghost}", url=shop.url)
+
+    assert (error.code, early.code) == ("database_unavailable", "database_unavailable")
+    assert "Nothing was changed." in str(early)
+    # So the next poll refreshes.
+    assert snapshot.stamps[DATABASE] == UNCHECKED
+    assert ("note" in made, "note" in again) == (False, True)
 
 
 def test_roles_with_and_without_the_journal_have_tools_of_their_own(desk: Shop) -> None:
