@@ -111,13 +111,8 @@ def _check(answer: Json) -> None:
         case {"action": "accept", "content": {"confirm": True}}:
             return
         case {"action": "decline" | "cancel"} | {"action": "accept", "content": {"confirm": False}}:
-            raise declined()
+            error = errors.NotConfirmed(DECLINED, hint=UNLESS_ASKED)
+            error.declined = True
+            raise error
         case _:
             raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED)
-
-
-def declined() -> errors.NotConfirmed:
-    """Return the error for a change that a person has declined."""
-    error = errors.NotConfirmed(DECLINED, hint=UNLESS_ASKED)
-    error.declined = True
-    return error
