@@ -1,4 +1,4 @@
-"""Clients of the handshake era that can be asked, over a socket (as over the pipes of stdio) and over HTTP."""
+"""Clients of the handshake era that can be asked, over a socket like the pipes of stdio and over HTTP."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -80,13 +80,15 @@ class HttpTalk:
         assert answer.status_code == 200
 
 
-async def shake_hands(client: httpx2.AsyncClient, able: Mapping[str, object] = ABLE) -> HttpTalk:
+async def shake_hands(
+    client: httpx2.AsyncClient, able: Mapping[str, object] = ABLE, version: str = HANDSHAKE
+) -> HttpTalk:
     """Open a session of a client that is *able*."""
-    params = initialize(HANDSHAKE, able)
+    params = initialize(version, able)
     asked = posted({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
     answer = await client.post(**asked)
     assert answer.status_code == 200, answer.text
-    session = {SESSION: answer.headers[SESSION], "MCP-Protocol-Version": HANDSHAKE}
+    session = {SESSION: answer.headers[SESSION], "MCP-Protocol-Version": version}
     return HttpTalk(client, session)
 
 
