@@ -1,7 +1,7 @@
 """The call of a tool that changes rows. What was changed in; an answer, or a question for a person, out."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -20,8 +20,9 @@ TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with 
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
 UNCHECKED = "Deferred foreign keys were not checked."
 VERBS = {WriteKind.INSERT: "Insert", WriteKind.UPDATE: "Update", WriteKind.DELETE: "Delete"}
-MOST_ASKED = 20  #: rows of a question
+MOST_ASKED = 10  #: rows of a question
 LONGEST_ASKED = 200  #: characters of a cell in a question
+LONGEST_LINE = 1_000  #: characters of a row in a question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,17 +119,18 @@ class ChangeCall:
         """Return the lines that tell a person what would happen."""
         shape, count = found.shape, found.affected
         label = self.setting.shown(self.table)
-        lines = [f"{VERBS[shape.kind]} {count} row{'s' * (count != 1)} of {label}?"]
+        head = f"{VERBS[shape.kind]} {count:,} row{'s' * (count != 1)} of {label}?"
         rows, before = (_asked(found, each) for each in (found.rows, found.before))
-        key = [name for name in shape.writes.key if name in self.table.column_by_name]
-        for at, row in enumerate(rows):
-            old = before[at] if at < len(before) else row
-            changes = [f"{name} {old[name]} → {row[name]}" for name in row if old[name] != row[name]]
-            shown = changes if before else [f"{name} {text}" for name, text in row.items() if text != "null"]
-            named = ", ".join(f"{name} {old[name]}" for name in key) if before else ""
-            lines.append(f"{named}: {'; '.join(shown) or 'no change'}" if named else ", ".join(shown))
+        if before:
+            key = [name for name in shape.writes.key if name in self.table.column_by_name]
+            written = {column.name for column in shape.written}
+            lines = [_difference(key, written, *pair) for pair in zip(before, rows, strict=True)]
+        else:
+            lines = [_cells(row, row) for row in rows]
         more = len(found.rows) - len(rows)
-        return [*lines, *[f"… and {more} more"] * (more > 0), *filter(None, [self._elsewhere(found)])]
+        lines += [f"… and {more:,} more"] * (more > 0)
+        shown = (one_line(line) for line in (head, *lines, self._elsewhere(found)) if line)
+        return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in shown]
 
     def _elsewhere(self, found: Changed) -> str:
         """Return what else would change: rows of tables that the role sees whole, and others."""
@@ -158,15 +160,35 @@ def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence
     return page.table.shown[: len(page.found.rows)]
 
 
-def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, str]]:
-    """Return the first of *rows* by column, as JSON in one line each: a cell cannot imitate the question."""
+def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, object]]:
+    """Return the first of *rows* by column, as JSON values."""
     names = [output.term.name for output in found.outputs]
     shown = encode_rows(replace(found, rows=rows[:MOST_ASKED]), names, Style()).rows
-    return [{name: _cell(cell) for name, cell in zip(names, row, strict=True)} for row in shown]
+    return [dict(zip(names, row, strict=True)) for row in shown]
+
+
+def _difference(
+    key: Sequence[str], written: Collection[str], old: Mapping[str, object], new: Mapping[str, object]
+) -> str:
+    """Return the key of a row, and its columns that change.
+
+    A cell that is *written* may change although it looks the same, if it is masked or cut.
+    """
+    changes = [
+        f"{name} {_cell(old[name])} → {_cell(new[name])}"
+        for name in new
+        if name in written or old[name] != new[name]
+    ]
+    return ": ".join(filter(None, [_cells(key, old), ", ".join(changes)]))
+
+
+def _cells(names: Iterable[str], row: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {_cell(row[name])}" for name in names if row[name] is not None)
 
 
 def _cell(cell: object) -> str:
-    text = one_line(json.dumps(cell, ensure_ascii=False))
+    """Return *cell* as JSON: a text is in quotes, so that it cannot imitate the question."""
+    text = json.dumps(cell, ensure_ascii=False)
     return text if len(text) <= LONGEST_ASKED else f"{text[:LONGEST_ASKED]}…"
 
 
