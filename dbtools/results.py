@@ -1,12 +1,12 @@
 """Render results. A ResultSet in; an Answer that fits the limits and is equal in both channels out."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -32,6 +32,7 @@ from dbtools.policy import Limits
 from dbtools.statement import Output, Write, WriteKind
 from dbtools.styles import Rows, Style, Text
 
+T = TypeVar("T")
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
 DEAREST = 6_000  #: maximum cost of an image or audio in bytes: models read one in about 2,000 tokens
@@ -92,8 +93,9 @@ class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
 
     shape: Write  #: of the first write
-    before: tuple[tuple[object, ...], ...]  #: updated rows as they were
+    before: tuple[tuple[object, ...] | None, ...]  #: updated rows as they were; None for an inserted one
     affected: int
+    ignored: int = 0  #: rows that an upsert left as they were
     dry_run: bool  #: whether it was rolled back
     #: If counted: other tables whose rows change, by sets of their places, and how many rows.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
@@ -101,6 +103,21 @@ class Changed(ResultSet):
     earlier: Earlier | None = None  #: nothing was done, because this call had done it
     #: How it was confirmed: "elicitation" or "token".
     confirmed: str | None = None
+
+
+def known(before: Sequence[T | None]) -> tuple[T, ...]:
+    """Return the rows that there were *before* an upsert."""
+    return tuple(row for row in before if row is not None)
+
+
+def paired(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:
+    """Yield *rows*, which are the first of those known *before* in another form, with None in its places."""
+    shown = iter(rows)
+    for old in before:
+        row = None if old is None else next(shown, None)
+        if row is None and old is not None:
+            return
+        yield row
 
 
 @dataclass(frozen=True, kw_only=True)

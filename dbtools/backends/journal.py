@@ -86,7 +86,7 @@ def completed(
     entry: JournalEntry, affected: int, keys: Sequence[Sequence[str]] | None
 ) -> Mapping[str, object]:
     """Return the parameters of `Journal.complete` after a change of *affected* rows with *keys*."""
-    return {"id": entry.id, "affected": affected, "keys": keys and json.dumps(keys)}
+    return {"id": entry.id, "affected": affected, "keys": None if keys is None else json.dumps(keys)}
 
 
 def earlier_of(entry: JournalEntry, found: Sequence[Row]) -> Earlier:

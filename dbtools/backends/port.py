@@ -121,8 +121,9 @@ class WriteResult(NamedTuple):
     """The result of writes."""
 
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
-    before: Sequence[Row]  #: of updated rows
+    before: Sequence[Row | None]  #: of updated rows; an upsert has None for each row that it inserts
     affected: int
+    ignored: int = 0  #: rows that an upsert leaves as they are
     #: If asked for: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
     unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks

@@ -192,7 +192,7 @@ class MemoryJournal:
                 keys = keys_of(changed.shape, changed.rows)
                 earlier = Earlier(changed.affected, keys, int(time.time()))
                 kept.entry = entry
-                kept.changed = replace(changed, rows=(), before=(), earlier=earlier)
+                kept.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
             return changed
 
     async def _use(self, entry: JournalEntry, change: Change) -> Changed:
