@@ -21,8 +21,9 @@ from dbtools import errors
 from dbtools.backends.journal import taken, used
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
+from dbtools.changed import Earlier, keys_of
 from dbtools.policy import Caller
-from dbtools.results import Answer, Changed, Earlier, ResultSet, keys_of
+from dbtools.results import Answer, Changed, ResultSet
 from dbtools.service.confirmations import VALID, Confirmations
 from dbtools.service.snapshot import View
 from dbtools.statement import Statement, Transaction
@@ -35,9 +36,9 @@ UNBOUND = ("confirm", "idempotency_key", "dry_run")  #: arguments that are not p
 
 
 class Confirmation(NamedTuple):
-    """A confirmation that a client has given outside of the arguments."""
+    """A confirmation that does not come from the model, whose argument `confirm` then has no effect."""
 
-    token: str
+    token: str  #: empty until a person has confirmed
     means: str  #: for the audit log
 
 
@@ -100,19 +101,18 @@ class Transactions:
         entry = _entry(transaction, tool, arguments, caller)
         if not transaction.confirms:
             return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
-        if confirmation is None and transaction.token:
-            confirmation = Confirmation(transaction.token, TOKEN)
-        if confirmation is None:
+        token, means = confirmation or Confirmation(transaction.token, TOKEN)
+        if not token:
             preview = replace(transaction, dry_run=True)
             found = await self._once(preview, view, caller, entry if transaction.key else None)
         else:
-            confirmed = confirmations.open(confirmation.token, _binding(entry))
+            confirmed = confirmations.open(token, _binding(entry))
             agrees = partial(_is_same, confirmations, confirmed.preview)
             found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
-            found.confirmed = None if found.dry_run else confirmation.means
+            found.confirmed = None if found.dry_run else means
         if found.dry_run:
-            token = confirmations.seal(_binding(entry), confirmations.digest(found))
-            return call.render_pending(found, token, VALID, is_outdated=confirmation is not None)
+            new = confirmations.seal(_binding(entry), confirmations.digest(found))
+            return call.render_pending(found, new, VALID, is_outdated=bool(token))
         return await self._finish(call, found, view, caller)
 
     async def _once(
@@ -204,7 +204,7 @@ class MemoryJournal:
                 keys = keys_of(changed.shape, changed.rows)
                 earlier = Earlier(changed.affected, keys, int(time.time()))
                 kept.entry = entry
-                kept.changed = replace(changed, rows=(), before=(), earlier=earlier)
+                kept.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
             return changed
 
     async def _use(self, entry: JournalEntry, change: Change) -> Changed:
