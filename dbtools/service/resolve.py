@@ -295,7 +295,7 @@ def _without_journal(role: ResolvedRole, why: str) -> Iterator[Finding]:
     rule = role.served.rule_of(role.whole, confirmed[0]) if why and confirmed else None
     if rule is not None:
         where = f"role {role.served.name}, tables.{rule.pattern}.confirm"
-        message = f"{where}: only the memory of one process knows which changes were confirmed. {why}"
+        message = f"{where}: confirmations are kept in the memory of one process only. {why}"
         source = rule.source
         yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
 

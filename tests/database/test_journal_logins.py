@@ -32,7 +32,7 @@ tables.permits = { insert = true }
 """
 RUNS_AS = ROLES.replace("[roles.support]\n", '[roles.support]\nset_role = "CLERK"\n')
 PREFIX = (
-    "warning no_journal: role support, tables.regions.confirm: only the memory of one process knows which "
+    "warning no_journal: role support, tables.regions.confirm: confirmations are kept in the memory of one "
 )
 LACKS = "lacks privileges on dbtools.dbtools_write. `dbtools grants` prints a script that grants it."
 KEYED: dict[str, object] = {"rows": [{"customer_id": 7}], "idempotency_key": "k"}

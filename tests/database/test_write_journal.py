@@ -103,8 +103,8 @@ def test_registry_of_the_version_before_keeps_keys_in_memory(opened: Keeps, dial
 
     assert made["affected"] == 1
     assert problems == (
-        "warning: role reader, tables.things.confirm: only the memory of one process knows which changes "
-        "were confirmed. The database has no table dbtools_write: `dbtools registry upgrade URL` creates it.",
+        "warning: role reader, tables.things.confirm: confirmations are kept in the memory of one process "
+        "only. The database has no table dbtools_write: `dbtools registry upgrade URL` creates it.",
     )
 
 
@@ -182,6 +182,7 @@ def test_connection_that_is_cut_at_any_request_leaves_a_change_that_the_key_make
     tool, arguments, noted = CALLS[kind]
     lost: list[str] = []
     with writing(shop, write_url=proxy.url) as caller:
+        assert _has_journal(caller)
         for number in count():
             keyed = {**arguments, "idempotency_key": f"{number}"}
             proxy.at(numbered(number), cut)

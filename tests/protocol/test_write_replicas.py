@@ -156,4 +156,4 @@ async def test_one_process_confirms_without_a_journal(url: str, tmp_path: Path) 
         told = server.log.read_text()
 
     assert made["structuredContent"]["affected"] == 1
-    assert "only the memory of one process knows which changes were confirmed" in told
+    assert "confirmations are kept in the memory of one process only" in told
