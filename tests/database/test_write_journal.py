@@ -30,7 +30,7 @@ def opened(serve: Serve) -> Keeps:
     return keeping(serve)
 
 
-def _has_journal(caller: Caller) -> bool:
+def _has_journal(caller: Caller) -> bool | None:
     return caller.portal.call(caller.toolbox.view, ROLE).setting.journal
 
 
