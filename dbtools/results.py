@@ -69,22 +69,32 @@ class ResultSet:
         return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
 
 
+class RowKeys(NamedTuple):
+    """The key of some rows of a table."""
+
+    table: Location
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]  #: the values as texts
+
+
 class Earlier(NamedTuple):
     """An earlier call with the same idempotency key and the same arguments, which made the change."""
 
     affected: int
-    keys: Sequence[Sequence[str]] | None  #: of its rows as texts; None if they cannot be read again
+    keys: RowKeys | None  #: of its rows; None if they cannot be read again
     seconds: int  #: when it was made, since 1970
 
 
-def keys_of(shape: Write, rows: Sequence[Sequence[object]]) -> Sequence[Sequence[str]] | None:
-    """Return the keys of the changed *rows* as texts; None if the rows cannot be read again by them."""
+def keys_of(shape: Write, rows: Sequence[Sequence[object]]) -> RowKeys | None:
+    """Return the keys of the changed *rows*; None if the rows cannot be read again by them."""
     places = {output.term: at for at, output in enumerate(shape.outputs)}
     key = [places[column] for column in shape.table.key_columns]
     if not key or shape.kind is WriteKind.DELETE:
         return None
     keys = [[key_text(row[at]) or "" for at in key] for row in rows]
-    return keys if all(map(all, keys)) else None
+    if not all(map(all, keys)):
+        return None
+    return RowKeys(shape.table.location, tuple(column.name for column in shape.table.key_columns), keys)
 
 
 @dataclass(kw_only=True)

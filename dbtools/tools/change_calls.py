@@ -9,7 +9,7 @@ from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.cells import one_line, size
 from dbtools.errors import listing
-from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
+from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, RowKeys, encode_rows
 from dbtools.statement import Statement, Transaction, WriteKind
 from dbtools.styles import Style
 from dbtools.tools.definition import Setting
@@ -38,11 +38,17 @@ class ChangeCall:
         """Return nothing."""
         return ()
 
-    def again(self, keys: Sequence[Sequence[str]]) -> Sequence[Statement]:
-        """Return the statements that read the rows with *keys*, which an earlier call has changed."""
+    def again(self, keys: RowKeys | None) -> Sequence[Statement]:
+        """Return the statements that read the rows with *keys*, which an earlier call has changed.
+
+        Raise NoRow if the role does not see this key now.
+        """
         shape, _ = self.transaction.writes[0]
         lookup = Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
-        found = (lookup.statement(key) for key in keys)
+        columns = tuple(column.name for column in lookup.keys.values())
+        if keys is None or (keys.table, keys.columns) != (self.table.location, columns):
+            raise errors.NoRow
+        found = (lookup.statement(key) for key in keys.rows)
         return [replace(each, shape=replace(each.shape, outputs=shape.outputs)) for each in found]
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
