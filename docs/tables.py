@@ -42,7 +42,7 @@ AUDIT = {
     "affected": "rows that the call changed, or would change in a dry run; null without either",
     "dry_run": "for a call that changes rows, also a refused one: whether it was a dry run; otherwise null",
     "changes": "with `[log] changes = true`: [old and new values](#changes)",
-    "confirmed": "`elicitation` (a person confirmed the change), `token` (a second call), `declined`, or null",
+    "confirmed": "`elicitation` (a person confirmed it), `token` (a second call), `declined`, or null",
     "duration": "seconds",
     "outcome": ", ".join(f"`{each}`" for each in Outcome),
     "code": "the code of the error: see [Errors](errors.md)",
