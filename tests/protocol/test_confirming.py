@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import create_autospec
 
@@ -9,14 +10,19 @@ import anyio
 import httpx2
 import pytest
 
+from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.server.confirming import ROUNDS
+from dbtools.records import AuditEntry
+from dbtools.results import Answer, Pending
+from dbtools.server.confirming import ROUNDS, ask_and_call
 from dbtools.server.exchange import Exchange
 from dbtools.server.kernel import Peer
 from dbtools.server.messages import Json
 from dbtools.server.running import Reporter, open_server
 from dbtools.server.versions import V2025_11_25
 from dbtools.service.serving import open_toolbox
+from dbtools.service.snapshot import View
+from dbtools.service.transactions import Confirmation
 from tests.oracle.validation import ValidatingTransport
 from tests.protocol.changing import Changing
 from tests.protocol.client import PATIENCE, Message, Serving, build_server, connect
@@ -308,3 +314,27 @@ async def test_no_progress_is_reported_while_a_person_is_asked() -> None:
 
     assert before == 2
     assert len(sent) == 2
+
+
+async def test_role_is_looked_up_again_after_the_question() -> None:
+    """It may have lost the grant while a person read the question."""
+    views: list[object] = []
+    asked: list[str] = []
+    view = create_autospec(View, instance=True)
+    entry = AuditEntry(
+        time=datetime.now(UTC), identity=None, role="", tool=TOOL, arguments={}, protocol="", client=""
+    )
+
+    async def call(seen: View | None, confirmation: Confirmation) -> Answer:
+        views.append(seen)
+        if not confirmation.token:
+            return Answer(json="{}", pending=Pending(token="token", question=QUESTION))
+        raise errors.Denied
+
+    async def ask(question: str) -> None:
+        asked.append(question)
+
+    with pytest.raises(errors.Denied):
+        await ask_and_call(entry, call, ask, view)
+
+    assert (views, asked) == ([view, None], [QUESTION])
