@@ -16,7 +16,7 @@ from dbtools.backends.port import JournalEntry, Row
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.results import Earlier, RowKeys
+from dbtools.changed import Earlier, RowKeys
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
@@ -82,7 +82,7 @@ def outdated() -> Mapping[str, object]:
 
 def completed(entry: JournalEntry, affected: int, keys: RowKeys | None) -> Mapping[str, object]:
     """Return the parameters of `Journal.complete` after a change of *affected* rows with *keys*."""
-    return {"id": entry.id, "affected": affected, "keys": keys and json.dumps(keys)}
+    return {"id": entry.id, "affected": affected, "keys": None if keys is None else json.dumps(keys)}
 
 
 def used() -> errors.NotConfirmed:

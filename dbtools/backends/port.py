@@ -18,9 +18,10 @@ import anyio
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
+from dbtools.changed import Earlier
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
-from dbtools.results import Earlier, ResultSet
+from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Shape, Write
 from dbtools.types import ColumnType, Family, quoted
@@ -129,8 +130,9 @@ class WriteResult(NamedTuple):
     """The result of writes."""
 
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
-    before: Sequence[Row]  #: of updated rows
+    before: Sequence[Row | None]  #: of updated rows; an upsert has None for each row that it inserts
     affected: int
+    ignored: int = 0  #: rows that an upsert leaves as they are
     #: If asked for: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
     unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks

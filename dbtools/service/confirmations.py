@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.cells import json_of
+from dbtools.changed import known, paired
 from dbtools.results import Changed, encode_rows
 from dbtools.statement import WriteKind
 from dbtools.styles import Style
@@ -68,9 +69,11 @@ class Confirmations:
         """
         shape = found.shape
         names = [output.term.name for output in found.outputs]
-        before, after = (
-            encode_rows(replace(found, rows=rows), names, Style()).rows for rows in (found.before, found.rows)
+        earlier, after = (
+            encode_rows(replace(found, rows=rows), names, Style()).rows
+            for rows in (known(found.before), found.rows)
         )
+        before = list(paired(earlier, found.before))
         if shape.kind is not WriteKind.DELETE:
             written = {column.name for column in shape.written}
             kept = [at for at, name in enumerate(names) if name in written]

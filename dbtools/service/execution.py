@@ -21,12 +21,13 @@ from dbtools.backends.port import (
     WriteRun,
 )
 from dbtools.catalog import Catalog
+from dbtools.changed import known, paired
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import QueryShape, Statement, Transaction, Write, WriteKind, argument, assigned
+from dbtools.statement import QueryShape, Statement, Transaction, Write, WriteKind, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
@@ -137,8 +138,9 @@ def _changed(written: WriteResult, shape: Write, view: View) -> Changed:
         shape=shape,
         outputs=shape.outputs,
         rows=masked_rows(types, written.rows, view.hash_key),
-        before=masked_rows(types, written.before, view.hash_key),
+        before=tuple(paired(masked_rows(types, known(written.before), view.hash_key), written.before)),
         affected=written.affected,
+        ignored=written.ignored,
         dry_run=not (written.is_kept or written.earlier),
         elsewhere=written.elsewhere,
         unchecked=written.unchecked,
@@ -202,14 +204,17 @@ def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, 
 def preset_values(shape: Write, caller: Caller) -> Mapping[str, object]:
     """Return the values that *shape* sets by itself, with the claims of *caller*; or raise Denied."""
     values: dict[str, object] = {}
-    for preset in shape.presets:
+    parameters = [
+        (preset, each.parameters[preset.column]) for each in shape.variants for preset in each.presets
+    ]
+    for preset, parameter in parameters:
         value = preset.value
         if preset.claim is not None:
             try:
                 value = decoded(preset.column.type, claim_of(caller, preset.claim), "")
             except errors.BadValue as exc:
                 raise errors.Denied from exc
-        values[assigned(preset.column.name)] = value
+        values[parameter] = value
     return values
 
 

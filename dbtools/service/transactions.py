@@ -21,8 +21,9 @@ from dbtools import errors
 from dbtools.backends.journal import taken, used
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
+from dbtools.changed import Earlier, keys_of
 from dbtools.policy import Caller
-from dbtools.results import Answer, Changed, Earlier, ResultSet, keys_of
+from dbtools.results import Answer, Changed, ResultSet
 from dbtools.service.confirmations import VALID, Confirmations
 from dbtools.service.snapshot import View
 from dbtools.statement import Statement, Transaction
@@ -200,7 +201,7 @@ class MemoryJournal:
                 keys = keys_of(changed.shape, changed.rows)
                 earlier = Earlier(changed.affected, keys, int(time.time()))
                 kept.entry = entry
-                kept.changed = replace(changed, rows=(), before=(), earlier=earlier)
+                kept.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
             return changed
 
     async def _use(self, entry: JournalEntry, change: Change) -> Changed:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain, repeat
 
 from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.cells import one_line, size
+from dbtools.changed import RowKeys, known, paired
 from dbtools.errors import listing
-from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, RowKeys, encode_rows
+from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
 from dbtools.statement import Statement, Transaction, WriteKind
 from dbtools.styles import Style
 from dbtools.tools.definition import Setting
@@ -19,7 +21,6 @@ NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
 UNCHECKED = "Deferred foreign keys were not checked."
-VERBS = {WriteKind.INSERT: "Insert", WriteKind.UPDATE: "Update", WriteKind.DELETE: "Delete"}
 MOST_ASKED = 10  #: rows of a question
 LONGEST_ASKED = 200  #: characters of a cell in a question
 LONGEST_LINE = 1_000  #: characters of a row in a question
@@ -92,7 +93,8 @@ class ChangeCall:
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
-            before = {"before": _fitting(half, replace(found, rows=found.before), names)}
+            fitting = _fitting(half, replace(found, rows=known(found.before)), names)
+            before = {"before": list(paired(fitting, found.before))}
             budget = replace(budget, reserved=budget.reserved + size(before))
         rows = _fitting(budget, found, names)
         content = {
@@ -113,23 +115,29 @@ class ChangeCall:
             made = f"An earlier call with this idempotency_key made the change at {moment}; {rows}."
         total = len(found.rows)
         left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
-        return [made, UNCHECKED * found.unchecked, self._elsewhere(found), left]
+        return [
+            made,
+            _updated(found),
+            _ignored(found),
+            UNCHECKED * found.unchecked,
+            self._elsewhere(found),
+            left,
+        ]
 
     def _question(self, found: Changed) -> Sequence[str]:
         """Return the lines that tell a person what would happen."""
-        shape, count = found.shape, found.affected
-        label = self.setting.shown(self.table)
-        head = f"{VERBS[shape.kind]} {count:,} row{'s' * (count != 1)} of {label}?"
-        rows, before = (_asked(found, each) for each in (found.rows, found.before))
-        if before:
-            key = [name for name in shape.writes.key if name in self.table.column_by_name]
-            written = {column.name for column in shape.written}
-            lines = [_difference(key, written, *pair) for pair in zip(before, rows, strict=True)]
-        else:
-            lines = [_cells(row, row) for row in rows]
+        shape, first = found.shape, found.before[:MOST_ASKED]
+        head = [f"{_request(found)} of {self.setting.shown(self.table)}?", _ignored(found)]
+        rows, before = _asked(found, found.rows), paired(_asked(found, known(first)), first)
+        key = [name for name in shape.writes.key if name in self.table.column_by_name]
+        written = {column.name for each in (shape, shape.instead) if each for column in each.written}
+        lines = [
+            _cells(row, row) if old is None else _difference(key, written, old, row)
+            for row, old in zip(rows, chain(before, repeat(None)), strict=False)
+        ]
         more = len(found.rows) - len(rows)
         lines += [f"… and {more:,} more"] * (more > 0)
-        shown = (one_line(line) for line in (head, *lines, self._elsewhere(found)) if line)
+        shown = (one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line)
         return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in shown]
 
     def _elsewhere(self, found: Changed) -> str:
@@ -149,6 +157,30 @@ class ChangeCall:
             parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
         parts += ["rows elsewhere"] if hidden else []
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
+
+
+def _updated(found: Changed) -> str:
+    """Return how many rows an upsert has inserted and updated, if it has updated any."""
+    updated = len(known(found.before))
+    is_upsert = bool(found.shape.conflict) and updated
+    return f"{found.affected - updated} inserted, {updated} updated." if is_upsert else ""
+
+
+def _ignored(found: Changed) -> str:
+    some = "1 row exists" if found.ignored == 1 else f"{found.ignored} rows exist"
+    return f"{some} already, left unchanged." if found.ignored else ""
+
+
+def _request(found: Changed) -> str:
+    """Return what *found* asks a person to allow, such as "Insert 2 rows and update 1 row"."""
+    kind, updated = found.shape.kind, len(known(found.before)) if found.shape.conflict else 0
+    counts = (
+        {kind: found.affected - updated, WriteKind.UPDATE: updated} if updated else {kind: found.affected}
+    )
+    parts = [
+        f"{each} {count} row{'s' * (count != 1)}" for each, count in counts.items() if count or not updated
+    ]
+    return " and ".join(parts).capitalize()
 
 
 def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:

@@ -103,8 +103,8 @@ def test_registry_of_the_version_before_keeps_keys_in_memory(opened: Keeps, dial
 
     assert made["affected"] == 1
     assert problems == (
-        "warning: role reader, tables.things.confirm: only the memory of one process knows which changes were "
-        "confirmed. The database has no table dbtools_write: `dbtools registry upgrade URL` creates it.",
+        "warning: role reader, tables.things.confirm: only the memory of one process knows which changes "
+        "were confirmed. The database has no table dbtools_write: `dbtools registry upgrade URL` creates it.",
     )
 
 

@@ -207,14 +207,16 @@ class WriteJob:
 
         self._driver.set_authorizer(note)
         try:
-            for plan, _ in self._run.steps:
+            changes = [each for plan, _ in self._run.steps for each in (plan.change, plan.instead)]
+            for change in filter(None, changes):
                 # The driver keeps prepared statements, which ask for nothing again.
-                sql = f"explain {plan.change.sql} -- {secrets.token_hex(8)}"
+                sql = f"explain {change.sql} -- {secrets.token_hex(8)}"
                 touched.clear()
-                self._driver.execute(sql, [None] * len(plan.change.parameters)).close()
+                self._driver.execute(sql, [None] * len(change.parameters)).close()
                 # The statement itself comes first, column by column if it updates.
-                shape = plan.shape
-                others.update(touched[len(shape.written) if shape.kind is WriteKind.UPDATE else 1 :])
+                shape = change.shape
+                assert isinstance(shape, Write)
+                others.update(touched[len(shape.parameters) if shape.kind is WriteKind.UPDATE else 1 :])
         finally:
             self._driver.set_authorizer(authorize_writes)
         return frozenset(("", name) for name in others)
