@@ -1,12 +1,12 @@
 """Render results. A ResultSet in; an Answer that fits the limits and is equal in both channels out."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -27,9 +27,9 @@ from dbtools.cells import (
     shortened,
     size,
 )
-from dbtools.links import key_text
+from dbtools.changed import Earlier
 from dbtools.policy import Limits
-from dbtools.statement import Output, Write, WriteKind
+from dbtools.statement import Output, Write
 from dbtools.styles import Rows, Style, Text
 
 T = TypeVar("T")
@@ -70,24 +70,6 @@ class ResultSet:
         return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
 
 
-class Earlier(NamedTuple):
-    """An earlier call with the same idempotency key and the same arguments, which made the change."""
-
-    affected: int
-    keys: Sequence[Sequence[str]] | None  #: of its rows as texts; None if they cannot be read again
-    seconds: int  #: when it was made, since 1970
-
-
-def keys_of(shape: Write, rows: Sequence[Sequence[object]]) -> Sequence[Sequence[str]] | None:
-    """Return the keys of the changed *rows* as texts; None if the rows cannot be read again by them."""
-    places = {output.term: at for at, output in enumerate(shape.outputs)}
-    key = [places[column] for column in shape.table.key_columns]
-    if not key or shape.kind is WriteKind.DELETE:
-        return None
-    keys = [[key_text(row[at]) or "" for at in key] for row in rows]
-    return keys if all(map(all, keys)) else None
-
-
 @dataclass(kw_only=True)
 class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
@@ -103,21 +85,6 @@ class Changed(ResultSet):
     earlier: Earlier | None = None  #: nothing was done, because this call had done it
     #: How it was confirmed: "elicitation" or "token".
     confirmed: str | None = None
-
-
-def known(before: Sequence[T | None]) -> tuple[T, ...]:
-    """Return the rows that there were *before* an upsert."""
-    return tuple(row for row in before if row is not None)
-
-
-def paired(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:
-    """Yield *rows*, which are the first of those known *before* in another form, with None in its places."""
-    shown = iter(rows)
-    for old in before:
-        row = None if old is None else next(shown, None)
-        if row is None and old is not None:
-            return
-        yield row
 
 
 @dataclass(frozen=True, kw_only=True)

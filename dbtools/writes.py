@@ -272,3 +272,8 @@ def _missing(table: Table, shown: Table, grant: WriteGrant) -> Iterator[tuple[st
             continue
         can_supply = column.name in shown.column_by_name and _is_writable(column)
         yield column.name, "add it to insert, or preset it" if can_supply else "preset it"
+
+
+def confirmed_tables(catalog: Catalog) -> Sequence[Table]:
+    """Return the tables of *catalog* of which changes have to be confirmed."""
+    return [each for each in catalog.tables if each.writes is not None and each.writes.confirm]

@@ -18,8 +18,8 @@ from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
 from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter
+from dbtools.changed import keys_of
 from dbtools.masks import BLANK
-from dbtools.results import keys_of
 from dbtools.statement import Condition, Output, Select, Write, WriteKind
 from dbtools.types import ColumnType, Family, Operator
 

@@ -13,8 +13,9 @@ from urllib.parse import unquote
 
 from dbtools.backends.records import rfc3339
 from dbtools.cells import Cut, plain
+from dbtools.changed import known, paired
 from dbtools.operations import RULES
-from dbtools.results import Changed, encode_rows, known, paired
+from dbtools.results import Changed, encode_rows
 from dbtools.statement import Direction, Match, WriteKind
 from dbtools.styles import Style
 from dbtools.terms import Bucket, Function

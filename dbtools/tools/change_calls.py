@@ -1,7 +1,7 @@
 """The call of a tool that changes rows. What was changed in; an answer, or a question for a person, out."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
@@ -9,8 +9,9 @@ from itertools import chain, repeat
 from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.cells import one_line, size
+from dbtools.changed import RowKeys, known, paired
 from dbtools.errors import listing
-from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows, known, paired
+from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
 from dbtools.statement import Statement, Transaction, WriteKind
 from dbtools.styles import Style
 from dbtools.tools.definition import Setting
@@ -20,8 +21,9 @@ NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
 UNCHECKED = "Deferred foreign keys were not checked."
-MOST_ASKED = 20  #: rows of a question
+MOST_ASKED = 10  #: rows of a question
 LONGEST_ASKED = 200  #: characters of a cell in a question
+LONGEST_LINE = 1_000  #: characters of a row in a question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +39,17 @@ class ChangeCall:
         """Return nothing."""
         return ()
 
-    def again(self, keys: Sequence[Sequence[str]]) -> Sequence[Statement]:
-        """Return the statements that read the rows with *keys*, which an earlier call has changed."""
+    def again(self, keys: RowKeys | None) -> Sequence[Statement]:
+        """Return the statements that read the rows with *keys*, which an earlier call has changed.
+
+        Raise NoRow if the role does not see this key now.
+        """
         shape, _ = self.transaction.writes[0]
         lookup = Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
-        found = (lookup.statement(key) for key in keys)
+        columns = tuple(column.name for column in lookup.keys.values())
+        if keys is None or (keys.table, keys.columns) != (self.table.location, columns):
+            raise errors.NoRow
+        found = (lookup.statement(key) for key in keys.rows)
         return [replace(each, shape=replace(each.shape, outputs=shape.outputs)) for each in found]
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
@@ -119,17 +127,18 @@ class ChangeCall:
     def _question(self, found: Changed) -> Sequence[str]:
         """Return the lines that tell a person what would happen."""
         shape, first = found.shape, found.before[:MOST_ASKED]
-        lines = [f"{_request(found)} of {self.setting.shown(self.table)}?", *filter(None, [_ignored(found)])]
+        head = [f"{_request(found)} of {self.setting.shown(self.table)}?", _ignored(found)]
         rows, before = _asked(found, found.rows), paired(_asked(found, known(first)), first)
         key = [name for name in shape.writes.key if name in self.table.column_by_name]
-        for row, old in zip(rows, chain(before, repeat(None)), strict=False):
-            cells = [f"{name} {text}" for name, text in row.items() if text != "null"]
-            if old is not None:
-                cells = [f"{name} {old[name]} → {row[name]}" for name in row if old[name] != row[name]]
-            named = ", ".join(f"{name} {old[name]}" for name in key) if old is not None else ""
-            lines.append(f"{named}: {'; '.join(cells) or 'no change'}" if named else ", ".join(cells))
+        written = {column.name for each in (shape, shape.instead) if each for column in each.written}
+        lines = [
+            _cells(row, row) if old is None else _difference(key, written, old, row)
+            for row, old in zip(rows, chain(before, repeat(None)), strict=False)
+        ]
         more = len(found.rows) - len(rows)
-        return [*lines, *[f"… and {more} more"] * (more > 0), *filter(None, [self._elsewhere(found)])]
+        lines += [f"… and {more:,} more"] * (more > 0)
+        shown = (one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line)
+        return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in shown]
 
     def _elsewhere(self, found: Changed) -> str:
         """Return what else would change: rows of tables that the role sees whole, and others."""
@@ -183,15 +192,35 @@ def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence
     return page.table.shown[: len(page.found.rows)]
 
 
-def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, str]]:
-    """Return the first of *rows* by column, as JSON in one line each: a cell cannot imitate the question."""
+def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, object]]:
+    """Return the first of *rows* by column, as JSON values."""
     names = [output.term.name for output in found.outputs]
     shown = encode_rows(replace(found, rows=rows[:MOST_ASKED]), names, Style()).rows
-    return [{name: _cell(cell) for name, cell in zip(names, row, strict=True)} for row in shown]
+    return [dict(zip(names, row, strict=True)) for row in shown]
+
+
+def _difference(
+    key: Sequence[str], written: Collection[str], old: Mapping[str, object], new: Mapping[str, object]
+) -> str:
+    """Return the key of a row, and its columns that change.
+
+    A cell that is *written* may change although it looks the same, if it is masked or cut.
+    """
+    changes = [
+        f"{name} {_cell(old[name])} → {_cell(new[name])}"
+        for name in new
+        if name in written or old[name] != new[name]
+    ]
+    return ": ".join(filter(None, [_cells(key, old), ", ".join(changes)]))
+
+
+def _cells(names: Iterable[str], row: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {_cell(row[name])}" for name in names if row[name] is not None)
 
 
 def _cell(cell: object) -> str:
-    text = one_line(json.dumps(cell, ensure_ascii=False))
+    """Return *cell* as JSON: a text is in quotes, so that it cannot imitate the question."""
+    text = json.dumps(cell, ensure_ascii=False)
     return text if len(text) <= LONGEST_ASKED else f"{text[:LONGEST_ASKED]}…"
 
 

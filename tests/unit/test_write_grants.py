@@ -274,6 +274,7 @@ def test_insert_that_never_updates_destroys_nothing(roles: Roles) -> None:
     role = resolved(roles, "tables.notes = { insert = true }")
     (tool,) = (each for each in define(Setting(catalog=role.catalog)).values() if each.name == "insert_notes")
     schema = tool.definition.input_schema["properties"]
+    assert isinstance(schema, dict)
 
     assert tool.definition.annotations["destructiveHint"] is False
     assert schema["on_conflict"] == {

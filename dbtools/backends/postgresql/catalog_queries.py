@@ -63,7 +63,9 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and not c.relispartition
     and not pg_catalog.starts_with(n.nspname::text, 'pg_')
     and n.nspname not in ('information_schema', 'dbtools')
-    and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
+    and c.relname not in (
+        'alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call', 'dbtools_write'
+    )
     and not {of_extension("pg_class", "c.oid")}
 """
 #: The columns of the tables $1. Those of the tables $2 are readable only if they were granted separately. The
