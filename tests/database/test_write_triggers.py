@@ -34,11 +34,6 @@ def _trigger(body: str, when: str) -> str:
 UPDATE: tuple[str, dict[str, Any]] = ("update_things", {"id": 1, "set": {"v": "new"}})
 INSERT: tuple[str, dict[str, Any]] = ("insert_things", {"rows": [{"id": 9, "v": "new"}]})
 DELETE: tuple[str, dict[str, Any]] = ("delete_things", {"id": 1})
-UPSERT: tuple[str, dict[str, Any]] = (
-    "insert_things",
-    {"rows": [{"id": 1, "v": "new"}], "on_conflict": "update"},
-)
-NEW = "insert_things", {"rows": [{"id": 9, "v": "new"}], "on_conflict": "update"}
 AGAIN = "pg_trigger_depth() = 1"
 #: DDL by dialect, a call, and the row in its answer, which is then stored; or the code of its error.
 CASES: dict[str, tuple[dict[str, str], tuple[str, dict[str, Any]], list[object] | str]] = {
@@ -144,48 +139,6 @@ CASES: dict[str, tuple[dict[str, str], tuple[str, dict[str, Any]], list[object] 
         },
         DELETE,
         "constraint",
-    ),
-    "upsert whose insert is suppressed": (
-        {
-            "postgresql": _function("return null;", "before insert"),
-            "sqlite": _trigger("select raise(ignore)", "before insert"),
-        },
-        NEW,
-        "constraint",
-    ),
-    "upsert whose update is suppressed": (
-        {
-            "postgresql": _function("return null;", "before update"),
-            "sqlite": _trigger("select raise(ignore)", "before update"),
-        },
-        UPSERT,
-        "constraint",
-    ),
-    "upsert of a row that is hidden": (
-        {
-            "postgresql": _function("new.w = 'hidden'; return new;", "before update"),
-            "sqlite": _trigger("update things set w = 'hidden' where id = new.id", "after update of v"),
-        },
-        UPSERT,
-        "denied",
-    ),
-    "upsert that inserts another key": (
-        {"postgresql": _function("new.id = 1; return new;", "before insert")},
-        NEW,
-        "constraint",
-    ),
-    "upsert with triggers for inserts alone": (
-        {
-            "postgresql": _function("new.w = 'changed'; return new;", "before insert"),
-            "sqlite": _trigger("update things set w = 'changed' where id = new.id", "after insert"),
-        },
-        UPSERT,
-        [1, "new", "kept"],
-    ),
-    "upsert that meets a rule": (
-        {"postgresql": "create rule also as on insert to things do also select 1"},
-        NEW,
-        "refused",
     ),
     "rule instead of a change": (
         {"postgresql": "create rule no as on update to things do instead nothing"},
