@@ -130,7 +130,7 @@ class ChangeCall:
         head = [f"{_request(found)} of {self.setting.shown(self.table)}?", _ignored(found)]
         rows, before = _asked(found, found.rows), paired(_asked(found, known(first)), first)
         key = [name for name in shape.writes.key if name in self.table.column_by_name]
-        written = {column.name for each in (shape, shape.instead) if each for column in each.written}
+        written = {column.name for column in (shape.instead or shape).written}
         lines = [
             _cells(row, row) if old is None else _difference(key, written, old, row)
             for row, old in zip(rows, chain(before, repeat(None)), strict=False)

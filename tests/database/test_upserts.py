@@ -296,7 +296,7 @@ def test_preview_says_what_is_inserted_and_what_is_updated(opened: Opens, dialec
 
     assert asked.pending.question.splitlines() == [
         "Insert 1 row and update 1 row of orders?",
-        'id 1: note "call" → "x"; created_by "eve" → "ann"',
+        'id 1: customer_id 1 → 1, number "A-1" → "A-1", note "call" → "x", created_by "eve" → "ann"',
         'id 9, customer_id 1, number "A-9", status "new", quantity 1, region "north", created_by "ann"',
     ]
     assert asked.structured["preview"]["before"][1] is None
