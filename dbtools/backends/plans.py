@@ -145,10 +145,17 @@ class WritePlan:
     """The statements of a Write, in their order."""
 
     shape: Write
-    before: Plan | None  #: reads the row that is to be changed
-    change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
-    after: Plan | None  #: reads the row with an identity
+    before: Plan | None  #: reads the row that is to be changed, or the chosen rows with their keys
+    #: Returns the identity of each changed row, or the cells of each deleted one; of chosen rows also their
+    #: keys, or only these.
+    change: Plan
+    after: Plan | None  #: reads the row with an identity; a chosen row with a key if it is to be deleted
     checked: Plan | None  #: the same, but only if the row satisfies the check
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the change names the chosen rows in the versions that were found."""
+        return pin(0) in self.change.parameters
 
     @property
     def claims(self) -> frozenset[str]:
@@ -165,6 +172,11 @@ class WritePlan:
 def identifier(name: str) -> str:
     """Return *name* as a quoted identifier of standard SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def pin(at: int) -> str:
+    """Return the parameter for the list number *at* of `Grammar.pinned`."""
+    return f"pin{at}"
 
 
 def sought(name: str) -> str:

@@ -105,6 +105,9 @@ class Transactions:
             agrees = partial(self._is_same, confirmed.preview)
             found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
             found.confirmed = None if found.dry_run else confirmation.means
+        if not found.affected:
+            # There is nothing to confirm.
+            found = replace(found, dry_run=False)
         if found.dry_run:
             token = self._confirmations.seal(_binding(entry), self._confirmations.digest(found))
             return call.render_pending(found, token, VALID, is_outdated=confirmation is not None)

@@ -18,6 +18,7 @@ from dbtools.tools.get_row import Lookup, key_arguments
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
+NO_MATCH = "No row matches where."
 UNCHECKED = "Deferred foreign keys were not checked."
 VERBS = {WriteKind.INSERT: "Insert", WriteKind.UPDATE: "Update", WriteKind.DELETE: "Delete"}
 MOST_ASKED = 20  #: rows of a question
@@ -31,6 +32,7 @@ class ChangeCall:
     setting: Setting
     table: Table
     transaction: Transaction
+    meanings: str = ""  #: a note on values of conditions that callers may misunderstand
     statement: None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
@@ -106,7 +108,8 @@ class ChangeCall:
             made = f"An earlier call with this idempotency_key made the change at {moment}; {rows}."
         total = len(found.rows)
         left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
-        return [made, UNCHECKED * found.unchecked, self._elsewhere(found), left]
+        none = NO_MATCH * (found.affected == 0)
+        return [made, none, self.meanings, UNCHECKED * found.unchecked, self._elsewhere(found), left]
 
     def _question(self, found: Changed) -> Sequence[str]:
         """Return the lines that tell a person what would happen."""

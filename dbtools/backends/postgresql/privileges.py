@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dbtools import errors
+from dbtools.backends.postgresql.grammar import VERSION
 from dbtools.backends.postgresql.inspection import Description
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.errors import listing
@@ -97,6 +98,8 @@ def needs_of(table: Table) -> Iterator[tuple[str, str]]:
     if writes.delete:
         yield "delete", ""
     read = dict.fromkeys((*read_columns(table), *(column.name for column in table.identity)))
+    if writes.update or writes.delete:
+        read[VERSION.name] = None
     yield from (("select", name) for name in read)
 
 

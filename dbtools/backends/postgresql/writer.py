@@ -115,13 +115,14 @@ class PostgresqlWriter:
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*; the row to be updated is locked when it is read.
+        """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
 
         To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
         barrier of a filter that may raise an error, every row that the role sees would be locked.
         """
         plan = compile_write(shape, GRAMMAR)
-        if shape.kind is not WriteKind.UPDATE or plan.before is None or shape.table.guarded:
+        is_update = shape.kind is WriteKind.UPDATE and shape.chosen is None
+        if not is_update or plan.before is None or shape.table.guarded:
             return plan
         return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
 
@@ -181,8 +182,8 @@ class PostgresqlWriter:
                     transaction.add(SETTLE)
                     step = script.send(())
                 else:
-                    plan, parameters = step
-                    step = script.send(rows_of(await transaction.rows(plan.sql, parameters), plan))
+                    records = await transaction.rows(step.plan.sql, *step.parameters)
+                    step = script.send(rows_of(records, step.plan))
         except StopIteration as exc:
             written: WriteResult = exc.value
         if run.counts:
@@ -278,13 +279,18 @@ class OpenTransaction:
         """Send the messages *before* with the next statement."""
         self._before += before
 
-    async def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> Sequence[asyncpg.Record]:
-        """Return the rows of *sql*."""
+    async def rows(self, sql: str, *runs: tuple[object, ...]) -> Sequence[asyncpg.Record]:
+        """Return the rows of *sql*, which is run with each of *runs* as its parameters, or once without."""
         connection, key = self._connection, (self._run.comment + sql, self._run.stamp)
         with self._beginning():
             prepared = connection.prepared(key) or await connection.prepare_key(key, ())
             before, self._before = self._before, b""
-            return await connection.run(prepared.statement, parameters, before, b"")
+            if len(runs) < 2:
+                return await connection.run(prepared.statement, runs[0] if runs else (), before, b"")
+            if before:
+                await connection.send(before)
+            found: Sequence[asyncpg.Record] = await prepared.statement.fetchmany(runs)
+            return found
 
     async def touched(self) -> Mapping[Location, "Touched"]:
         """Return how many rows have been changed, by table."""

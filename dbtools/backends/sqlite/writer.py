@@ -9,7 +9,7 @@ from threading import Event
 
 from dbtools import errors
 from dbtools.backends.journal import journal_of
-from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.plans import WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
 from dbtools.backends.sqlite.files import (
@@ -20,8 +20,8 @@ from dbtools.backends.sqlite.files import (
     secure_for_writes,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
-from dbtools.backends.sqlite.runner import GRACE, cut, pool_of, translated
-from dbtools.backends.writing import compile_write, script_of
+from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cut, pool_of, translated
+from dbtools.backends.writing import Step, compile_write, script_of
 from dbtools.catalog import Location as Place
 from dbtools.errors import Broken, SchemaChanged
 from dbtools.statement import Write, WriteKind
@@ -67,8 +67,8 @@ class SqliteWriter:
         self._lock_timeout = lock_timeout
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*."""
-        return compile_write(shape, GRAMMAR)
+        """Return the SQL of *shape*; conditions load no cell of a hidden row, which may be too large."""
+        return compile_write(shape, GRAMMAR if shape.chosen is None else FilteringGrammar())
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK if it does not keep them."""
@@ -177,7 +177,7 @@ class WriteJob:
         step = next(script)
         try:
             while True:
-                step = script.send(() if step is None else self._rows(*step))
+                step = script.send(() if step is None else self._rows(step))
         except StopIteration as exc:
             written: WriteResult = exc.value
         if not self._run.counts:
@@ -187,13 +187,16 @@ class WriteJob:
         elsewhere = ((self._touched(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
-    def _rows(self, plan: Plan, parameters: tuple[object, ...]) -> list[Row]:
-        self._check()
-        before = self._driver.total_changes
-        rows = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters).fetchall()
+    def _rows(self, step: Step) -> list[Row]:
+        plan, before = step.plan, self._driver.total_changes
+        rows: list[Row] = []
+        for parameters in step.parameters:
+            self._check()
+            found = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters)
+            rows += (tuple(map(cut, row, plan.outputs)) for row in found)
         if JOURNAL.includes(plan):
             self._in_journal += self._driver.total_changes - before
-        return [tuple(map(cut, row, plan.outputs)) for row in rows]
+        return rows
 
     def _touched(self) -> frozenset[Place]:
         """Return the tables that foreign keys and triggers may change."""
