@@ -159,7 +159,9 @@ def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
         check = ", rows must satisfy its check" if shape.check else ""
         preset = "".join(f", {each.column.name} is preset" for each in shape.presets)
-        first, joined = f"the role may {shape.kind}{check}{preset}", [*map(_seen, shape.tables)]
+        confirm = ", which must be confirmed" if shape.writes.confirm else ""
+        first = f"the role may {shape.kind}{confirm}{check}{preset}"
+        joined = [*map(_seen, shape.tables)]
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:

@@ -287,10 +287,7 @@ class OpenTransaction:
             before, self._before = self._before, b""
             if len(runs) < 2:
                 return await connection.run(prepared.statement, runs[0] if runs else (), before, b"")
-            if before:
-                await connection.send(before)
-            found: Sequence[asyncpg.Record] = await prepared.statement.fetchmany(runs)
-            return found
+            return await connection.run_many(prepared.statement, runs, before)
 
     async def touched(self) -> Mapping[Location, "Touched"]:
         """Return how many rows have been changed, by table."""
