@@ -42,6 +42,7 @@ from dbtools.types import Operator
 #: The names of arguments, which a column of a key must not have.
 RESERVED = {"key", "set", "expected", "dry_run", "idempotency_key", "confirm"}
 KEY = "key"
+CHOOSING = ("where", "match")  #: arguments of the generic tool alone
 
 
 class KeyedArguments(ChangeArguments):
@@ -161,6 +162,7 @@ class KeyedTool(ChangeTool):
                 error = unknown_argument(name, [*known, *reversed(self.typed.model_fields)])
                 settable = _names(self.table) if self.table and "set" in self.typed.model_fields else ()
                 error.hint = "Put new values into set. " * (name in settable) + error.hint
+                error.hint = f"{self.general_name} takes {name}. " * (name in CHOOSING) + error.hint
                 raise error
 
     def _call(

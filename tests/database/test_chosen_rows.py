@@ -9,6 +9,7 @@ from dbtools.service.explanation import explain
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve
+from tests.database.role_callers import calling
 from tests.database.shop import rows_of
 from tests.database.written_shop import DDL, GRANTS, ORDERS, Opens, opening, refused, stored
 
@@ -278,3 +279,50 @@ def test_generic_tools_are_listed_besides_typed_ones_if_they_may_change_several_
 
         assert listed(several) >= tools | {"update_rows", "delete_rows"}
         assert listed(one) & (tools | {"update_rows", "delete_rows"}) == tools
+
+
+def test_typed_tool_names_the_tool_that_takes_conditions(opened: Opens, dialect: str) -> None:
+    with opened(dialect) as (caller, _):
+        error = refused(caller, "delete_orders", where=[{"column": "id", "value": 1}])
+
+    assert (error.code, error.hint) == ("unknown_argument", "delete_rows takes where. " + error.hint[25:])
+
+
+@pytest.mark.parametrize(
+    "condition", [{"column": "count(order_lines)", "op": "gt", "value": 1}, {"some": "order_lines"}]
+)
+def test_rows_that_may_not_be_aggregated_are_not_counted(
+    condition: dict[str, Any], opened: Opens, dialect: str
+) -> None:
+    grants = {**SEVERAL, "order_lines": GrantSection(aggregate=False)}
+    with opened(dialect, grants) as (caller, _):
+        arguments: dict[str, Any] = {"table": "orders", "where": [condition]}
+        listed = caller.outcome(calling("list_rows", **arguments))
+        deleted = caller.outcome(calling("delete_rows", **arguments, dry_run=True))
+
+    assert (listed[0] == "denied") == ("column" in condition)
+    assert listed[0] == deleted[0]
+
+
+def test_large_cells_of_hidden_rows_are_not_loaded(opened: Opens) -> None:
+    large = 17 * 2**20
+    ddl = f"""
+    create table notes (id integer primary key, region text, body text, word text);
+    insert into notes values (1, 'south', replace(hex(zeroblob({large // 2})), '0', 'x'), 'a');
+    insert into notes values (2, 'north', 'short', 'a');
+    """
+    # SQLite would evaluate a subquery after the conditions.
+    filter = "exists (select 1 from notes as other where other.id = notes.id and other.region = 'north')"
+    grants = {"notes": GrantSection(where=filter, update=("word",), max_affected=9)}
+    with opened("sqlite", grants, ddl=ddl) as (caller, _):
+        answer = caller.call(
+            "update_rows",
+            table="notes",
+            where=[
+                {"column": "lower(body)", "op": "ne", "value": "y"},
+                {"column": "body", "op": "gt", "value": "a"},
+            ],
+            set={"word": "b"},
+        )
+
+    assert rows_of(answer) == [[2, "north", "short", "b"]]
