@@ -149,7 +149,7 @@ class WritePlan:
     #: Returns the identity of each changed row, or the cells of each deleted one; of chosen rows also their
     #: keys, or only these.
     change: Plan
-    after: Plan | None  #: reads the row with an identity; a chosen row with a key if it is to be deleted
+    after: Plan | None  #: reads the row with an identity, or the chosen row with a key that may be left
     checked: Plan | None  #: the same, but only if the row satisfies the check
 
     @property

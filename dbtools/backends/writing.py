@@ -3,8 +3,8 @@
 The row filter of the role applies to the row before the change and after it. The change returns what
 identifies the row, by which it is read again: as the role sees it, and if it satisfies the role's check.
 
-Rows that conditions choose are read first, with their keys, and then changed by one statement: the rows with
-these keys, as long as nobody has changed them meanwhile.
+Rows that conditions choose are read first, with their keys, and then changed by one statement. If another
+transaction has changed one of them meanwhile, none is changed.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -60,10 +60,11 @@ def _compile_chosen(shape: Write, chosen: Select, grammar: Grammar) -> WritePlan
     version = () if grammar.version is None else (grammar.version,)
     read = replace(shape, chosen=None)
     found = replace(read, outputs=tuple(map(_plain, shape.table.identity)))
-    if shape.kind is WriteKind.DELETE:
-        after = _reading(replace(read, outputs=tuple(map(_plain, key))), None, grammar, key)
+    if shape.kind is not WriteKind.DELETE:
+        after: Plan | None = _reading(read, shape.table.filter, grammar)
     else:
-        after = _reading(read, shape.table.filter, grammar)
+        deleted = replace(read, outputs=tuple(map(_plain, key)))
+        after = None if version else _reading(deleted, None, grammar, key)
     return WritePlan(
         shape=shape,
         before=compile_select(
@@ -168,12 +169,11 @@ def _change_chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun)
 
 def _check_deleted(plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun) -> Reads:
     """Raise a CallError unless exactly the rows with *keys* are gone; the change has returned *deleted*."""
-    assert plan.after is not None
     left = set(keys) - set(deleted)
     # One database does not return a row that a foreign key deletes together with another one.
-    if len(deleted) + len(left) > len(keys) or (left and plan.is_pinned):
+    if len(deleted) + len(left) > len(keys) or (left and plan.after is None):
         raise _kept(plan)
-    if left and (yield _bound(plan.after, *map(_places, left), run=run)):
+    if left and plan.after is not None and (yield _bound(plan.after, *map(_places, left), run=run)):
         raise _kept(plan)
     return ()
 

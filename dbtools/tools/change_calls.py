@@ -108,7 +108,7 @@ class ChangeCall:
             made = f"An earlier call with this idempotency_key made the change at {moment}; {rows}."
         total = len(found.rows)
         left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
-        none = NO_MATCH * (found.affected == 0)
+        none = NO_MATCH * (found.affected == 0 and found.shape.chosen is not None)
         return [made, none, self.meanings, UNCHECKED * found.unchecked, self._elsewhere(found), left]
 
     def _question(self, found: Changed) -> Sequence[str]:

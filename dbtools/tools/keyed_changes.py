@@ -196,9 +196,9 @@ class KeyedTool(ChangeTool):
         if not asked.where:
             hint = f"Name at least one condition, such as {Comparison.example}."
             raise errors.BadArgument("where: is empty.", hint=hint)
-        for name in ("key", "expected"):
+        for name, hint in (("key", "Pass one of them."), ("expected", "Put the old values into where.")):
             if name in asked.model_fields_set:
-                raise errors.BadArgument(f"{name}: not together with where.", hint="Leave one of them out.")
+                raise errors.BadArgument(f"{name}: not together with where.", hint=hint)
         terms = Expressions(names=self.setting.names(table))
         conditions, chosen = bind_where(terms, asked.where)
         reasons = Reasons(

@@ -182,3 +182,32 @@ def test_chosen_rows_of_a_partitioned_table_change_and_move(opened: Opens) -> No
     assert rows_of(moved) == [["east", 2, "y"], ["east", 3, "z"]]
     assert deleted["affected"] == 2
     assert found == [("north", 1, "z"), ("south", 1, "z")]
+
+
+MOVING = {
+    "sqlite": """
+    create table moving (id integer primary key, word text);
+    create trigger moves after update of word on moving when new.id = 2 begin
+        update moving set id = 20 where id = 2;
+    end;
+    """,
+    "postgresql": """
+    create table moving (id integer not null unique, word text);
+    create function move() returns trigger language plpgsql as $$ begin
+        update moving set id = 20 where id = 2; return null;
+    end $$;
+    create trigger moves after update of word on moving for each row when (new.id = 2)
+        execute function move();
+    """,
+}
+
+
+def test_trigger_that_moves_one_row_keeps_all(opened: Opens, dialect: str) -> None:
+    ddl = f"{MOVING[dialect]} insert into moving values (1, 'a'), (2, 'a'), (3, 'a');"
+    with opened(dialect, {"moving": TREE}, ddl=ddl) as (caller, shop):
+        chosen = {"table": "moving", "where": [{"column": "word", "value": "a"}]}
+        error = refused(caller, "update_rows", **chosen, set={"word": "b"})
+        found = stored(shop, "select id, word from moving order by id")
+
+    assert error.code == "refused"
+    assert found == [(1, "a"), (2, "a"), (3, "a")]
