@@ -264,15 +264,19 @@ class Write:
 
     kind: WriteKind
     table: Table
-    columns: tuple[Column, ...] = ()  #: that the caller sets, each as the parameter `assigned(name)`
+    columns: tuple[Column, ...] = ()  #: that the caller sets
     conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
     key: int = 0  #: how many of the conditions are the key
     chosen: Select | None = None  #: the rows, unless it is one with a key: in the order of their keys
     outputs: tuple[Output, ...]
+    #: Of an upsert: the unique key by which a row that exists is found, and its update; None leaves it as is.
+    conflict: tuple[Column, ...] = ()
+    instead: "Write | None" = None
 
     def __hash__(self) -> int:
         """Hash by what usually differs: it is looked up at every call."""
-        return hash((self.kind, self.table, self.columns, self.conditions, self.chosen))
+        compared = (self.conditions, self.chosen, self.conflict)
+        return hash((self.kind, self.table, self.columns, *compared))
 
     @property
     def writes(self) -> Writes:
@@ -293,9 +297,21 @@ class Write:
         return by_kind.get(self.kind, ())
 
     @property
+    def variants(self) -> "tuple[Write, ...]":
+        """The write itself, and the one that is made instead if the row exists."""
+        return (self,) if self.instead is None else (self, self.instead)
+
+    @property
+    def parameters(self) -> Mapping[Column, str]:
+        """The columns that the change sets, each with the parameter for its new value."""
+        given = {column: assigned(column.name) for column in self.columns}
+        # An upsert may preset a column to one value in a new row and to another one in an updated row.
+        return given | {each.column: f"{self.kind}_{each.column.name}" for each in self.presets}
+
+    @property
     def written(self) -> tuple[Column, ...]:
-        """The columns that the change sets."""
-        return (*self.columns, *(preset.column for preset in self.presets))
+        """The columns that the change sets, or the one instead of it."""
+        return tuple(dict.fromkeys(column for each in self.variants for column in each.parameters))
 
     @property
     def check(self) -> RowFilter | None:
@@ -324,7 +340,7 @@ class Write:
         filters = (self.table.filter, self.writes.check)
         asked = any(each is not None and each.condition.parameters for each in filters)
         chosen = self.chosen is not None and self.chosen.claimed
-        return asked or chosen or any(preset.claim for preset in self.presets)
+        return asked or chosen or any(preset.claim for each in self.variants for preset in each.presets)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -338,7 +354,7 @@ class Write:
 
 
 def assigned(name: str) -> str:
-    """Return the parameter for the new value of the column *name*."""
+    """Return the parameter for the value that the caller gives to the column *name*."""
     return f"set_{name}"
 
 

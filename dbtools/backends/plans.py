@@ -6,7 +6,7 @@ any database. For an empty list, `in` and `any` are false, and the others are tr
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dbtools.sql import Parameter
@@ -123,6 +123,10 @@ class Plan:
             if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
         }
 
+    def ending(self, sql: str) -> "Plan":
+        """Return the plan with the clause *sql* at its end."""
+        return replace(self, sql=f"{self.sql}\n{sql}")
+
     def bound(self, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
         """Return *values* in the order of the parameters, as the driver takes them.
 
@@ -151,6 +155,11 @@ class WritePlan:
     change: Plan
     after: Plan | None  #: reads the row with an identity, or the chosen row with a key that may be left
     checked: Plan | None  #: the same, but only if the row satisfies the check
+    #: Of an upsert: reads the identity and the cells of the row with the key that the role sees; inserts the
+    #: row if no row has the key, unless the change never meets another transaction; updates the row instead.
+    existing: Plan | None = None
+    attempt: Plan | None = None
+    instead: Plan | None = None
 
     @property
     def is_pinned(self) -> bool:
@@ -165,13 +174,19 @@ class WritePlan:
     @property
     def statements(self) -> tuple[Plan, ...]:
         """All statements, in their order."""
-        plans = (self.before, self.change, self.after, self.checked)
+        upserts = (self.existing, self.instead, self.attempt)
+        plans = (self.before, *upserts, self.change, self.after, self.checked)
         return tuple(plan for plan in plans if plan is not None)
 
 
 def identifier(name: str) -> str:
     """Return *name* as a quoted identifier of standard SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def place(at: int) -> str:
+    """Return the parameter for the column number *at* of an identity, or of a key."""
+    return f"identity{at}"
 
 
 def pin(at: int) -> str:

@@ -71,6 +71,10 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
         resolved = await resolve(migrated, await read_catalog(migrated, backend), backend)
     finally:
         await backend.close()
+    # What the login of a migration may do is not what that of a server may.
+    journals = {name: view.setting.journal for name, view in before.views.items()}
+    roles = (replace(each, journal=journals[each.served.name]) for each in resolved.roles)
+    resolved = replace(resolved, roles=tuple(roles))
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)

@@ -123,7 +123,8 @@ def _unclaimed(view: View, shape: Shape | Write, caller: Caller) -> Iterator[tup
     """Yield each claim of *shape* that *caller* lacks, and where it is required."""
     if isinstance(shape, Write):
         checked = shape.check.condition.parameters if shape.check else ()
-        claims = [(each.claim, f"{each.column.name} is preset to") for each in shape.presets]
+        presets = [preset for each in shape.variants for preset in each.presets]
+        claims = [(each.claim, f"{each.column.name} is preset to") for each in presets]
         claims += [(each.claim, f"The check of {shape.table.name} requires") for each in checked]
         for claim, what in claims:
             if claim is not None and caller.claims.get(claim) is None:
@@ -158,9 +159,11 @@ def _decided(view: View, shape: Shape | Write) -> Source:
 def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
         check = ", rows must satisfy its check" if shape.check else ""
-        preset = "".join(f", {each.column.name} is preset" for each in shape.presets)
+        names = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)
+        preset = "".join(f", {name} is preset" for name in names)
         confirm = ", which must be confirmed" if shape.writes.confirm else ""
-        first = f"the role may {shape.kind}{confirm}{check}{preset}"
+        kinds = " and ".join(each.kind for each in shape.variants)
+        first = f"the role may {kinds}{confirm}{check}{preset}"
         joined = [*map(_seen, shape.tables)]
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)

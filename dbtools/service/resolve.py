@@ -10,7 +10,7 @@ from functools import cached_property
 import anyio
 
 from dbtools import errors
-from dbtools.backends.port import Backend, Facts
+from dbtools.backends.port import Backend, Facts, Lacking
 from dbtools.catalog import Catalog, Location, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
@@ -23,8 +23,10 @@ from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import Names, is_total, vetted, withheld_findings
+from dbtools.writes import confirmed_tables
 
-BAD_FILTER, LACKING = "bad_filter", "lacks_privilege"
+BAD_FILTER, LACKING, NO_JOURNAL = "bad_filter", "lacks_privilege", "no_journal"
+UNREACHED = "The login that changes rows cannot be checked now."
 HINT = "`dbtools grants` prints a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
@@ -38,6 +40,7 @@ class ResolvedRole:
     served: Role  #: without what is invalid
     whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
+    journal: bool = False  #: whether its writes can use the journal of the database
     findings: tuple[Finding, ...] = ()
 
 
@@ -270,19 +273,31 @@ async def _able(settings: Settings, role: ResolvedRole, backend: Backend) -> Res
     if not tables:
         return role
     session = {setting.name: setting.value for setting in role.served.session}
-    lacking: Mapping[Location, str] = {}
+    lacking = Lacking({}, UNREACHED)
     try:
         lacking = await backend.lacking(tables, session)
-        found = tuple(_lacking(settings, role, tables, lacking))
+        found = tuple(_lacking(settings, role, tables, lacking.tables))
     except (errors.DatabaseUnavailable, errors.Refused) as exc:
         # A login that cannot be reached now may make the changes later.
         if isinstance(exc, errors.Refused) and not exc.passes:
-            lacking = {table.location: exc.message for table in tables}
+            lacking = Lacking({table.location: exc.message for table in tables}, UNREACHED)
         message = f"The privileges of the login that changes rows cannot be checked: {exc}"
         found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
-    kept = (replace(each, writes=None) if each.location in lacking else each for each in role.catalog.tables)
-    catalog = replace(role.catalog, tables=tuple(kept))
-    return replace(role, catalog=catalog, findings=(*role.findings, *found))
+    lost = lacking.tables
+    kept = (replace(each, writes=None) if each.location in lost else each for each in role.catalog.tables)
+    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=not lacking.journal)
+    return replace(able, findings=(*role.findings, *found, *_without_journal(able, lacking.journal)))
+
+
+def _without_journal(role: ResolvedRole, why: str) -> Iterator[Finding]:
+    """Yield the finding that *role* confirms changes without a journal, and *why*."""
+    confirmed = confirmed_tables(role.catalog)
+    rule = role.served.rule_of(role.whole, confirmed[0]) if why and confirmed else None
+    if rule is not None:
+        where = f"role {role.served.name}, tables.{rule.pattern}.confirm"
+        message = f"{where}: only the memory of one process knows which changes were confirmed. {why}"
+        source = rule.source
+        yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
 
 
 def _lacking(

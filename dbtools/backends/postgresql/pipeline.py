@@ -228,10 +228,12 @@ class Connection(DriverConnection):
         finally:
             self.transport.around = None
 
-    async def run_many(
+    async def run_each(
         self, statement: Any, runs: Sequence[tuple[object, ...]], before: bytes
     ) -> list[asyncpg.Record]:
         """Return the rows of *statement* with each of *runs* as its values, after the messages *before*."""
+        if len(runs) == 1:
+            return await self.run(statement, runs[0], before, b"")
         if before:
             await self.send(before)
         rows: list[asyncpg.Record] = await statement.fetchmany(runs)

@@ -41,7 +41,8 @@ from dbtools.backends.postgresql.runner import (
     time_limit,
     translated,
 )
-from dbtools.backends.writing import compile_write, script_of
+from dbtools.backends.scripts import script_of
+from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.catalog import Location
 from dbtools.errors import Broken
 from dbtools.statement import Write, WriteKind
@@ -92,6 +93,7 @@ KINDS: Mapping[str, Broken] = {
     "23P01": Broken.EXCLUSION,
     "P0001": Broken.TRIGGER,
 }
+LOCK = "for update"
 LOCKED = "Another transaction locks the row."
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
@@ -121,10 +123,12 @@ class PostgresqlWriter:
         barrier of a filter that may raise an error, every row that the role sees would be locked.
         """
         plan = compile_write(shape, GRAMMAR)
-        is_update = shape.kind is WriteKind.UPDATE and shape.chosen is None
-        if not is_update or plan.before is None or shape.table.guarded:
-            return plan
-        return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
+        if plan.existing is not None:
+            existing = plan.existing.ending(LOCK) if plan.instead is not None else plan.existing
+            return replace(plan, existing=existing, attempt=attempt_of(shape, GRAMMAR))
+        is_keyed = shape.kind is WriteKind.UPDATE and shape.chosen is None
+        lock = LOCK if is_keyed and not shape.table.guarded else ""
+        return replace(plan, before=plan.before and plan.before.ending(lock))
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK if it does not keep them."""
@@ -182,8 +186,8 @@ class PostgresqlWriter:
                     transaction.add(SETTLE)
                     step = script.send(())
                 else:
-                    records = await transaction.rows(step.plan.sql, *step.parameters)
-                    step = script.send(rows_of(records, step.plan))
+                    plan, *runs = step
+                    step = script.send(rows_of(await transaction.rows(plan.sql, *runs), plan))
         except StopIteration as exc:
             written: WriteResult = exc.value
         if run.counts:
@@ -285,9 +289,7 @@ class OpenTransaction:
         with self._beginning():
             prepared = connection.prepared(key) or await connection.prepare_key(key, ())
             before, self._before = self._before, b""
-            if len(runs) < 2:
-                return await connection.run(prepared.statement, runs[0] if runs else (), before, b"")
-            return await connection.run_many(prepared.statement, runs, before)
+            return await connection.run_each(prepared.statement, runs or [()], before)
 
     async def touched(self) -> Mapping[Location, "Touched"]:
         """Return how many rows have been changed, by table."""

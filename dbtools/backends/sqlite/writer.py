@@ -9,8 +9,9 @@ from threading import Event
 
 from dbtools import errors
 from dbtools.backends.journal import journal_of
-from dbtools.backends.plans import WritePlan
+from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
+from dbtools.backends.scripts import script_of
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
 from dbtools.backends.sqlite.files import (
     Location,
@@ -21,7 +22,7 @@ from dbtools.backends.sqlite.files import (
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cut, pool_of, translated
-from dbtools.backends.writing import Step, compile_write, script_of
+from dbtools.backends.writing import compile_write
 from dbtools.catalog import Location as Place
 from dbtools.errors import Broken, SchemaChanged
 from dbtools.statement import Write, WriteKind
@@ -177,7 +178,7 @@ class WriteJob:
         step = next(script)
         try:
             while True:
-                step = script.send(() if step is None else self._rows(step))
+                step = script.send(() if step is None else self._rows(*step))
         except StopIteration as exc:
             written: WriteResult = exc.value
         if not self._run.counts:
@@ -187,10 +188,10 @@ class WriteJob:
         elsewhere = ((self._touched(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
-    def _rows(self, step: Step) -> list[Row]:
-        plan, before = step.plan, self._driver.total_changes
+    def _rows(self, plan: Plan, *runs: tuple[object, ...]) -> list[Row]:
+        before = self._driver.total_changes
         rows: list[Row] = []
-        for parameters in step.parameters:
+        for parameters in runs:
             self._check()
             found = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters)
             rows += (tuple(map(cut, row, plan.outputs)) for row in found)
@@ -210,14 +211,16 @@ class WriteJob:
 
         self._driver.set_authorizer(note)
         try:
-            for plan, _ in self._run.steps:
+            changes = [each for plan, _ in self._run.steps for each in (plan.change, plan.instead)]
+            for change in filter(None, changes):
                 # The driver keeps prepared statements, which ask for nothing again.
-                sql = f"explain {plan.change.sql} -- {secrets.token_hex(8)}"
+                sql = f"explain {change.sql} -- {secrets.token_hex(8)}"
                 touched.clear()
-                self._driver.execute(sql, [None] * len(plan.change.parameters)).close()
+                self._driver.execute(sql, [None] * len(change.parameters)).close()
                 # The statement itself comes first, column by column if it updates.
-                shape = plan.shape
-                others.update(touched[len(shape.written) if shape.kind is WriteKind.UPDATE else 1 :])
+                shape = change.shape
+                assert isinstance(shape, Write)
+                others.update(touched[len(shape.parameters) if shape.kind is WriteKind.UPDATE else 1 :])
         finally:
             self._driver.set_authorizer(authorize_writes)
         return frozenset(("", name) for name in others)
