@@ -260,13 +260,14 @@ class WriteKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Write:
-    """The shape of a change of one row, together with what reads the row before and after it."""
+    """The shape of a change of one row, or of chosen rows, and what reads them before and after it."""
 
     kind: WriteKind
     table: Table
     columns: tuple[Column, ...] = ()  #: that the caller sets
     conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
     key: int = 0  #: how many of the conditions are the key
+    chosen: Select | None = None  #: the rows, unless it is one with a key: in the order of their keys
     outputs: tuple[Output, ...]
     #: Of an upsert: the unique key by which a row that exists is found, and its update; None leaves it as is.
     conflict: tuple[Column, ...] = ()
@@ -274,13 +275,19 @@ class Write:
 
     def __hash__(self) -> int:
         """Hash by what usually differs: it is looked up at every call."""
-        return hash((self.kind, self.table, self.columns, self.conditions, self.conflict))
+        compared = (self.conditions, self.chosen, self.conflict)
+        return hash((self.kind, self.table, self.columns, *compared))
 
     @property
     def writes(self) -> Writes:
         """What the role may change in the table."""
         assert self.table.writes is not None
         return self.table.writes
+
+    @property
+    def most(self) -> int:
+        """The most rows that conditions may choose."""
+        return self.writes.most or 1
 
     @property
     def presets(self) -> tuple[Preset, ...]:
@@ -314,7 +321,7 @@ class Write:
     @property
     def comparisons(self) -> tuple[Condition, ...]:
         """All comparisons."""
-        return self.conditions
+        return self.conditions if self.chosen is None else self.chosen.comparisons
 
     @property
     def refers(self) -> bool:
@@ -324,25 +331,26 @@ class Write:
 
     @property
     def compared(self) -> tuple[Term, ...]:
-        """The columns that are compared with values of the caller."""
-        return tuple(each.term for each in self.conditions if each.parameters)
+        """The terms that are compared with values of the caller."""
+        return tuple(each.term for each in self.comparisons if each.parameters)
 
     @property
     def claimed(self) -> bool:
         """Whether the row filter, the check or a preset asks for a claim of the caller."""
         filters = (self.table.filter, self.writes.check)
         asked = any(each is not None and each.condition.parameters for each in filters)
-        return asked or any(preset.claim for each in self.variants for preset in each.presets)
+        chosen = self.chosen is not None and self.chosen.claimed
+        return asked or chosen or any(preset.claim for each in self.variants for preset in each.presets)
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that rules are about."""
-        return (self.table,)
+        return (self.table,) if self.chosen is None else self.chosen.tables
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The version of the table, if it is known."""
-        return (self.table.version,) if self.table.version else ()
+        """The versions of the tables, if they are known."""
+        return tuple(table.version for table in self.tables) if self.table.version else ()
 
 
 def assigned(name: str) -> str:

@@ -149,15 +149,22 @@ class WritePlan:
     """The statements of a Write, in their order."""
 
     shape: Write
-    before: Plan | None  #: reads the row that is to be changed
-    change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
-    after: Plan | None  #: reads the row with an identity
+    before: Plan | None  #: reads the row that is to be changed, or the chosen rows with their keys
+    #: Returns the identity of each changed row, or the cells of each deleted one; of chosen rows also their
+    #: keys, or only these.
+    change: Plan
+    after: Plan | None  #: reads the row with an identity, or the chosen row with a key that may be left
     checked: Plan | None  #: the same, but only if the row satisfies the check
     #: Of an upsert: reads the identity and the cells of the row with the key that the role sees; inserts the
     #: row if no row has the key, unless the change never meets another transaction; updates the row instead.
     existing: Plan | None = None
     attempt: Plan | None = None
     instead: Plan | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the change names the chosen rows in the versions that were found."""
+        return pin(0) in self.change.parameters
 
     @property
     def claims(self) -> frozenset[str]:
@@ -175,6 +182,16 @@ class WritePlan:
 def identifier(name: str) -> str:
     """Return *name* as a quoted identifier of standard SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def place(at: int) -> str:
+    """Return the parameter for the column number *at* of an identity, or of a key."""
+    return f"identity{at}"
+
+
+def pin(at: int) -> str:
+    """Return the parameter for the list number *at* of `Grammar.pinned`."""
+    return f"pin{at}"
 
 
 def sought(name: str) -> str:

@@ -2,32 +2,39 @@
 
 The row filter of the role applies to the row before the change and after it. The change returns what
 identifies the row, by which it is read again: as the role sees it, and if it satisfies the role's check.
+
+Rows that conditions choose are read first, with their keys, and then changed by one statement. If another
+transaction has changed one of them meanwhile, none is changed.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
-from dbtools import errors
-from dbtools.backends.journal import Journal, completed, earlier_of, entered, outdated
-from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
-from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
+from dbtools.backends.plans import Plan, WritePlan, pin, place
+from dbtools.backends.selects import (
+    LISTS,
+    all_hold,
+    bindings_of,
+    cells_of,
+    compile_select,
+    plan_of,
+    select_of,
+)
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
-from dbtools.catalog import Column, RowFilter
-from dbtools.changed import keys_of
+from dbtools.catalog import Column, RowFilter, identifying
 from dbtools.masks import BLANK
 from dbtools.statement import Condition, Output, Select, Write, WriteKind
 from dbtools.types import ColumnType, Family, Operator
 
-ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
-
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
+    if shape.chosen is not None:
+        return _compile_chosen(shape, shape.chosen, grammar)
     own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
     found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
     instead = shape.instead and replace(shape.instead, conditions=_identified(shape))
@@ -50,146 +57,31 @@ def attempt_of(shape: Write, grammar: Grammar) -> Plan:
     return _returning(insert.on_conflict_do_nothing(index_elements=key), shape, target, grammar, {})
 
 
-def place(at: int) -> str:
-    """Return the parameter for the column number *at* of an identity."""
-    return f"identity{at}"
+def _compile_chosen(shape: Write, chosen: Select, grammar: Grammar) -> WritePlan:
+    """Return the SQL of *shape*, which changes the rows that *chosen* reads: outputs, then keys."""
+    key = tuple(map(_plain, identifying(shape.table.key_columns)))
+    version = () if grammar.version is None else (_plain(grammar.version),)
+    read = replace(shape, chosen=None)
+    found = replace(read, outputs=tuple(map(_plain, shape.table.identity)))
+    if shape.kind is not WriteKind.DELETE:
+        after: Plan | None = _reading(read, shape.table.filter, grammar)
+    else:
+        after = None if version else _left(replace(read, outputs=key), grammar)
+    return WritePlan(
+        shape=shape,
+        before=compile_select(replace(chosen, outputs=(*shape.outputs, *key, *version)), grammar),
+        change=_change_chosen(shape, chosen, grammar),
+        after=after,
+        checked=None if shape.check is None else _reading(found, shape.check, grammar),
+    )
 
 
-Script = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], WriteResult]
-
-
-def script_of(run: WriteRun, journal: Journal) -> Script:
-    """Yield the statements of *run* in their order, each with its parameters; get their rows.
-
-    None asks for all deferred constraints to be checked. Raise a CallError if the transaction must be rolled
-    back.
-    """
-    if run.entry is None:
-        return (yield from _changes(run))
-    yield journal.prune, journal.prune.bound(outdated(), 1)
-    parameters = entered(run.entry)
-    if not (yield journal.enter, journal.enter.bound(parameters, 1)):
-        earlier = earlier_of(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
-        return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
-    result = yield from _changes(run)
-    keys = keys_of(run.steps[0][0].shape, result.rows)
-    yield journal.complete, journal.complete.bound(completed(run.entry, result.affected, keys), 1)
-    return result
-
-
-class Step(NamedTuple):
-    """What one step has done."""
-
-    found: Sequence[Row]  #: the identity of the changed row, or the cells of the deleted one
-    before: Sequence[Row | None] = ()
-    previous: Row = ()  #: the identity of the row before an upsert updated it
-
-
-def _changes(run: WriteRun) -> Script:
-    rows: list[Row] = []
-    before: list[Row | None] = []
-    changed: list[tuple[WritePlan, Row]] = []
-    ignored = 0
-    for plan, values in run.steps:
-        step = yield from (_changed if plan.existing is None else _upserted)(plan, values, run)
-        rows += step.found if plan.after is None else ()
-        before += step.before
-        ignored += not step.found
-        for identity in step.found:
-            # An earlier step may have changed the same row.
-            changed = [(each, identity if known == step.previous else known) for each, known in changed]
-            changed.append((plan, identity))
-    yield None
-    for plan, identity in changed:
-        rows += yield from _after(plan, identity, run)
-    return WriteResult(rows=rows, before=before, affected=len(changed), ignored=ignored)
-
-
-Steps = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Step]
-
-
-def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
-    """Insert, update or delete a row, or raise a CallError."""
-    before: Sequence[Row] = ()
-    is_delete, expects = plan.after is None, len(plan.shape.conditions) > plan.shape.key
-    # What is expected is compared only with a row that the role sees: a comparison may raise an error.
-    if plan.before is not None and (expects or not is_delete):
-        before = yield _bound(plan.before, values, run)
-        if not before:
-            raise errors.NoRow
-    found = yield _bound(plan.change, values, run)
-    if not found:
-        seen = (yield _bound(plan.before, values, run)) if plan.before is not None else ()
-        raise _unchanged(plan, seen)
-    if len(found) > 1:
-        raise errors.TooManyRows
-    return Step(found, () if is_delete else before)
-
-
-def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
-    """Insert a row, or update the visible one with its key or leave it as it is, or raise a CallError.
-
-    If a hidden row has the key, the plain insert fails as any other.
-    """
-    assert plan.existing is not None
-    for left in reversed(range(ATTEMPTS + 1)):
-        seen = yield _bound(plan.existing, values, run)
-        if seen or plan.attempt is None or not left:
-            break
-        found = yield _bound(plan.attempt, values, run)
-        if found:
-            return Step(found, (None,))
-        # The row is hidden, or another transaction has just inserted it.
-    if not seen:
-        inserted = yield from _changed(plan, values, run)
-        return inserted._replace(before=(None,))
-    if len(seen) > 1:
-        raise errors.TooManyRows
-    if plan.instead is None:
-        return Step(())
-    width = len(plan.shape.table.identity)
-    previous, before = seen[0][:width], seen[0][width:]
-    found = yield _bound(plan.instead, {**values, **_places(previous)}, run)
-    if not found:
-        raise _unchanged(plan, seen)
-    return Step(found, (before,), previous)
-
-
-Reads = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Sequence[Row]]
-
-
-def _after(plan: WritePlan, identity: Row, run: WriteRun) -> Reads:
-    """Read the row with *identity* after its change, or raise Denied if the role may not write it so."""
-    if plan.after is None:
-        return ()
-    places = _places(identity)
-    shown = yield _bound(plan.after, places, run)
-    # Without a filter, a trigger has moved the row elsewhere.
-    if not shown and plan.shape.table.filter is not None:
-        raise errors.Denied(UNSEEN)
-    if plan.checked is not None and not (yield _bound(plan.checked, places, run)):
-        raise errors.Denied(UNFIT)
-    return shown
-
-
-def _places(identity: Row) -> Mapping[str, object]:
-    return {place(at): cell for at, cell in enumerate(identity)}
-
-
-def _bound(plan: Plan, values: Mapping[str, object], run: WriteRun) -> tuple[Plan, tuple[object, ...]]:
-    claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
-    return plan, plan.bound({**values, **claims}, 1)
-
-
-def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
-    """Return why a change found no row; *seen*: the row exists."""
-    if plan.before is not None and not seen:
-        return errors.NoRow()
-    if len(plan.shape.conditions) > plan.shape.key:
-        return errors.Conflict()
-    refused = errors.ConstraintViolated()
-    refused.kind = errors.Broken.TRIGGER
-    return refused
+def _left(shape: Write, grammar: Grammar) -> Plan:
+    """Return the statement that reads the row with a key, if it still exists."""
+    target, same = _target(shape), _equal(identifying(shape.table.key_columns))
+    read = cells_of([_read(each, target, grammar) for each in shape.outputs])
+    select = sa.select(*read).select_from(target).where(all_hold(same, target, grammar))
+    return plan_of(shape, select, grammar, *_types(shape, same), {})
 
 
 def _reading(shape: Write, filter: RowFilter | None, grammar: Grammar) -> Plan:
@@ -225,9 +117,14 @@ def _reading_where(
 
 def _identified(shape: Write) -> tuple[Condition, ...]:
     """Return the conditions that a row has an identity."""
+    return _equal(shape.table.identity)
+
+
+def _equal(columns: Sequence[Column]) -> tuple[Condition, ...]:
+    """Return the conditions that *columns* equal the parameters `place(at)`."""
     return tuple(
         Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
-        for at, column in enumerate(shape.table.identity)
+        for at, column in enumerate(columns)
     )
 
 
@@ -243,21 +140,49 @@ def _target(shape: Write) -> sa.TableClause:
 def _change(shape: Write, grammar: Grammar) -> Plan:
     """Return the statement that changes the row."""
     table, target, claims = shape.table, _target(shape), dict[str, str]()
-    values = _values(shape, grammar)
-    statement: Any
-    match shape.kind:
-        case WriteKind.INSERT:
-            statement = sa.insert(target).values(values)
-        case WriteKind.UPDATE:
-            statement = sa.update(target).values(values)
-        case WriteKind.DELETE:
-            statement = sa.delete(target)
+    statement = _changing(shape, target, grammar)
     if shape.kind is not WriteKind.INSERT:
         where: list[Truth] = [all_hold(shape.conditions, target, grammar)]
         if table.filter is not None:
             where.append(filtering(table.filter, grammar, claims))
         statement = statement.where(*where)
     return _returning(statement, shape, target, grammar, claims)
+
+
+def _changing(shape: Write, target: sa.TableClause, grammar: Grammar) -> Any:
+    """Return the statement of *shape* without its conditions."""
+    values = _values(shape, grammar)
+    match shape.kind:
+        case WriteKind.INSERT:
+            return sa.insert(target).values(values)
+        case WriteKind.UPDATE:
+            return sa.update(target).values(values)
+        case WriteKind.DELETE:
+            return sa.delete(target)
+
+
+def _change_chosen(shape: Write, chosen: Select, grammar: Grammar) -> Plan:
+    """Return the statement that changes the rows that *chosen* has found."""
+    target, claims, key = _target(shape), dict[str, str](), identifying(shape.table.key_columns)
+    if grammar.version is None:
+        keys = select_of(replace(chosen, outputs=tuple(map(_plain, key)), order=()), grammar, claims)
+        found: Truth = sa.tuple_(*(column_of(target, each.name) for each in key)).in_(keys)
+        types, lists = bindings_of(chosen)
+    else:
+        columns = (*key, grammar.version)
+        # Unlike the name of the table.
+        pinned = grammar.pinned(columns, f"keys of {target.name}")
+        pairs = zip(columns, pinned.columns, strict=True)
+        found = sa.and_(*(column_of(target, each.name) == cell for each, cell in pairs))
+        types = {pin(at): each.type for at, each in enumerate(columns)}
+        lists = frozenset(types)
+    new_types, arrays = _types(shape, ())
+    kept = () if shape.kind is WriteKind.DELETE else shape.table.identity
+    outputs = tuple(map(_plain, (*kept, *key)))
+    returning = _changing(shape, target, grammar).where(found)
+    returning = returning.returning(*cells_of([_read(each, target, grammar) for each in outputs]))
+    bound = {**types, **new_types}, lists | arrays
+    return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
 
 
 def _returning(

@@ -236,6 +236,9 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
         claimed = f" {BAD_CLAIM}" if shape.claimed else ""
         return errors.BadValue(error.message, hint=f"Check the values for {listing(asked)}.{claimed}")
+    if isinstance(error, errors.TooManyRows) and shape.chosen is not None:
+        found = f"where matches more than {shape.most} row{'s' * (shape.most > 1)}"
+        return errors.TooManyRows(f"{found}, the most that one call may change.", hint="Narrow where.")
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):

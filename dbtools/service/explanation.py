@@ -71,16 +71,18 @@ async def _writing(
 ) -> tuple[str, Sequence[object]]:
     """Return the statements of *transaction*, each once, and the parameters of its first change.
 
-    What is read after the change has parameters that the change returns.
+    What is read after the change has parameters that the change returns. If conditions choose the rows, the
+    parameters are those that find them.
     """
     compile = (await backend.writer()).compile
     shape, values = transaction.writes[0]
     plans = [compile(each) for each in dict.fromkeys(each for each, _ in transaction.writes)]
-    change = plans[0].change
-    claims = {name: claim_of(caller, claim) for name, claim in change.claims.items()}
+    first = plans[0].change if shape.chosen is None else plans[0].before
+    assert first is not None
+    claims = {name: claim_of(caller, claim) for name, claim in first.claims.items()}
     values = {**values, **preset_values(shape, caller), **claims}
     statements = dict.fromkeys(each.sql for plan in plans for each in plan.statements)
-    return ";\n".join(statements), change.bound(values, 1)
+    return ";\n".join(statements), first.bound(values, shape.most)
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:
@@ -161,7 +163,8 @@ def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
         preset = "".join(f", {name} is preset" for name in names)
         confirm = ", which must be confirmed" if shape.writes.confirm else ""
         kinds = " and ".join(each.kind for each in shape.variants)
-        first, joined = f"the role may {kinds}{confirm}{check}{preset}", [_seen(shape.table)]
+        first = f"the role may {kinds}{confirm}{check}{preset}"
+        joined = [*map(_seen, shape.tables)]
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:

@@ -110,6 +110,9 @@ class Transactions:
             agrees = partial(_is_same, confirmations, confirmed.preview)
             found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
             found.confirmed = None if found.dry_run else means
+        if not found.affected:
+            # There is nothing to confirm.
+            found = replace(found, dry_run=False)
         if found.dry_run:
             new = confirmations.seal(_binding(entry), confirmations.digest(found))
             return call.render_pending(found, new, VALID, is_outdated=bool(token))

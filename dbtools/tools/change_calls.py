@@ -20,6 +20,7 @@ from dbtools.tools.get_row import Lookup, key_arguments
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
+NO_MATCH = "No row matches where."
 UNCHECKED = "Deferred foreign keys were not checked."
 MOST_ASKED = 10  #: rows of a question
 LONGEST_ASKED = 200  #: characters of a cell in a question
@@ -33,6 +34,7 @@ class ChangeCall:
     setting: Setting
     table: Table
     transaction: Transaction
+    meanings: str = ""  #: a note on values of conditions that callers may misunderstand
     statement: None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
@@ -117,6 +119,8 @@ class ChangeCall:
         left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
         return [
             made,
+            NO_MATCH * (found.affected == 0 and found.shape.chosen is not None),
+            self.meanings,
             _updated(found),
             _ignored(found),
             UNCHECKED * found.unchecked,

@@ -227,6 +227,7 @@ def write_call(
     asked: ChangeArguments,
     *,
     missing: str = "",
+    meanings: str = "",
 ) -> ChangeCall:
     """Return the call of *tool* that runs *writes* on *table*, as *asked* says."""
     confirms = granted_writes(table).confirm
@@ -241,4 +242,4 @@ def write_call(
         confirms=confirms,
         token=asked.confirm,
     )
-    return ChangeCall(setting=tool.setting, table=table, transaction=transaction)
+    return ChangeCall(setting=tool.setting, table=table, transaction=transaction, meanings=meanings)

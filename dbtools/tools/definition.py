@@ -347,8 +347,8 @@ class TableTool(Tool):
     general_name: ClassVar[str]  #: of the generic tool
 
     @property
-    def surface(self) -> Surface:
-        """The surface on which it is listed."""
+    def surface(self) -> Surface | None:
+        """The surface on which it is listed; None: both."""
         return Surface.GENERIC if self.table is None else Surface.TYPED
 
     @property

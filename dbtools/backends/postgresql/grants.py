@@ -12,17 +12,19 @@ from operator import itemgetter
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Place
+from dbtools.backends.postgresql.grammar import VERSION
 from dbtools.backends.postgresql.inspection import Description
 from dbtools.backends.postgresql.introspection import PLACE
 from dbtools.backends.postgresql.privileges import conditions_of, needs_of, read_columns, sequences_of
 from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
+from dbtools.paths import Paths
 from dbtools.policy import Role, restrict
 from dbtools.sql import Fragment
 from dbtools.types import quoted
 
-SYSTEM = tuple(column.name for column in PLACE)
+SYSTEM = tuple(column.name for column in (*PLACE, VERSION))
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
@@ -114,8 +116,10 @@ async def write_script(
     for each in (login, writer or login):
         _check_name(each)
     set_role = _set_role(roles, login)
-    tables = [(role, table) for role in roles for table in restrict(catalog, role).tables]
-    read, changed = await _places(description, catalog, tables, reads)
+    seen = [(role, restrict(catalog, role)) for role in roles]
+    tables = [(role, table) for role, shown in seen for table in shown.tables]
+    chosen_by = {location for _, shown in seen for location in _locations_of_conditions(shown)}
+    read, changed = await _places(description, catalog, tables, reads, chosen_by)
     named = {*catalog.search_path, *(schema for schema, *_ in read), *_schemas_named(tables)}
     ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named))
     reading = _grants(
@@ -168,8 +172,12 @@ async def _places(
     catalog: Catalog,
     tables: Sequence[tuple[Role, Table]],
     reads: Iterable[Place],
+    chosen_by: Collection[Location],
 ) -> tuple[Collection[Place], Collection[Place]]:
-    """Return what is read, *reads* and the types of what is written included, and what writes read."""
+    """Return what is read, *reads* and the types of what is written included, and what writes read.
+
+    *chosen_by*: the tables that the conditions of writes may read.
+    """
     read, changed = {*reads}, set[Place]()
     for _, table in tables:
         of_conditions = await _reads_of_conditions(description, table)
@@ -177,12 +185,27 @@ async def _places(
         names = ("", *read_columns(table), *(name for _, name in needs))
         read.update(of_conditions, ((*table.location, name) for name in names))
         selected = [(*table.location, name) for privilege, name in needs if privilege == "select"]
+        if table.location in chosen_by:
+            selected += [(*table.location, name) for name in read_columns(table)]
         changed.update(selected, of_conditions if selected else ())
     invokers = {(schema, name) for schema, name in await description.connection.fetch(INVOKERS)}
     for places in (read, changed):
         _add_reads_of_views(catalog, places, invokers)
         places -= {each for each in places if each[0].startswith("pg_") or each[0] == "information_schema"}
     return read, changed
+
+
+def _locations_of_conditions(shown: Catalog) -> Collection[Location]:
+    """Return the tables that conditions on changed rows may read: all that foreign keys connect with them."""
+    paths, found = Paths(shown), dict[Location, None]()
+    left = [each for each in shown.tables if each.writes and (each.writes.update or each.writes.delete)]
+    while left:
+        table = left.pop()
+        if table.location not in found:
+            found[table.location] = None
+            relations = (*paths.relations(table).values(), *paths.referrers(table).values())
+            left += [each.target for each in relations]
+    return found
 
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:

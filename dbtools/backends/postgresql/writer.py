@@ -41,7 +41,8 @@ from dbtools.backends.postgresql.runner import (
     time_limit,
     translated,
 )
-from dbtools.backends.writing import attempt_of, compile_write, script_of
+from dbtools.backends.scripts import script_of
+from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.catalog import Location
 from dbtools.errors import Broken
 from dbtools.statement import Write, WriteKind
@@ -116,7 +117,7 @@ class PostgresqlWriter:
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*; the row to be updated is locked when it is read.
+        """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
 
         To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
         barrier of a filter that may raise an error, every row that the role sees would be locked.
@@ -125,9 +126,9 @@ class PostgresqlWriter:
         if plan.existing is not None:
             existing = plan.existing.ending(LOCK) if plan.instead is not None else plan.existing
             return replace(plan, existing=existing, attempt=attempt_of(shape, GRAMMAR))
-        if shape.kind is not WriteKind.UPDATE or plan.before is None or shape.table.guarded:
-            return plan
-        return replace(plan, before=plan.before.ending(LOCK))
+        is_keyed = shape.kind is WriteKind.UPDATE and shape.chosen is None
+        lock = LOCK if is_keyed and not shape.table.guarded else ""
+        return replace(plan, before=plan.before and plan.before.ending(lock))
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK if it does not keep them."""
@@ -185,8 +186,8 @@ class PostgresqlWriter:
                     transaction.add(SETTLE)
                     step = script.send(())
                 else:
-                    plan, parameters = step
-                    step = script.send(rows_of(await transaction.rows(plan.sql, parameters), plan))
+                    plan, *runs = step
+                    step = script.send(rows_of(await transaction.rows(plan.sql, *runs), plan))
         except StopIteration as exc:
             written: WriteResult = exc.value
         if run.counts:
@@ -282,13 +283,13 @@ class OpenTransaction:
         """Send the messages *before* with the next statement."""
         self._before += before
 
-    async def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> Sequence[asyncpg.Record]:
-        """Return the rows of *sql*."""
+    async def rows(self, sql: str, *runs: tuple[object, ...]) -> Sequence[asyncpg.Record]:
+        """Return the rows of *sql*, which is run with each of *runs* as its parameters, or once without."""
         connection, key = self._connection, (self._run.comment + sql, self._run.stamp)
         with self._beginning():
             prepared = connection.prepared(key) or await connection.prepare_key(key, ())
             before, self._before = self._before, b""
-            return await connection.run(prepared.statement, parameters, before, b"")
+            return await connection.run_each(prepared.statement, runs or [()], before)
 
     async def touched(self) -> Mapping[Location, "Touched"]:
         """Return how many rows have been changed, by table."""

@@ -11,6 +11,7 @@ from dbtools import errors
 from dbtools.backends.journal import journal_of
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
+from dbtools.backends.scripts import script_of
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
 from dbtools.backends.sqlite.files import (
     Location,
@@ -20,8 +21,8 @@ from dbtools.backends.sqlite.files import (
     secure_for_writes,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
-from dbtools.backends.sqlite.runner import GRACE, cut, pool_of, translated
-from dbtools.backends.writing import compile_write, script_of
+from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cut, pool_of, translated
+from dbtools.backends.writing import compile_write
 from dbtools.catalog import Location as Place
 from dbtools.errors import Broken, SchemaChanged
 from dbtools.statement import Write, WriteKind
@@ -67,8 +68,8 @@ class SqliteWriter:
         self._lock_timeout = lock_timeout
 
     def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*."""
-        return compile_write(shape, GRAMMAR)
+        """Return the SQL of *shape*; conditions load no cell of a hidden row, which may be too large."""
+        return compile_write(shape, GRAMMAR if shape.chosen is None else FilteringGrammar())
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK if it does not keep them."""
@@ -187,13 +188,16 @@ class WriteJob:
         elsewhere = ((self._touched(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
-    def _rows(self, plan: Plan, parameters: tuple[object, ...]) -> list[Row]:
-        self._check()
+    def _rows(self, plan: Plan, *runs: tuple[object, ...]) -> list[Row]:
         before = self._driver.total_changes
-        rows = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters).fetchall()
+        rows: list[Row] = []
+        for parameters in runs:
+            self._check()
+            found = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters)
+            rows += (tuple(map(cut, row, plan.outputs)) for row in found)
         if JOURNAL.includes(plan):
             self._in_journal += self._driver.total_changes - before
-        return [tuple(map(cut, row, plan.outputs)) for row in rows]
+        return rows
 
     def _touched(self) -> frozenset[Place]:
         """Return the tables that foreign keys and triggers may change."""
