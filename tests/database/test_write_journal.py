@@ -251,3 +251,19 @@ def test_unknown_outcome_stays_unknown_in_memory(opened: Keeps, portal: Blocking
     assert [each.code for each in (first, again, other)] == ["unknown_outcome", "unknown_outcome", "conflict"]
     assert str(first).endswith("Read the rows before you try again.")
     assert found == [CALLS["update"][2]]
+
+
+@pytest.mark.parametrize("how", ["ignore", "update"])
+@pytest.mark.parametrize("kept", ["journal", "memory"])
+def test_key_makes_an_upsert_once(how: str, kept: str, opened: Keeps, dialect: str) -> None:
+    with opened(dialect, kept) as shop, writing(shop) as caller:
+        ask = {"rows": [{"id": 1, "v": "new"}], "on_conflict": how, "idempotency_key": "k"}
+        first = caller.call("insert_things", **ask)
+        shop.bare.execute("update things set v = 'later' where id = 1")
+        again = caller.call("insert_things", **ask)
+        found = things(shop)
+
+    assert first["affected"] == again["affected"] == (how == "update")
+    assert again["rows"] == [[1, "later"]] * (how == "update")
+    assert "An earlier call" in str(again["note"])
+    assert found[0] == (1, "later")
