@@ -371,3 +371,17 @@ def test_missing_claim_of_a_preset_denies_the_upsert(opened: Opens, dialect: str
     assert plain["affected"] == 1
     assert error.code == "denied"
     assert isinstance(error, errors.Denied)
+
+
+def test_new_and_updated_rows_get_their_own_presets(opened: Opens, dialect: str) -> None:
+    grant = ORDERS.model_copy(
+        update={
+            "preset": {"region": ":claims.region", "created_by": "first"},
+            "preset_update": {"created_by": "last"},
+        }
+    )
+    with opened(dialect, {"orders": grant}) as (caller, _):
+        rows = [{**FIRST, "note": "x"}, {"id": 9, "number": "A-9", "customer_id": 1}]
+        answer = caller.call("insert_orders", rows=rows, on_conflict="update")
+
+    assert [row[-1] for row in answer["rows"]] == ["last", "first"]  # type: ignore[attr-defined]
