@@ -13,6 +13,7 @@ from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
 from dbtools.changed import keys_of
 from dbtools.statement import WriteKind
 
+ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
 MEANWHILE = "The rows have changed meanwhile, or a trigger keeps some as they are."
 AGAIN = "Try again."
 MOVED = "A trigger moves a row away."
@@ -97,13 +98,14 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
     If a hidden row has the key, the plain insert fails as any other.
     """
     assert plan.existing is not None
-    seen = yield _bound(plan.existing, values, run=run)
-    if not seen and plan.attempt is not None:
+    for left in reversed(range(ATTEMPTS + 1)):
+        seen = yield _bound(plan.existing, values, run=run)
+        if seen or plan.attempt is None or not left:
+            break
         found = yield _bound(plan.attempt, values, run=run)
         if found:
             return Step(found, (None,))
-        # Another transaction has inserted a row with the key.
-        seen = yield _bound(plan.existing, values, run=run)
+        # The row is hidden, or another transaction has just inserted it.
     if not seen:
         inserted = yield from _changed(plan, values, run)
         return inserted._replace(before=(None,))

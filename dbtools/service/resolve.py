@@ -26,7 +26,6 @@ from dbtools.vetting import Names, is_total, vetted, withheld_findings
 from dbtools.writes import confirmed_tables
 
 BAD_FILTER, LACKING, NO_JOURNAL = "bad_filter", "lacks_privilege", "no_journal"
-UNREACHED = "The login that changes rows cannot be checked now."
 HINT = "`dbtools grants` prints a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
@@ -40,7 +39,7 @@ class ResolvedRole:
     served: Role  #: without what is invalid
     whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
-    journal: bool = False  #: whether its writes can use the journal of the database
+    journal: bool | None = False  #: whether its writes can use the journal; None: not known so far
     findings: tuple[Finding, ...] = ()
 
 
@@ -273,19 +272,20 @@ async def _able(settings: Settings, role: ResolvedRole, backend: Backend) -> Res
     if not tables:
         return role
     session = {setting.name: setting.value for setting in role.served.session}
-    lacking = Lacking({}, UNREACHED)
+    lacking, journal = Lacking({}), None
     try:
         lacking = await backend.lacking(tables, session)
         found = tuple(_lacking(settings, role, tables, lacking.tables))
+        journal = not lacking.journal
     except (errors.DatabaseUnavailable, errors.Refused) as exc:
         # A login that cannot be reached now may make the changes later.
         if isinstance(exc, errors.Refused) and not exc.passes:
-            lacking = Lacking({table.location: exc.message for table in tables}, UNREACHED)
+            lacking = Lacking({table.location: exc.message for table in tables})
         message = f"The privileges of the login that changes rows cannot be checked: {exc}"
         found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
     lost = lacking.tables
     kept = (replace(each, writes=None) if each.location in lost else each for each in role.catalog.tables)
-    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=not lacking.journal)
+    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
     return replace(able, findings=(*role.findings, *found, *_without_journal(able, lacking.journal)))
 
 
@@ -295,7 +295,7 @@ def _without_journal(role: ResolvedRole, why: str) -> Iterator[Finding]:
     rule = role.served.rule_of(role.whole, confirmed[0]) if why and confirmed else None
     if rule is not None:
         where = f"role {role.served.name}, tables.{rule.pattern}.confirm"
-        message = f"{where}: only the memory of one process knows which changes were confirmed. {why}"
+        message = f"{where}: confirmations are kept in the memory of one process only. {why}"
         source = rule.source
         yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
 

@@ -40,12 +40,18 @@ CALLS: Mapping[str, tuple[str, Mapping[str, Any], tuple[object, ...]]] = {
     "insert": ("insert_things", {"rows": [{"id": 9, "v": "new"}]}, ("+", 9, "new")),
     "update": ("update_things", {"id": 1, "set": {"v": "new"}}, ("=", 1, "new")),
     "delete": ("delete_things", {"id": 1}, ("-", 1, "one")),
+    "upsert": (
+        "insert_things",
+        {"rows": [{"id": 1, "v": "new"}], "on_conflict": "update"},
+        ("=", 1, "new"),
+    ),
 }
 BEFORE: list[tuple[object, ...]] = [(1, "one"), (2, "two"), (3, "three")]
 AFTER: Mapping[str, list[tuple[object, ...]]] = {
     "insert": [*BEFORE, (9, "new")],
     "update": [(1, "new"), (2, "two"), (3, "three")],
     "delete": [(2, "two"), (3, "three")],
+    "upsert": [(1, "new"), (2, "two"), (3, "three")],
 }
 GRANT = GrantSection(insert=True, update=True, delete=True)
 
