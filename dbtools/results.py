@@ -29,7 +29,7 @@ from dbtools.cells import (
 )
 from dbtools.links import key_text
 from dbtools.policy import Limits
-from dbtools.statement import Output, Write, WriteKind
+from dbtools.statement import Change, Output, Write, WriteKind
 from dbtools.styles import Rows, Style, Text
 
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
@@ -77,8 +77,10 @@ class Earlier(NamedTuple):
     seconds: int  #: when it was made, since 1970
 
 
-def keys_of(shape: Write, rows: Sequence[Sequence[object]]) -> Sequence[Sequence[str]] | None:
+def keys_of(shape: Change, rows: Sequence[Sequence[object]]) -> Sequence[Sequence[str]] | None:
     """Return the keys of the changed *rows* as texts; None if the rows cannot be read again by them."""
+    if not isinstance(shape, Write):
+        return None
     places = {output.term: at for at, output in enumerate(shape.outputs)}
     key = [places[column] for column in shape.table.key_columns]
     if not key or shape.kind is WriteKind.DELETE:
@@ -91,7 +93,7 @@ def keys_of(shape: Write, rows: Sequence[Sequence[object]]) -> Sequence[Sequence
 class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
 
-    shape: Write  #: of the first write
+    shape: Change  #: of the first write
     before: tuple[tuple[object, ...], ...]  #: updated rows as they were
     affected: int
     dry_run: bool  #: whether it was rolled back

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from dbtools.catalog import Column, Preset, RowFilter, Table, Writes
+from dbtools.catalog import Column, Location, Preset, RowFilter, Table, Writes
 from dbtools.masks import READ_OF_MASKED
 from dbtools.paths import Distant, Relation
 from dbtools.sql import Parameter
@@ -228,8 +228,14 @@ class QueryShape:
     types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
     casts: Mapping[str, str]  #: their SQL names, if the database needs casts
     versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, if known
+    writes: int | None = None  #: the most rows that it may change; None: it only reads
+    target: Location = field(default=("", ""), compare=False)  #: the table whose rows count as changed
+    others: frozenset[Location] = field(default=frozenset(), compare=False)  #: that may change as well
+    #: The outputs that are the same whenever it makes the same change.
+    stable: frozenset[str] = field(default=frozenset(), compare=False)
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none, since rules for tables do not apply
+    presets: tuple[Preset, ...] = field(default=(), init=False)
 
     def __hash__(self) -> int:
         """Hash only the SQL, so that the lookup of a compiled shape is fast."""
@@ -280,6 +286,11 @@ class Write:
         return self.table.writes
 
     @property
+    def target(self) -> Location:
+        """The place of the table."""
+        return self.table.location
+
+    @property
     def presets(self) -> tuple[Preset, ...]:
         """The values that the change sets, whatever the caller says."""
         writes = self.writes
@@ -300,6 +311,12 @@ class Write:
     def comparisons(self) -> tuple[Condition, ...]:
         """All comparisons."""
         return self.conditions
+
+    @property
+    def stable(self) -> frozenset[str]:
+        """The outputs that are the same whenever it makes the same change: not what the database chooses."""
+        shown = (output.term.name for output in self.outputs)
+        return frozenset(shown if self.kind is WriteKind.DELETE else (each.name for each in self.written))
 
     @property
     def refers(self) -> bool:
@@ -330,6 +347,9 @@ class Write:
         return (self.table.version,) if self.table.version else ()
 
 
+Change = Write | QueryShape
+
+
 def assigned(name: str) -> str:
     """Return the parameter for the new value of the column *name*."""
     return f"set_{name}"
@@ -339,12 +359,13 @@ def assigned(name: str) -> str:
 class Transaction:
     """Writes that happen together or not at all."""
 
-    writes: Sequence[tuple[Write, Mapping[str, object]]]  #: each with its values
+    writes: Sequence[tuple[Change, Mapping[str, object]]]  #: each with its values; or one query
     dry_run: bool = False  #: whether to roll back at the end
     missing: str = ""  #: the message if no row has the key
     key: str = ""  #: the idempotency key; empty for none
     confirms: bool = False  #: whether a person, or else a token, must confirm it
     token: str = ""  #: of a preview, with which the caller confirms
+    timeout: float = math.inf  #: seconds, if less than the role's limit
 
 
 def argument(name: str) -> str:

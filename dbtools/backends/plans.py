@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dbtools.sql import Parameter
-from dbtools.statement import Output, QueryShape, Select, Shape, Write
+from dbtools.statement import Change, Output, QueryShape, Select, Shape, Write
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
@@ -58,6 +58,11 @@ class Plan:
     def outputs(self) -> tuple[Output, ...]:
         """The columns of the result."""
         return self.shape.outputs
+
+    @property
+    def most(self) -> int | None:
+        """The most rows that it may change, if it is a query that changes rows."""
+        return self.shape.writes if isinstance(self.shape, QueryShape) else None
 
     @cached_property
     def runs_functions(self) -> bool:
@@ -142,9 +147,9 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """The statements of a Write, in their order."""
+    """The statements of a change, in their order; of a query, only the change itself."""
 
-    shape: Write
+    shape: Change
     before: Plan | None  #: reads the row that is to be changed
     change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
     after: Plan | None  #: reads the row with an identity

@@ -20,9 +20,10 @@ from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
+from dbtools.queries import Effects
 from dbtools.results import Earlier, ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
-from dbtools.statement import Shape, Write
+from dbtools.statement import Change, Shape
 from dbtools.types import ColumnType, Family, quoted
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ NO_SESSION: Mapping[str, str] = {}
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "After the change, the row would not be one that your role may write."
 FAILED = "The database cannot make this change."
+NOT_CHANGING = "A query with -- writes is a single INSERT, UPDATE or DELETE, with or without a WITH."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
@@ -150,7 +152,7 @@ class WriteRun(NamedTuple):
 class Writer(Protocol):
     """The half of a backend that changes rows, on separate connections."""
 
-    def compile(self, shape: Write) -> WritePlan:
+    def compile(self, shape: Change) -> WritePlan:
         """Return the SQL of *shape*."""
 
     async def write(self, run: WriteRun) -> WriteResult:
@@ -192,6 +194,7 @@ class Inspected:
     #: Everything that is read, perhaps more; of views only those that the query names. None: unknown.
     reads: frozenset[Place] | None
     functions: tuple[str, ...]  #: user functions, whose reads are unknown
+    effects: Effects | None = None  #: None: it only reads
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 
 
@@ -289,6 +292,12 @@ class Backend(ABC):
     @abstractmethod
     def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
         """Open a Describe with the settings *session*, or raise Refused."""
+
+    def describe_changes(
+        self, session: Mapping[str, str] = NO_SESSION
+    ) -> AbstractAsyncContextManager[Describe]:
+        """Open a Describe of queries that change rows, for the login of `write_url`."""
+        raise Refused("dbtools does not change databases of this kind.")
 
     @abstractmethod
     async def stamp(self) -> str:

@@ -20,7 +20,7 @@ from dbtools.backends.sources import Element, Grammar, Truth, column_of, filteri
 from dbtools.catalog import Column, RowFilter
 from dbtools.masks import BLANK
 from dbtools.results import keys_of
-from dbtools.statement import Condition, Output, Select, Write, WriteKind, assigned
+from dbtools.statement import Condition, Output, QueryShape, Select, Write, WriteKind, assigned
 from dbtools.types import Family, Operator
 
 
@@ -48,7 +48,8 @@ Script = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], WriteR
 def script_of(run: WriteRun, journal: Journal) -> Script:
     """Yield the statements of *run* in their order, each with its parameters; get their rows.
 
-    None asks for all deferred constraints to be checked. Raise a CallError if the transaction must be rolled
+    A statement without outputs gets one row with the number of rows that it changed. None asks for all
+    deferred constraints to be checked. Raise a CallError if the transaction must be rolled
     back.
     """
     if run.entry is None:
@@ -65,10 +66,27 @@ def script_of(run: WriteRun, journal: Journal) -> Script:
 
 
 def _changes(run: WriteRun) -> Script:
+    plan, values = run.steps[0]
+    if isinstance(plan.shape, QueryShape):
+        return (yield from _of_query(plan, plan.shape.writes or 0, values, run))
+    return (yield from _of_rows(run))
+
+
+def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun) -> Script:
+    found = yield _bound(plan.change, values, run, most)
+    affected = len(found) if plan.change.outputs else int(str(found[0][0]))
+    if affected > most:
+        raise errors.TooManyRows(f"The query would change more than {most} row{'s' * (most > 1)}.")
+    yield None
+    return WriteResult(rows=found if plan.change.outputs else (), before=(), affected=affected)
+
+
+def _of_rows(run: WriteRun) -> Script:
     rows: list[Row] = []
     before: list[Row] = []
     changed: list[tuple[WritePlan, Row]] = []
     for plan, values in run.steps:
+        assert isinstance(plan.shape, Write)
         is_delete, expects = plan.after is None, len(plan.shape.conditions) > plan.shape.key
         # What is expected is compared only with a row that the role sees: a comparison may raise an error.
         if plan.before is not None and (expects or not is_delete):
@@ -95,7 +113,7 @@ Reads = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Sequenc
 
 def _after(plan: WritePlan, identity: Row, run: WriteRun) -> Reads:
     """Read the row with *identity* after its change, or raise Denied if the role may not write it so."""
-    if plan.after is None:
+    if plan.after is None or isinstance(plan.shape, QueryShape):
         return ()
     places = {place(at): cell for at, cell in enumerate(identity)}
     shown = yield _bound(plan.after, places, run)
@@ -107,13 +125,16 @@ def _after(plan: WritePlan, identity: Row, run: WriteRun) -> Reads:
     return shown
 
 
-def _bound(plan: Plan, values: Mapping[str, object], run: WriteRun) -> tuple[Plan, tuple[object, ...]]:
+def _bound(
+    plan: Plan, values: Mapping[str, object], run: WriteRun, most: int = 1
+) -> tuple[Plan, tuple[object, ...]]:
     claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
-    return plan, plan.bound({**values, **claims}, 1)
+    return plan, plan.bound({**values, **claims}, most)
 
 
 def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
     """Return why a change found no row; *seen*: the row exists."""
+    assert isinstance(plan.shape, Write)
     if plan.before is not None and not seen:
         return errors.NoRow()
     if len(plan.shape.conditions) > plan.shape.key:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from dbtools import errors
 from dbtools.cells import json_of
 from dbtools.results import Changed, encode_rows
-from dbtools.statement import WriteKind
 from dbtools.styles import Style
 
 VALID = 300  #: seconds
@@ -67,10 +66,8 @@ class Confirmations:
         before, after = (
             encode_rows(replace(found, rows=rows), names, Style()).rows for rows in (found.before, found.rows)
         )
-        if shape.kind is not WriteKind.DELETE:
-            written = {column.name for column in shape.written}
-            kept = [at for at, name in enumerate(names) if name in written]
-            after = [[row[at] for at in kept] for row in after]
+        kept = [at for at, name in enumerate(names) if name in shape.stable]
+        after = [[row[at] for at in kept] for row in after]
         elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
         content = json_of([before, after, found.affected, elsewhere])
         return hmac.digest(self._key, content.encode(), "sha256")

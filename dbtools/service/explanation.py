@@ -11,7 +11,7 @@ from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import claim_of, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import QueryShape, Select, Shape, Transaction, Write
+from dbtools.statement import Change, QueryShape, Select, Shape, Transaction, Write
 from dbtools.tools.change_calls import as_change
 
 
@@ -117,7 +117,7 @@ def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
     return _source(view, found[0]) if len(found) == 1 else None
 
 
-def _unclaimed(view: View, shape: Shape | Write, caller: Caller) -> Iterator[tuple[str, Source]]:
+def _unclaimed(view: View, shape: Shape | Change, caller: Caller) -> Iterator[tuple[str, Source]]:
     """Yield each claim of *shape* that *caller* lacks, and where it is required."""
     if isinstance(shape, Write):
         checked = shape.check.condition.parameters if shape.check else ()
@@ -145,7 +145,7 @@ def _source(view: View, table: Table | None) -> Source:
     return rule.source if rule else view.role.source
 
 
-def _decided(view: View, shape: Shape | Write) -> Source:
+def _decided(view: View, shape: Shape | Change) -> Source:
     """Return where the grant for *shape* is written."""
     if not isinstance(shape, QueryShape):
         return _source(view, shape.table)
@@ -153,7 +153,7 @@ def _decided(view: View, shape: Shape | Write) -> Source:
     return next(grants, view.role.source)
 
 
-def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
+def _reason(shape: Shape | Change, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
         check = ", rows must satisfy its check" if shape.check else ""
         preset = "".join(f", {each.column.name} is preset" for each in shape.presets)

@@ -95,7 +95,7 @@ async def resolve(
         findings=(
             *declaration_findings(catalog, settings, backend.facts.alike),
             *token_findings(settings),
-            *posture_findings(settings, catalog),
+            *posture_findings(settings, catalog, any(each.effects for each in library.queries)),
             *_writable_findings(settings),
         ),
         settings=settings,
@@ -320,7 +320,7 @@ async def _with_working_queries(
             continue
         try:
             for present in permitted.query.body.variants():
-                await inspected(permitted.query, present, await describer())
+                await inspected(permitted.query, present, await describer.of(permitted.query))
         except Unusable as exc:
             role, name = held.served.name, permitted.name
             message = f"role {role}, queries: {name} is withdrawn: {exc}"
@@ -347,19 +347,21 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
     return replace(catalog, warnings=(message, *catalog.warnings))
 
 
-def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
+def posture_findings(settings: Settings, catalog: Catalog, queries_write: bool) -> tuple[Finding, ...]:
     """Return what the login can do beyond reading: errors if [server] strict forbids it."""
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
+    remedy = _remedy(settings, queries_write)
     return tuple(
-        Finding(code="posture", message=f"{fact} {_remedy(settings)}", level=level, source=source)
+        Finding(code="posture", message=f"{fact} {remedy}", level=level, source=source)
         for fact in catalog.posture
     )
 
 
-def _remedy(settings: Settings) -> str:
+def _remedy(settings: Settings, queries_write: bool = False) -> str:
     """Return what to do about a login that can do more than read."""
-    return WRITES if may_write(settings) and not settings.database.write_url else HINT
+    writes = queries_write or may_write(settings)
+    return WRITES if writes and not settings.database.write_url else HINT
 
 
 def _writable_findings(settings: Settings) -> Iterator[Finding]:

@@ -92,7 +92,8 @@ class Transactions:
         transaction = call.transaction
         if transaction.dry_run or not (transaction.key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
-        entry = _entry(transaction, tool, arguments, caller)
+        asked = (call.query, call.arguments) if call.query else (tool, arguments)
+        entry = _entry(transaction, *asked, caller)
         if not transaction.confirms:
             return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
         if confirmation is None and transaction.token:

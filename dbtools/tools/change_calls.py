@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from dbtools import errors
@@ -10,7 +10,7 @@ from dbtools.catalog import Table
 from dbtools.cells import one_line, size
 from dbtools.errors import listing
 from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
-from dbtools.statement import Statement, Transaction, WriteKind
+from dbtools.statement import Statement, Transaction, Write, WriteKind
 from dbtools.styles import Style
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import Lookup, key_arguments
@@ -26,11 +26,13 @@ LONGEST_ASKED = 200  #: characters of a cell in a question
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeCall:
-    """A call that changes rows, by a transaction instead of a statement."""
+    """A call that changes rows of a table, or by a query, with a transaction instead of a statement."""
 
     setting: Setting
-    table: Table
     transaction: Transaction
+    table: Table | None = None
+    query: str = ""  #: its name; it may be called by two tools
+    arguments: Mapping[str, object] = field(default_factory=dict)  #: of the query
     statement: None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
@@ -40,6 +42,8 @@ class ChangeCall:
     def again(self, keys: Sequence[Sequence[str]]) -> Sequence[Statement]:
         """Return the statements that read the rows with *keys*, which an earlier call has changed."""
         shape, _ = self.transaction.writes[0]
+        if self.table is None:
+            return ()
         lookup = Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
         found = (lookup.statement(key) for key in keys)
         return [replace(each, shape=replace(each.shape, outputs=shape.outputs)) for each in found]
@@ -81,7 +85,7 @@ class ChangeCall:
 
     def _content(self, found: Changed, budget: Budget) -> tuple[Mapping[str, object], int]:
         """Return the content of an answer within *budget*, and how many rows it has."""
-        names = [column.name for column in self.table.columns]
+        names = [output.term.name for output in found.outputs]
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
@@ -111,10 +115,13 @@ class ChangeCall:
     def _question(self, found: Changed) -> Sequence[str]:
         """Return the lines that tell a person what would happen."""
         shape, count = found.shape, found.affected
-        label = self.setting.shown(self.table)
-        lines = [f"{VERBS[shape.kind]} {count} row{'s' * (count != 1)} of {label}?"]
+        rows_of = f"{count} row{'s' * (count != 1)}"
+        lines = [f"Run the query {self.query}, which changes {rows_of}?"]
+        key: Sequence[str] = ()
+        if isinstance(shape, Write) and self.table is not None:
+            lines = [f"{VERBS[shape.kind]} {rows_of} of {self.setting.shown(self.table)}?"]
+            key = [name for name in shape.writes.key if name in self.table.column_by_name]
         rows, before = (_asked(found, each) for each in (found.rows, found.before))
-        key = [name for name in shape.writes.key if name in self.table.column_by_name]
         for at, row in enumerate(rows):
             old = before[at] if at < len(before) else row
             changes = [f"{name} {old[name]} → {row[name]}" for name in row if old[name] != row[name]]
@@ -126,7 +133,7 @@ class ChangeCall:
 
     def _elsewhere(self, found: Changed) -> str:
         """Return what else would change: rows of tables that the role sees whole, and others."""
-        catalog = self.setting.catalog
+        catalog, own = self.setting.catalog, self.table and self.table.location
         parts: list[str] = []
         hidden = False
         for places, number in found.elsewhere if found.dry_run else ():
@@ -135,9 +142,7 @@ class ChangeCall:
             if len(whole) < len(places):
                 hidden = True
                 continue
-            labels = (
-                catalog.label(each) + " besides" * (each.location == self.table.location) for each in whole
-            )
+            labels = (catalog.label(each) + " besides" * (each.location == own) for each in whole)
             parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
         parts += ["rows elsewhere"] if hidden else []
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Facts, Heard, Place
 from dbtools.backends.postgresql import changes, inspection
+from dbtools.backends.postgresql.change_inspection import ChangeDescription
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import are_alike, read_catalog
@@ -85,6 +86,12 @@ class Backend(port.Backend):
     ) -> AbstractAsyncContextManager[inspection.Description]:
         """Return a context that checks SQL written by operators."""
         return inspection.describe(self.url, session)
+
+    def describe_changes(
+        self, session: Mapping[str, str] = NO_SESSION
+    ) -> AbstractAsyncContextManager[inspection.Description]:
+        """Return a context that checks queries that change rows, as the login of `write_url`."""
+        return inspection.describe(self.write_url, session, ChangeDescription)
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""
