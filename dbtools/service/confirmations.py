@@ -18,8 +18,8 @@ from dbtools.results import Changed, encode_rows
 from dbtools.styles import Style
 
 VALID = 300  #: seconds
-CODE = 32  #: bytes of an HMAC-SHA256
-HEAD = struct.Struct(">16sQ32s")  #: the ID, when it expires, and the digest of the preview
+CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
+HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
 HINT = "Call again without confirm to get a new preview."
 
 
@@ -34,13 +34,13 @@ class Confirmations:
     """Seals confirmations with *secret*; without one, they are valid in this process only."""
 
     def __init__(self, secret: str) -> None:
-        given = secret.encode() or secrets.token_bytes(CODE)
+        given = secret.encode() or secrets.token_bytes(32)
         self._key = hmac.digest(given, b"dbtools confirmations", "sha256")
 
     def seal(self, binding: str, preview: bytes) -> str:
         """Return a token that confirms the change with the digest *preview*, for the call *binding*."""
-        head = HEAD.pack(secrets.token_bytes(16), int(time.time()) + VALID, preview)
-        return base64.urlsafe_b64encode(head + self._code(head, binding)).decode()
+        head = HEAD.pack(secrets.token_bytes(12), int(time.time()) + VALID, preview)
+        return base64.urlsafe_b64encode(head + self._code(b"token", head + binding.encode())).decode()
 
     def open(self, token: str, binding: str) -> Confirmed:
         """Return what *token* confirms of the call *binding*, or raise NotConfirmed."""
@@ -49,7 +49,9 @@ class Confirmations:
             id, expires, preview = HEAD.unpack(content[: HEAD.size])
         except (ValueError, struct.error) as exc:
             raise errors.NotConfirmed("confirm: this is not a token of a preview.", hint=HINT) from exc
-        if not hmac.compare_digest(content[HEAD.size :], self._code(content[: HEAD.size], binding)):
+        if not hmac.compare_digest(
+            content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
+        ):
             raise errors.NotConfirmed("confirm: the token belongs to another call.", hint=HINT)
         if expires < time.time():
             raise errors.NotConfirmed("confirm: the token has expired.", hint=HINT)
@@ -70,7 +72,7 @@ class Confirmations:
         after = [[row[at] for at in kept] for row in after]
         elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
         content = json_of([before, after, found.affected, elsewhere])
-        return hmac.digest(self._key, content.encode(), "sha256")
+        return self._code(b"preview", content.encode())
 
-    def _code(self, head: bytes, binding: str) -> bytes:
-        return hmac.digest(self._key, head + binding.encode(), "sha256")
+    def _code(self, purpose: bytes, content: bytes) -> bytes:
+        return hmac.digest(self._key, purpose + content, "sha256")[:CODE]

@@ -157,7 +157,8 @@ def _reason(shape: Shape | Change, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
         check = ", rows must satisfy its check" if shape.check else ""
         preset = "".join(f", {each.column.name} is preset" for each in shape.presets)
-        first, joined = f"the role may {shape.kind}{check}{preset}", [_seen(shape.table)]
+        confirm = ", which must be confirmed" if shape.writes.confirm else ""
+        first, joined = f"the role may {shape.kind}{confirm}{check}{preset}", [_seen(shape.table)]
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:
