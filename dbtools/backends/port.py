@@ -20,7 +20,7 @@ from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
-from dbtools.queries import Effects
+from dbtools.queries import Effects, Permitted
 from dbtools.results import Earlier, ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Change, Shape
@@ -319,9 +319,9 @@ class Backend(ABC):
         """
 
     async def grants(
-        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+        self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
     ) -> str:
-        """Return an SQL script for a *login* that can do what *roles* and their queries do.
+        """Return an SQL script for a *login* that can do what *roles* and their *queries* do.
 
         If `write_url` differs from the URL, another login makes the changes.
         Raise ConfigurationError if the database has no logins or cannot say what is read.

@@ -263,13 +263,15 @@ async def grants_of(
     """
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
     alone = [replace(each, session=()) for each in written]
+    # The login that changes rows may not exist yet, either.
+    url, backend.write_url = backend.write_url, backend.url
     resolved = await resolve(settings, await read_catalog(settings, backend), backend, roles=alone)
+    backend.write_url = url
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]
     queries = [each for each in resolved.library.queries if any(role.may_call(each.name) for role in served)]
-    reads = {read for query in queries for read in query.reads or ()}
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
-    script = await backend.grants(resolved.catalog, served, reads, login)
+    script = await backend.grants(resolved.catalog, served, queries, login)
     return script, (*findings, *_unreported(queries))
 
 

@@ -23,6 +23,7 @@ from dbtools.types import ColumnType
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
 NOT_WRITABLE = " changes rows, which needs [database] writable = true (--write), or a role with this query."
 CHANGING = "To change rows, declare how many at most: -- writes: N."
+UNREACHABLE = "unreachable"  #: the code of a query whose login cannot be reached now
 UNCHECKED = "unchecked"  #: the code of a query that cannot be checked now, but may work in a moment
 
 
@@ -49,8 +50,10 @@ class Describer(AsyncExitStack):
             try:
                 opened = self.backend.describe_changes(self._session)
                 self._describe_changes = await self.enter_async_context(opened)
-            except (errors.DatabaseUnavailable, errors.Refused) as exc:
-                raise Unusable(WITHDRAWN, f"it cannot be checked: {exc}", query.source) from exc
+            except errors.Refused as exc:
+                raise Unusable(WITHDRAWN, str(exc), query.source) from exc
+            except errors.DatabaseUnavailable as exc:
+                raise Unusable(UNREACHABLE, str(exc), query.source) from exc
         return self._describe_changes
 
 

@@ -16,7 +16,14 @@ from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
-from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
+from dbtools.service.permitted import (
+    UNCHECKED,
+    UNREACHABLE,
+    Describer,
+    Library,
+    inspected,
+    library_of,
+)
 from dbtools.service.queries import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, may_write, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
@@ -57,6 +64,12 @@ class Resolved:
         """Why something cannot be checked at this moment, or nothing."""
         found = (each for each in self.problems if isinstance(each, Finding) and each.code == UNCHECKED)
         return next((each.message for each in found), "")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything could be checked."""
+        codes = (each.code for each in self.problems if isinstance(each, Finding))
+        return not self.unchecked and UNREACHABLE not in codes
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -326,7 +339,7 @@ async def _with_working_queries(
             message = f"role {role}, queries: {name} is withdrawn: {exc}"
             found = replace(exc.finding, message=message, source=grant.source, role=role, subject=name)
             findings.append(found)
-            if found.code == WITHDRAWN:
+            if found.code != UNCHECKED:
                 continue
         working.append(replace(grant, pattern=permitted.name))
     served = replace(held.served, queries=tuple(working))

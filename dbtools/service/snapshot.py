@@ -111,7 +111,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         catalog=resolved.catalog,
         views=views,
         # No poll finds UNCHECKED, so another refresh follows soon.
-        stamps={DATABASE: UNCHECKED if resolved.unchecked else resolved.catalog.stamp, **resolved.stamps},
+        stamps={DATABASE: resolved.catalog.stamp if resolved.is_complete else UNCHECKED, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
     )

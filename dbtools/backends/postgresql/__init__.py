@@ -1,12 +1,12 @@
 """The Backend of PostgreSQL, which uses asyncpg."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Facts, Heard, Place
+from dbtools.backends.port import NO_SESSION, Facts, Heard
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.change_inspection import ChangeDescription
 from dbtools.backends.postgresql.connections import apply, opened
@@ -19,6 +19,7 @@ from dbtools.backends.postgresql.urls import destination, with_full_paths, witho
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.policy import Role
+from dbtools.queries import Permitted
 from dbtools.types import Family
 
 __all__ = ["Backend"]
@@ -110,12 +111,12 @@ class Backend(port.Backend):
         return PostgresqlRecords(self.url, patience)
 
     async def grants(
-        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+        self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
     ) -> str:
-        """Return a script that grants *login* what *roles* and their queries read, and a login to write."""
+        """Return a script that grants *login* what *roles* and *queries* read, and a login to write."""
         writer = f"{login}_writer" if self.write_url != self.url else None
         async with self.describe() as description:
-            return await write_script(description, catalog, roles, reads, login, writer)
+            return await write_script(description, catalog, roles, queries, login, writer)
 
     async def lacking(
         self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION

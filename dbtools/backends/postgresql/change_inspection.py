@@ -10,7 +10,7 @@ change more.
 import json
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,7 +47,7 @@ from dbtools.backends.postgresql.inspection import (
     refusing,
 )
 from dbtools.backends.postgresql.pipeline import rolled_back
-from dbtools.backends.postgresql.privileges import GRANTING, SEQUENCES, STANDBY
+from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, sequences_behind
 from dbtools.backends.postgresql.types import UNLIMITED, lexis, names_before
 from dbtools.queries import Effect, Effects
 
@@ -110,7 +110,7 @@ class Parsed:
 
     reads: frozenset[Place] | None = None  #: None: unknown
     functions: tuple[str, ...] = ()
-    changes: Collection[Effect] = field(default=())
+    changes: Sequence[Effect] = field(default=())
 
 
 class ChangeDescription(Description):
@@ -207,13 +207,15 @@ class ChangeDescription(Description):
         _check_called(prepared, await self.connection.fetch(CALLED, [], called))
         return Parsed(changes=explained)
 
-    async def _effects(self, changes: Collection[Effect], explained: Sequence[Effect]) -> Effects:
+    async def _effects(self, changes: Sequence[Effect], explained: Sequence[Effect]) -> Effects:
         """Return *changes* with those *explained* that are beneath views, and what they lead to."""
         known = {each[:3] for each in changes}
         beneath = [each._replace(named=False) for each in explained if each[:3] not in known]
         direct = [*changes, *beneath]
         listed = [(each.schema, each.table, each.kind, each.column) for each in direct]
-        await self._check_sequences([each for each in changes if each.kind == "insert"])
+        for sequence, is_usable in await sequences_behind(self, changes):
+            if not is_usable:
+                raise refusal(f"The login lacks usage of the sequence {'.'.join(sequence)}.", hint=GRANTING)
         rows = await self.connection.fetch(CONSEQUENCES, *map(list, zip(*listed, strict=True)))
         found = {Effect(row["kind"], row["schema"], row["name"], row["column"], False) for row in rows}
         own = {each._replace(named=False) for each in direct}
@@ -221,15 +223,6 @@ class ChangeDescription(Description):
         return Effects(
             target=explained[0][1:3], changes=frozenset((*direct, *(found - own))), functions=tuple(functions)
         )
-
-    async def _check_sequences(self, inserts: Sequence[Effect]) -> None:
-        """Raise Refused if the login may not use a sequence that numbers the rows of *inserts*."""
-        tables = {(each.schema, each.table) for each in inserts}
-        given = {each[1:4] for each in inserts}
-        places = list(zip(*tables, strict=True)) or [(), ()]
-        for schema, name, column, *sequence, usable in await self.connection.fetch(SEQUENCES, *places):
-            if not usable and (schema, name, column) not in given:
-                raise refusal(f"The login lacks usage of the sequence {'.'.join(sequence)}.", hint=GRANTING)
 
 
 async def _prepared(connection: Any, query: Query) -> PreparedQuery:
