@@ -235,7 +235,7 @@ class QueryShape:
     stable: frozenset[str] = field(default=frozenset(), compare=False)
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none, since rules for tables do not apply
-    presets: tuple[Preset, ...] = field(default=(), init=False)
+    variants: tuple["Write", ...] = field(default=(), init=False)
 
     def __hash__(self) -> int:
         """Hash only the SQL, so that the lookup of a compiled shape is fast."""
@@ -270,14 +270,17 @@ class Write:
 
     kind: WriteKind
     table: Table
-    columns: tuple[Column, ...] = ()  #: that the caller sets, each as the parameter `assigned(name)`
+    columns: tuple[Column, ...] = ()  #: that the caller sets
     conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
     key: int = 0  #: how many of the conditions are the key
     outputs: tuple[Output, ...]
+    #: Of an upsert: the unique key by which a row that exists is found, and its update; None leaves it as is.
+    conflict: tuple[Column, ...] = ()
+    instead: "Write | None" = None
 
     def __hash__(self) -> int:
         """Hash by what usually differs: it is looked up at every call."""
-        return hash((self.kind, self.table, self.columns, self.conditions))
+        return hash((self.kind, self.table, self.columns, self.conditions, self.conflict))
 
     @property
     def writes(self) -> Writes:
@@ -298,9 +301,21 @@ class Write:
         return by_kind.get(self.kind, ())
 
     @property
+    def variants(self) -> "tuple[Write, ...]":
+        """The write itself, and the one that is made instead if the row exists."""
+        return (self,) if self.instead is None else (self, self.instead)
+
+    @property
+    def parameters(self) -> Mapping[Column, str]:
+        """The columns that the change sets, each with the parameter for its new value."""
+        given = {column: assigned(column.name) for column in self.columns}
+        # An upsert may preset a column to one value in a new row and to another one in an updated row.
+        return given | {each.column: f"{self.kind}_{each.column.name}" for each in self.presets}
+
+    @property
     def written(self) -> tuple[Column, ...]:
-        """The columns that the change sets."""
-        return (*self.columns, *(preset.column for preset in self.presets))
+        """The columns that the change sets, or the one instead of it."""
+        return tuple(dict.fromkeys(column for each in self.variants for column in each.parameters))
 
     @property
     def check(self) -> RowFilter | None:
@@ -334,7 +349,7 @@ class Write:
         """Whether the row filter, the check or a preset asks for a claim of the caller."""
         filters = (self.table.filter, self.writes.check)
         asked = any(each is not None and each.condition.parameters for each in filters)
-        return asked or any(preset.claim for preset in self.presets)
+        return asked or any(preset.claim for each in self.variants for preset in each.presets)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -351,7 +366,7 @@ Change = Write | QueryShape
 
 
 def assigned(name: str) -> str:
-    """Return the parameter for the new value of the column *name*."""
+    """Return the parameter for the value that the caller gives to the column *name*."""
     return f"set_{name}"
 
 

@@ -6,7 +6,7 @@ any database. For an empty list, `in` and `any` are false, and the others are tr
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dbtools.sql import Parameter
@@ -128,6 +128,10 @@ class Plan:
             if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
         }
 
+    def ending(self, sql: str) -> "Plan":
+        """Return the plan with the clause *sql* at its end."""
+        return replace(self, sql=f"{self.sql}\n{sql}")
+
     def bound(self, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
         """Return *values* in the order of the parameters, as the driver takes them.
 
@@ -154,6 +158,11 @@ class WritePlan:
     change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
     after: Plan | None  #: reads the row with an identity
     checked: Plan | None  #: the same, but only if the row satisfies the check
+    #: Of an upsert: reads the identity and the cells of the row with the key that the role sees; inserts the
+    #: row if no row has the key, unless the change never meets another transaction; updates the row instead.
+    existing: Plan | None = None
+    attempt: Plan | None = None
+    instead: Plan | None = None
 
     @property
     def claims(self) -> frozenset[str]:
@@ -163,7 +172,8 @@ class WritePlan:
     @property
     def statements(self) -> tuple[Plan, ...]:
         """All statements, in their order."""
-        plans = (self.before, self.change, self.after, self.checked)
+        upserts = (self.existing, self.instead, self.attempt)
+        plans = (self.before, *upserts, self.change, self.after, self.checked)
         return tuple(plan for plan in plans if plan is not None)
 
 

@@ -18,10 +18,11 @@ import anyio
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
+from dbtools.changed import Earlier
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 from dbtools.queries import Effects, Permitted
-from dbtools.results import Earlier, ResultSet
+from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Change, Shape
 from dbtools.types import ColumnType, Family, quoted
@@ -35,6 +36,7 @@ NO_SESSION: Mapping[str, str] = {}
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "After the change, the row would not be one that your role may write."
 FAILED = "The database cannot make this change."
+NO_DBTOOLS_WRITE = "The database has no table dbtools_write: `dbtools registry upgrade URL` creates it."
 NOT_CHANGING = "A query with -- writes is a single INSERT, UPDATE or DELETE, with or without a WITH."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
@@ -116,6 +118,13 @@ class JournalEntry(NamedTuple):
     arguments: str  #: a digest
 
 
+class Lacking(NamedTuple):
+    """What a login cannot do for the writes of a role."""
+
+    tables: Mapping[Location, str]  #: why it cannot make the writes of each table
+    journal: str = ""  #: why it cannot use the journal, empty if it can
+
+
 Row = tuple[object, ...]
 
 
@@ -123,8 +132,9 @@ class WriteResult(NamedTuple):
     """The result of writes."""
 
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
-    before: Sequence[Row]  #: of updated rows
+    before: Sequence[Row | None]  #: of updated rows; an upsert has None for each row that it inserts
     affected: int
+    ignored: int = 0  #: rows that an upsert leaves as they are
     #: If asked for: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
     unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks
@@ -331,14 +341,14 @@ class Backend(ABC):
             hint="Roles limit what callers see and change.",
         )
 
-    async def lacking(
-        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Mapping[Location, str]:
-        """Return why the login of `write_url` cannot make the writes of some of *tables*, by table.
+    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
+        """Return what the login of `write_url` lacks for the writes of *tables*.
 
         The login has the settings *session*; raise Refused if the database does not accept them.
         """
-        return {table.location: "dbtools does not change databases of this kind." for table in tables}
+        return Lacking(
+            {table.location: "dbtools does not change databases of this kind." for table in tables}
+        )
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""

@@ -6,7 +6,7 @@ identifies the row, by which it is read again: as the role sees it, and if it sa
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
@@ -18,23 +18,34 @@ from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
 from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter
+from dbtools.changed import keys_of
 from dbtools.masks import BLANK
-from dbtools.results import keys_of
-from dbtools.statement import Condition, Output, QueryShape, Select, Write, WriteKind, assigned
-from dbtools.types import Family, Operator
+from dbtools.statement import Condition, Output, QueryShape, Select, Write, WriteKind
+from dbtools.types import ColumnType, Family, Operator
 
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
     own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
     found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
+    instead = shape.instead and replace(shape.instead, conditions=_identified(shape))
     return WritePlan(
         shape=shape,
         before=None if shape.kind is WriteKind.INSERT else compile_select(own, grammar),
         change=_change(shape, grammar),
         after=_reading(shape, shape.table.filter, grammar) if shape.kind is not WriteKind.DELETE else None,
         checked=None if shape.check is None else _reading(found, shape.check, grammar),
+        existing=_existing(shape, grammar) if shape.conflict else None,
+        instead=None if instead is None else _change(instead, grammar),
     )
+
+
+def attempt_of(shape: Write, grammar: Grammar) -> Plan:
+    """Return the statement that inserts the row of an upsert, unless a row has the key."""
+    target = _target(shape)
+    key = [target.c[column.name] for column in shape.conflict]
+    insert = grammar.insert(target).values(_values(shape, grammar))
+    return _returning(insert.on_conflict_do_nothing(index_elements=key), shape, target, grammar, {})
 
 
 def place(at: int) -> str:
@@ -65,6 +76,14 @@ def script_of(run: WriteRun, journal: Journal) -> Script:
     return result
 
 
+class Step(NamedTuple):
+    """What one step has done."""
+
+    found: Sequence[Row]  #: the identity of the changed row, or the cells of the deleted one
+    before: Sequence[Row | None] = ()
+    previous: Row = ()  #: the identity of the row before an upsert updated it
+
+
 def _changes(run: WriteRun) -> Script:
     plan, values = run.steps[0]
     if isinstance(plan.shape, QueryShape):
@@ -83,29 +102,73 @@ def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: Wri
 
 def _of_rows(run: WriteRun) -> Script:
     rows: list[Row] = []
-    before: list[Row] = []
+    before: list[Row | None] = []
     changed: list[tuple[WritePlan, Row]] = []
+    ignored = 0
     for plan, values in run.steps:
-        assert isinstance(plan.shape, Write)
-        is_delete, expects = plan.after is None, len(plan.shape.conditions) > plan.shape.key
-        # What is expected is compared only with a row that the role sees: a comparison may raise an error.
-        if plan.before is not None and (expects or not is_delete):
-            seen = yield _bound(plan.before, values, run)
-            if not seen:
-                raise errors.NoRow
-            before += () if is_delete else seen
-        found = yield _bound(plan.change, values, run)
-        if not found:
-            seen = (yield _bound(plan.before, values, run)) if plan.before is not None else ()
-            raise _unchanged(plan, seen)
-        if len(found) > 1:
-            raise errors.TooManyRows
-        rows += found if is_delete else ()
-        changed += ((plan, each) for each in found)
+        step = yield from (_changed if plan.existing is None else _upserted)(plan, values, run)
+        rows += step.found if plan.after is None else ()
+        before += step.before
+        ignored += not step.found
+        for identity in step.found:
+            # An earlier step may have changed the same row.
+            changed = [(each, identity if known == step.previous else known) for each, known in changed]
+            changed.append((plan, identity))
     yield None
     for plan, identity in changed:
         rows += yield from _after(plan, identity, run)
-    return WriteResult(rows=rows, before=before, affected=len(changed))
+    return WriteResult(rows=rows, before=before, affected=len(changed), ignored=ignored)
+
+
+Steps = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Step]
+
+
+def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
+    """Insert, update or delete a row, or raise a CallError."""
+    before: Sequence[Row] = ()
+    assert isinstance(plan.shape, Write)
+    is_delete, expects = plan.after is None, len(plan.shape.conditions) > plan.shape.key
+    # What is expected is compared only with a row that the role sees: a comparison may raise an error.
+    if plan.before is not None and (expects or not is_delete):
+        before = yield _bound(plan.before, values, run)
+        if not before:
+            raise errors.NoRow
+    found = yield _bound(plan.change, values, run)
+    if not found:
+        seen = (yield _bound(plan.before, values, run)) if plan.before is not None else ()
+        raise _unchanged(plan, seen)
+    if len(found) > 1:
+        raise errors.TooManyRows
+    return Step(found, () if is_delete else before)
+
+
+def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
+    """Insert a row, or update the visible one with its key or leave it as it is, or raise a CallError.
+
+    If a hidden row has the key, the plain insert fails as any other.
+    """
+    assert isinstance(plan.shape, Write)
+    assert plan.existing is not None
+    seen = yield _bound(plan.existing, values, run)
+    if not seen and plan.attempt is not None:
+        found = yield _bound(plan.attempt, values, run)
+        if found:
+            return Step(found, (None,))
+        # Another transaction has inserted a row with the key.
+        seen = yield _bound(plan.existing, values, run)
+    if not seen:
+        inserted = yield from _changed(plan, values, run)
+        return inserted._replace(before=(None,))
+    if len(seen) > 1:
+        raise errors.TooManyRows
+    if plan.instead is None:
+        return Step(())
+    width = len(plan.shape.table.identity)
+    previous, before = seen[0][:width], seen[0][width:]
+    found = yield _bound(plan.instead, {**values, **_places(previous)}, run)
+    if not found:
+        raise _unchanged(plan, seen)
+    return Step(found, (before,), previous)
 
 
 Reads = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Sequence[Row]]
@@ -115,7 +178,7 @@ def _after(plan: WritePlan, identity: Row, run: WriteRun) -> Reads:
     """Read the row with *identity* after its change, or raise Denied if the role may not write it so."""
     if plan.after is None or isinstance(plan.shape, QueryShape):
         return ()
-    places = {place(at): cell for at, cell in enumerate(identity)}
+    places = _places(identity)
     shown = yield _bound(plan.after, places, run)
     # Without a filter, a trigger has moved the row elsewhere.
     if not shown and plan.shape.table.filter is not None:
@@ -123,6 +186,10 @@ def _after(plan: WritePlan, identity: Row, run: WriteRun) -> Reads:
     if plan.checked is not None and not (yield _bound(plan.checked, places, run)):
         raise errors.Denied(UNFIT)
     return shown
+
+
+def _places(identity: Row) -> Mapping[str, object]:
+    return {place(at): cell for at, cell in enumerate(identity)}
 
 
 def _bound(
@@ -146,19 +213,41 @@ def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
 
 def _reading(shape: Write, filter: RowFilter | None, grammar: Grammar) -> Plan:
     """Return the statement that reads the row with an identity, if *filter* shows it."""
-    target, claims, identity = _target(shape), dict[str, str](), shape.table.identity
-    conditions = [
-        Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
-        for at, column in enumerate(identity)
-    ]
-    same = all_hold(conditions, target, grammar)
+    target = _target(shape)
+    same = all_hold(_identified(shape), target, grammar)
+    return _reading_where(same, shape, filter, target, grammar)
+
+
+def _existing(shape: Write, grammar: Grammar) -> Plan:
+    """Return the statement that reads the row with the key of an upsert, if the role sees it.
+
+    Cells and values are compared as the unique key compares them.
+    """
+    target, values = _target(shape), _values(shape, grammar)
+    same = sa.and_(*(column_of(target, each.name) == values[each.name] for each in shape.conflict))
+    whole = replace(shape, outputs=(*map(_plain, shape.table.identity), *shape.outputs))
+    return _reading_where(same, whole, shape.table.filter, target, grammar)
+
+
+def _reading_where(
+    same: Truth, shape: Write, filter: RowFilter | None, target: sa.TableClause, grammar: Grammar
+) -> Plan:
+    """Return the statement that reads the row of *target* that is the *same*, if *filter* shows it."""
+    claims: dict[str, str] = {}
     read = [_read(each, target, grammar) for each in shape.outputs]
     select = sa.select(*cells_of(read)).select_from(target).where(same)
     if filter is not None:
         # A CASE is evaluated in its order: the filter may raise an error on another row.
         select = select.where(sa.case((same, filtering(filter, grammar, claims))))
-    types = {place(at): column.type for at, column in enumerate(identity)}
-    return plan_of(shape, select, grammar, types, frozenset(), claims)
+    return plan_of(shape, select, grammar, *_types(shape, _identified(shape)), claims)
+
+
+def _identified(shape: Write) -> tuple[Condition, ...]:
+    """Return the conditions that a row has an identity."""
+    return tuple(
+        Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
+        for at, column in enumerate(shape.table.identity)
+    )
 
 
 def _target(shape: Write) -> sa.TableClause:
@@ -173,8 +262,7 @@ def _target(shape: Write) -> sa.TableClause:
 def _change(shape: Write, grammar: Grammar) -> Plan:
     """Return the statement that changes the row."""
     table, target, claims = shape.table, _target(shape), dict[str, str]()
-    written = shape.written
-    values = {target.c[column.name]: grammar.stored(assigned(column.name), column.type) for column in written}
+    values = _values(shape, grammar)
     statement: Any
     match shape.kind:
         case WriteKind.INSERT:
@@ -188,15 +276,32 @@ def _change(shape: Write, grammar: Grammar) -> Plan:
         if table.filter is not None:
             where.append(filtering(table.filter, grammar, claims))
         statement = statement.where(*where)
-    outputs = shape.outputs if shape.kind is WriteKind.DELETE else tuple(map(_plain, table.identity))
+    return _returning(statement, shape, target, grammar, claims)
+
+
+def _returning(
+    statement: Any, shape: Write, target: sa.TableClause, grammar: Grammar, claims: Mapping[str, str]
+) -> Plan:
+    """Return *statement*, which changes rows of *target*, with what it returns of each row."""
+    is_delete = shape.kind is WriteKind.DELETE
+    outputs = shape.outputs if is_delete else tuple(map(_plain, shape.table.identity))
     read = [_read(each, target, grammar) for each in outputs]
-    types = {assigned(each.name): each.type.element or each.type for each in written}
-    types |= {name: each.type for each in shape.conditions for name in each.parameters}
-    arrays = (assigned(each.name) for each in written if each.type.family is Family.ARRAY)
-    among = (name for each in shape.conditions if each.operator in LISTS for name in each.parameters)
-    lists = frozenset((*arrays, *among))
-    returning = statement.returning(*cells_of(read))
-    return plan_of(replace(shape, outputs=outputs), returning, grammar, types, lists, claims)
+    returning, bound = statement.returning(*cells_of(read)), _types(shape, shape.conditions)
+    return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
+
+
+def _values(shape: Write, grammar: Grammar) -> Mapping[str, Element]:
+    """Return the parameters for the new values, by column."""
+    return {each.name: grammar.stored(name, each.type) for each, name in shape.parameters.items()}
+
+
+def _types(shape: Write, conditions: Sequence[Condition]) -> tuple[Mapping[str, ColumnType], frozenset[str]]:
+    """Return the types of the new values and of what *conditions* compare, and which of them are lists."""
+    types = {name: each.type.element or each.type for each, name in shape.parameters.items()}
+    types |= {name: each.type for each in conditions for name in each.parameters}
+    arrays = (name for each, name in shape.parameters.items() if each.type.family is Family.ARRAY)
+    among = (name for each in conditions if each.operator in LISTS for name in each.parameters)
+    return types, frozenset((*arrays, *among))
 
 
 def _plain(column: Column) -> Output:

@@ -13,12 +13,14 @@ from urllib.parse import unquote
 
 from dbtools.backends.records import rfc3339
 from dbtools.cells import Cut, plain
+from dbtools.changed import known, paired
 from dbtools.operations import RULES
 from dbtools.results import Changed, encode_rows
 from dbtools.statement import Direction, Match, Write, WriteKind
 from dbtools.styles import Style
 from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
+from dbtools.tools.insert_rows import OnConflict
 from dbtools.types import Operator
 
 CUT = "…"
@@ -35,7 +37,7 @@ NAMING = frozenset(
     {
         *("table", "tables", "columns", "order_by", "group_by", "match", "detail", "query"),
         *("where", "having", "measures", "column", "value_column", "op", "function", "name"),
-        *("any", "some", "none"),
+        *("any", "some", "none", "on_conflict", "conflict_key"),
     }
 )
 ARGUMENTS = NAMING | {
@@ -44,11 +46,14 @@ ARGUMENTS = NAMING | {
 }
 FUNCTIONS = {str(each) for each in Function}
 WORDS = {
-    str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail, RULES) for word in words
+    str(word)
+    for words in (Operator, Function, Bucket, Match, Direction, Detail, OnConflict, RULES)
+    for word in words
 }
 ADDRESS = re.compile(r"dbtools://(?:row|cell)/([^/]{1,200})/")  #: of a row, up to its key
 DIRECTION = re.compile(r"\s+(?:asc|desc)\s*$", re.IGNORECASE)
 TOKEN = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
+Record = Mapping[str, object]  #: the cells of a row by column
 
 
 class Outcome(StrEnum):
@@ -125,8 +130,9 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     shape = changed.shape
     if not isinstance(shape, Write):
         return None  # a query says neither which rows it has changed, nor how they were
-    after = _records(changed, changed.rows)
-    before = _records(changed, changed.before)
+    after: Sequence[Record | None] = _records(changed, changed.rows)
+    first = changed.before[: MOST_ITEMS + 1]
+    before: Sequence[Record | None] = list(paired(_records(changed, known(first)), first))
     if shape.kind is WriteKind.DELETE:
         before, after = after, []
     cells = zip(changed.outputs, changed.kinds, strict=False)
@@ -135,7 +141,7 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     return [_change(shape.writes.key, old, new, unclear) for old, new in zip_longest(before, after)]
 
 
-def _records(changed: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, object]]:
+def _records(changed: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Record]:
     """Return *rows* of *changed* as JSON values by column."""
     names = [each.term.name for each in changed.outputs]
     found = encode_rows(replace(changed, rows=rows[: MOST_ITEMS + 1]), names, Style())

@@ -32,6 +32,7 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TimedOut: Outcome.TIMEOUT,
 }
 UNKNOWN = "unknown"  #: in metrics: callers choose names freely
+DECLINED = "declined"  #: the confirmation of a change that a person has declined
 INTERNAL = "internal"  #: the code for unexpected errors
 SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
@@ -141,7 +142,10 @@ class Calls:
             _measure(entry, found)
         except BaseException as exc:
             entry.outcome, entry.code = _failure(exc)
-            entry.dry_run = _asked_dry_run(entry, view)
+            if entry.changed is None:
+                entry.dry_run = _asked_dry_run(entry, view)
+            if isinstance(exc, errors.NotConfirmed):
+                entry.confirmed = DECLINED if exc.declined else None
             raise
         finally:
             entry.duration = time.perf_counter() - began
@@ -189,6 +193,7 @@ def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
             entry.bytes = bytes_of(found.text) + sum([each.size for each in found.media])
             if (changed := found.changed) is not None:
                 entry.changed, entry.dry_run = changed, changed.dry_run
+                entry.confirmed = changed.confirmed
         case Media():
             entry.rows, entry.truncated, entry.bytes = 1, False, len(found.content)
         case Completed():

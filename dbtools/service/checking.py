@@ -16,10 +16,11 @@ from dbtools.policy import Caller, Finding, Role, Source, label_of, series, unco
 from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, read_catalog, resolve
+from dbtools.service.resolve import Resolved, ResolvedRole, read_catalog, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
+from dbtools.service.writable import able_to_write
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, change_of
@@ -71,6 +72,10 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
         resolved = await resolve(migrated, await read_catalog(migrated, backend), backend)
     finally:
         await backend.close()
+    # What the login of a migration may do is not what that of a server may.
+    journals = {name: view.setting.journal for name, view in before.views.items()}
+    roles = (replace(each, journal=journals[each.served.name]) for each in resolved.roles)
+    resolved = replace(resolved, roles=tuple(roles))
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)

@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.cells import json_of
+from dbtools.changed import known, paired
 from dbtools.results import Changed, encode_rows
 from dbtools.styles import Style
 
 VALID = 300  #: seconds
 CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
 HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
-HINT = "Call again without confirm to get a new preview."
+HINT = "Nothing was changed. Repeat the call without confirm for a new preview."
 
 
 class Confirmed(NamedTuple):
@@ -48,13 +49,15 @@ class Confirmations:
             content = base64.urlsafe_b64decode(token.encode())
             id, expires, preview = HEAD.unpack(content[: HEAD.size])
         except (ValueError, struct.error) as exc:
-            raise errors.NotConfirmed("confirm: this is not a token of a preview.", hint=HINT) from exc
+            raise errors.NotConfirmed("The confirmation is invalid.", hint=HINT) from exc
         if not hmac.compare_digest(
             content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
         ):
-            raise errors.NotConfirmed("confirm: the token belongs to another call.", hint=HINT)
+            raise errors.NotConfirmed(
+                "The confirmation is for another call, or for other arguments.", hint=HINT
+            )
         if expires < time.time():
-            raise errors.NotConfirmed("confirm: the token has expired.", hint=HINT)
+            raise errors.NotConfirmed("The confirmation has expired.", hint=HINT)
         return Confirmed(id.hex(), preview)
 
     def digest(self, found: Changed) -> bytes:
@@ -65,9 +68,11 @@ class Confirmations:
         """
         shape = found.shape
         names = [output.term.name for output in found.outputs]
-        before, after = (
-            encode_rows(replace(found, rows=rows), names, Style()).rows for rows in (found.before, found.rows)
+        earlier, after = (
+            encode_rows(replace(found, rows=rows), names, Style()).rows
+            for rows in (known(found.before), found.rows)
         )
+        before = list(paired(earlier, found.before))
         kept = [at for at, name in enumerate(names) if name in shape.stable]
         after = [[row[at] for at in kept] for row in after]
         elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)

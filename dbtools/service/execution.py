@@ -21,27 +21,20 @@ from dbtools.backends.port import (
     WriteRun,
 )
 from dbtools.catalog import Catalog
+from dbtools.changed import known, paired
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import (
-    Change,
-    QueryShape,
-    Statement,
-    Transaction,
-    Write,
-    WriteKind,
-    argument,
-    assigned,
-)
+from dbtools.statement import Change, QueryShape, Statement, Transaction, Write, WriteKind, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."
+REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
 STAMP_TIMEOUT = 5.0  #: seconds
 Agrees = Callable[[Changed], bool]
 PLANS = 1_000  #: compiled shapes that are kept
@@ -126,6 +119,8 @@ class Execution:
         try:
             written = await (_traced_write(writer, run) if self._is_tracing else writer.write(run))
         except errors.CallError as exc:
+            if entry is not None and entry.key and isinstance(exc, errors.UnknownOutcome):
+                raise errors.UnknownOutcome(exc.message, hint=REPEAT) from exc
             raise refused_write(exc, transaction, view.catalog) from exc
         return _changed(written, shape, view)
 
@@ -143,8 +138,9 @@ def _changed(written: WriteResult, shape: Change, view: View) -> Changed:
         shape=shape,
         outputs=shape.outputs,
         rows=masked_rows(types, written.rows, view.hash_key),
-        before=masked_rows(types, written.before, view.hash_key),
+        before=tuple(paired(masked_rows(types, known(written.before), view.hash_key), written.before)),
         affected=written.affected,
+        ignored=written.ignored,
         dry_run=not (written.is_kept or written.earlier),
         elsewhere=written.elsewhere,
         unchecked=written.unchecked,
@@ -211,21 +207,24 @@ def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, 
 def preset_values(shape: Change, caller: Caller) -> Mapping[str, object]:
     """Return the values that *shape* sets by itself, with the claims of *caller*; or raise Denied."""
     values: dict[str, object] = {}
-    for preset in shape.presets:
+    parameters = [
+        (preset, each.parameters[preset.column]) for each in shape.variants for preset in each.presets
+    ]
+    for preset, parameter in parameters:
         value = preset.value
         if preset.claim is not None:
             try:
                 value = decoded(preset.column.type, claim_of(caller, preset.claim), "")
             except errors.BadValue as exc:
                 raise errors.Denied from exc
-        values[assigned(preset.column.name)] = value
+        values[parameter] = value
     return values
 
 
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
     worded = _reworded_write(error, transaction, catalog)
-    if isinstance(worded, errors.NoRow | errors.Conflict | errors.UnknownOutcome):
+    if isinstance(worded, errors.NoRow | errors.Conflict | errors.NotConfirmed | errors.UnknownOutcome):
         return worded
     return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
 
@@ -250,7 +249,7 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         settable = shape.writes.update if shape.kind is WriteKind.UPDATE else shape.writes.insert or ()
         named = named_in(condition, settable)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
-    if isinstance(error, errors.Conflict):
+    if isinstance(error, errors.Conflict) and not error.hint:
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
     if isinstance(error, errors.UnknownOutcome):
         return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")

@@ -121,7 +121,8 @@ def _unclaimed(view: View, shape: Shape | Change, caller: Caller) -> Iterator[tu
     """Yield each claim of *shape* that *caller* lacks, and where it is required."""
     if isinstance(shape, Write):
         checked = shape.check.condition.parameters if shape.check else ()
-        claims = [(each.claim, f"{each.column.name} is preset to") for each in shape.presets]
+        presets = [preset for each in shape.variants for preset in each.presets]
+        claims = [(each.claim, f"{each.column.name} is preset to") for each in presets]
         claims += [(each.claim, f"The check of {shape.table.name} requires") for each in checked]
         for claim, what in claims:
             if claim is not None and caller.claims.get(claim) is None:
@@ -156,9 +157,11 @@ def _decided(view: View, shape: Shape | Change) -> Source:
 def _reason(shape: Shape | Change, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
         check = ", rows must satisfy its check" if shape.check else ""
-        preset = "".join(f", {each.column.name} is preset" for each in shape.presets)
+        names = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)
+        preset = "".join(f", {name} is preset" for name in names)
         confirm = ", which must be confirmed" if shape.writes.confirm else ""
-        first, joined = f"the role may {shape.kind}{confirm}{check}{preset}", [_seen(shape.table)]
+        kinds = " and ".join(each.kind for each in shape.variants)
+        first, joined = f"the role may {kinds}{confirm}{check}{preset}", [_seen(shape.table)]
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:

@@ -22,9 +22,10 @@ from dbtools.service.current import Current
 from dbtools.service.execution import Execution
 from dbtools.service.permitted import may_change
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, able_to_write, catalog_to_serve, resolve
+from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
+from dbtools.service.writable import able_to_write
 from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
 from dbtools.tools.definition import Change, ToolDefinition

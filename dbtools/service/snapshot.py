@@ -102,9 +102,15 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         role, typed = each.served, kept.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
         # Roles that see the same have the same catalog.
-        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), typed)
+        key = (id(each.catalog), each.journal, role.limits, tuple(query.name for query in queries), typed)
         if key not in offers:
-            setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
+            setting = Setting(
+                catalog=each.catalog,
+                limits=role.limits,
+                style=manner.style,
+                queries=queries,
+                journal=each.journal,
+            )
             offers[key] = _view(resolved, role, setting, manner.listing, typed)
         views[role.name] = replace(offers[key], role=role)
     return Snapshot(

@@ -18,6 +18,7 @@ from dbtools.settings.fields import (
     Issuer,
     KeysPlace,
     Origin,
+    Secret,
     Storage,
     TokenName,
     Whole,
@@ -217,10 +218,10 @@ class ServerSection(Section):
     """[server]: settings of the server; all except strict are for HTTP."""
 
     strict: StrictBool = key(False, "whether to refuse a database login that can do more than read")
-    secret: str = key(
+    secret: Secret = key(
         "",
-        "key that seals confirmations, the same for all workers and replicas, such as ${DBTOOLS_SECRET}; by "
-        "default a random one",
+        "key of at least 32 characters that seals confirmations, the same for all workers and replicas, such "
+        "as ${DBTOOLS_SECRET}; by default a random one",
     )
     allowed_hosts: tuple[Host, ...] = key((), "host names of the server; by default those of localhost")
     allowed_origins: tuple[Origin, ...] = key(

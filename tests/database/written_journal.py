@@ -8,7 +8,7 @@ from typing import Any
 from dbtools import errors
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
-from dbtools.settings.sections import GrantSection, QueriesSection, RoleSection
+from dbtools.settings.sections import GrantSection, QueriesSection, RoleSection, ServerSection
 from tests.database.query_shop import FILES
 from tests.database.role_callers import ROLE, Caller
 from tests.database.shop import Shop
@@ -62,12 +62,14 @@ def writing(
     table: str = "things",
     role: Mapping[str, Any] | None = None,
     more: Mapping[str, GrantSection] | None = None,
+    server: ServerSection | None = None,
     **database: Any,
 ) -> Iterator[Caller]:
     """Give a caller who may change a table of *shop* by *grant*; *database* has other settings."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, **database),
         limits=LimitsSection(timeout=timeout),
+        server=server or ServerSection(),
         queries=QueriesSection(directory=str(FILES / "changing") if table == "things" else ""),
         roles={ROLE: RoleSection(tables={table: grant, **(more or {})}, queries=("*",), **(role or {}))},
     )

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Facts, Heard
+from dbtools.backends.port import NO_SESSION, Facts, Heard, Lacking
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.change_inspection import ChangeDescription
 from dbtools.backends.postgresql.connections import apply, opened
@@ -17,7 +17,7 @@ from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.records import Registry
-from dbtools.catalog import Catalog, Location, Selection, Table
+from dbtools.catalog import Catalog, Selection, Table
 from dbtools.policy import Role
 from dbtools.queries import Permitted
 from dbtools.types import Family
@@ -118,9 +118,7 @@ class Backend(port.Backend):
         async with self.describe() as description:
             return await write_script(description, catalog, roles, queries, login, writer)
 
-    async def lacking(
-        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Mapping[Location, str]:
+    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
         async with inspection.describe(self.write_url, session) as description:
             return await lacking(description, tables, destination(self.write_url).place)

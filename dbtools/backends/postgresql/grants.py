@@ -82,6 +82,22 @@ end"""
 TRIGGERS = (
     "\n-- - Triggers run with the privileges of the login, unless their functions are `security definer`."
 )
+NO_JOURNAL = (
+    "\n-- - Without the table dbtools_write, each server keeps confirmations and idempotency keys in memory."
+    "\n--   `dbtools registry upgrade URL` creates it; then print and run this again."
+)
+JOURNAL = """
+select exists (
+    select
+    from pg_catalog.pg_class as c
+    join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+    where n.nspname = 'dbtools' and c.relname = 'dbtools_write'
+)
+"""
+JOURNAL_GRANTS = (
+    "grant usage on schema dbtools to",
+    "grant select, insert, update, delete on table dbtools.dbtools_write to",
+)
 READER = """\
 begin
     if not exists (select from pg_catalog.pg_roles where oid = {role}) then
@@ -136,7 +152,7 @@ set local search_path = pg_catalog;
 
 commit;
 
-{_left(list(grants), set_role, database, schemas)}{TRIGGERS if writing else ""}
+{_left(list(grants), set_role, database, schemas)}{_left_to_writer(writing)}
 """
 
 
@@ -281,7 +297,8 @@ async def _write_grants(
             grants.append(f"grant {privilege}{chosen} on table {_name(location)} to")
     numbering = {sequence for _, sequence, _ in await sequences_of(description, tables)}
     sequences = sorted(numbering | {sequence for sequence, _ in await sequences_behind(description, effects)})
-    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sequences)]
+    journal = JOURNAL_GRANTS if grants and await description.connection.fetchval(JOURNAL) else ()
+    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sequences), *journal]
 
 
 def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
@@ -329,6 +346,11 @@ def _left(logins: Sequence[str], set_role: str | None, database: str, schemas: S
 {revokes}
 -- - Row-level security: on tables that have it, {reader} sees no row without a policy for it.
 -- - `dbtools check` with the URL of the login says what it still lacks."""
+
+
+def _left_to_writer(grants: Sequence[str]) -> str:
+    """Return further comments if there are *grants* for writes."""
+    return f"{TRIGGERS}{'' if JOURNAL_GRANTS[0] in grants else NO_JOURNAL}" if grants else ""
 
 
 def _block(template: str, role: str, *, create: str) -> str:

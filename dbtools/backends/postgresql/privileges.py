@@ -4,7 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dbtools import errors
+from dbtools.backends.port import NO_DBTOOLS_WRITE, Lacking
 from dbtools.backends.postgresql.inspection import Description
+from dbtools.backends.postgresql.pipeline import rolled_back
+from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.masks import BLANK
@@ -51,14 +54,15 @@ STANDBY = "the server is a standby, which takes no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 
-async def lacking(description: Description, tables: Sequence[Table], place: str) -> Mapping[Location, str]:
-    """Return why the login at *place* cannot make the writes of those of *tables* that it cannot change."""
+async def lacking(description: Description, tables: Sequence[Table], place: str) -> Lacking:
+    """Return what the login at *place* lacks for the writes of *tables*."""
     fetch = description.connection.fetch
     if await description.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
-        return {table.location: STANDBY for table in tables}
+        return Lacking({table.location: STANDBY for table in tables})
     needs = [(*table.location, *need) for table in tables for need in needs_of(table)]
     parts: defaultdict[Location, dict[str, list[str]]] = defaultdict(dict)
-    for schema, name, privilege, column in await fetch(LACKING, *map(list, zip(*needs, strict=True))):
+    listed = list(zip(*needs, strict=True)) or [(), (), (), ()]
+    for schema, name, privilege, column in await fetch(LACKING, *listed):
         parts[schema, name].setdefault(privilege, []).append(column)
     for table, sequence, is_usable in await sequences_of(description, tables):
         if not is_usable:
@@ -72,7 +76,18 @@ async def lacking(description: Description, tables: Sequence[Table], place: str)
                 if exc.passes:
                     raise
                 found[table.location] = f"{place}: {exc.message} {GRANTING}"
-    return found
+    return Lacking(found, await _lacking_journal(description, place))
+
+
+async def _lacking_journal(description: Description, place: str) -> str:
+    """Return why the login at *place* cannot use the journal, or nothing."""
+    async with rolled_back(description.connection, f"begin read only; {PIN_READING}"):
+        found = await description.connection.fetchrow(JOURNAL)
+    if found is None:
+        return NO_DBTOOLS_WRITE
+    if not (found["trusted"] and found["plain"]):
+        return f"dbtools.dbtools_write is not used: {UNTRUSTED.format(found['owner'])}"
+    return "" if found["usable"] else f"{place} lacks privileges on dbtools.dbtools_write. {GRANTING}"
 
 
 def _privileges(parts: Mapping[str, Sequence[str]]) -> str:

@@ -44,7 +44,7 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.postgresql.touched import TOUCHED, Touched, changed_elsewhere
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.queries import compile_changing_query
-from dbtools.backends.writing import compile_write, script_of
+from dbtools.backends.writing import attempt_of, compile_write, script_of
 from dbtools.catalog import Location
 from dbtools.errors import Broken
 from dbtools.statement import Change, QueryShape, WriteKind
@@ -85,6 +85,7 @@ KINDS: Mapping[str, Broken] = {
     "23P01": Broken.EXCLUSION,
     "P0001": Broken.TRIGGER,
 }
+LOCK = "for update"
 LOCKED = "Another transaction locks the row."
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
@@ -116,9 +117,12 @@ class PostgresqlWriter:
         if isinstance(shape, QueryShape):
             return compile_changing_query(shape, GRAMMAR, LIST_FORMS, lexis)
         plan = compile_write(shape, GRAMMAR)
+        if plan.existing is not None:
+            existing = plan.existing.ending(LOCK) if plan.instead is not None else plan.existing
+            return replace(plan, existing=existing, attempt=attempt_of(shape, GRAMMAR))
         if shape.kind is not WriteKind.UPDATE or plan.before is None or shape.table.guarded:
             return plan
-        return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
+        return replace(plan, before=plan.before.ending(LOCK))
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK if it does not keep them."""

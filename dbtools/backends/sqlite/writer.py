@@ -27,7 +27,7 @@ from dbtools.backends.sqlite.runner import GRACE, cut, pool_of, translated
 from dbtools.backends.writing import compile_write, script_of
 from dbtools.catalog import Location as Place
 from dbtools.errors import Broken, SchemaChanged
-from dbtools.statement import Change, QueryShape, WriteKind
+from dbtools.statement import Change, QueryShape, Write, WriteKind
 
 GRAMMAR = SqliteGrammar()
 JOURNAL = journal_of(GRAMMAR, "main")
@@ -218,15 +218,16 @@ class WriteJob:
 
         self._driver.set_authorizer(note)
         try:
-            for plan, _ in self._run.steps:
+            changes = [each for plan, _ in self._run.steps for each in (plan.change, plan.instead)]
+            for change in filter(None, changes):
                 # The driver keeps prepared statements, which ask for nothing again.
-                sql = f"explain {plan.change.sql} -- {secrets.token_hex(8)}"
+                sql = f"explain {change.sql} -- {secrets.token_hex(8)}"
                 touched.clear()
-                self._driver.execute(sql, [None] * len(plan.change.parameters)).close()
+                self._driver.execute(sql, [None] * len(change.parameters)).close()
                 # The statement itself comes first, column by column if it updates.
-                shape = plan.shape
-                assert not isinstance(shape, QueryShape)
-                others.update(touched[len(shape.written) if shape.kind is WriteKind.UPDATE else 1 :])
+                own = change.shape
+                assert isinstance(own, Write)
+                others.update(touched[len(own.parameters) if own.kind is WriteKind.UPDATE else 1 :])
         finally:
             self._driver.set_authorizer(authorize_writes)
         return frozenset(("", name) for name in others)
