@@ -156,6 +156,11 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
     catalog = await catalog_to_serve(settings, backend)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
     resolved = await able_to_write(resolved, backend)
+    backend.recovers |= any(
+        each.effects and role.served.may_call(each.name)
+        for role in resolved.roles
+        for each in resolved.library.queries
+    )
     return replace(
         resolved,
         findings=(*current.findings, *resolved.findings),

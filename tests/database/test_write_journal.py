@@ -182,6 +182,7 @@ def test_connection_that_is_cut_at_any_request_leaves_a_change_that_the_key_make
     tool, arguments, noted = CALLS[kind]
     lost: list[str] = []
     with writing(shop, write_url=proxy.url) as caller:
+        caller.tools()  # the query is checked before a connection is cut
         for number in count():
             keyed = {**arguments, "idempotency_key": f"{number}"}
             proxy.at(numbered(number), cut)
