@@ -229,10 +229,9 @@ class QueryShape:
     casts: Mapping[str, str]  #: their SQL names, if the database needs casts
     versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, if known
     writes: int | None = None  #: the most rows that it may change; None: it only reads
-    target: Location = field(default=("", ""), compare=False)  #: the table whose rows count as changed
-    others: frozenset[Location] = field(default=frozenset(), compare=False)  #: that may change as well
-    #: The outputs that are the same whenever it makes the same change.
-    stable: frozenset[str] = field(default=frozenset(), compare=False)
+    target: Location = ("", "")  #: the table whose rows count as changed
+    others: frozenset[Location] = frozenset()  #: tables that may change as well
+    stable: frozenset[str] = frozenset()  #: outputs that are the same whenever it makes the same change
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none, since rules for tables do not apply
     variants: tuple["Write", ...] = field(default=(), init=False)

@@ -348,11 +348,12 @@ def _cost(name: str, view: View) -> Finding:
 
 
 def _changes(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield which tables each role may change."""
+    """Yield which tables each role may change, and by which queries."""
     for name, view in snapshot.views.items():
-        tables = [view.catalog.label(table) for table in view.catalog.tables if table.writes is not None]
-        if tables:
-            yield _step(OK, "changes", f"role {name}: may change {listing(tables)}.")
+        changed = [view.catalog.label(table) for table in view.catalog.tables if table.writes is not None]
+        changed += [f"rows by the query {each.name}" for each in view.setting.queries if each.effects]
+        if changed:
+            yield _step(OK, "changes", f"role {name}: may change {listing(changed)}.")
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
