@@ -23,6 +23,8 @@ from dbtools.masks import BLANK
 from dbtools.statement import Condition, Output, QueryShape, Select, Write, WriteKind
 from dbtools.types import ColumnType, Family, Operator
 
+ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
+
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
@@ -149,13 +151,14 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
     """
     assert isinstance(plan.shape, Write)
     assert plan.existing is not None
-    seen = yield _bound(plan.existing, values, run)
-    if not seen and plan.attempt is not None:
+    for left in reversed(range(ATTEMPTS + 1)):
+        seen = yield _bound(plan.existing, values, run)
+        if seen or plan.attempt is None or not left:
+            break
         found = yield _bound(plan.attempt, values, run)
         if found:
             return Step(found, (None,))
-        # Another transaction has inserted a row with the key.
-        seen = yield _bound(plan.existing, values, run)
+        # The row is hidden, or another transaction has just inserted it.
     if not seen:
         inserted = yield from _changed(plan, values, run)
         return inserted._replace(before=(None,))

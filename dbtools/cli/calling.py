@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from dbtools.settings import Settings
 
 UNUSABLE = (
-    "Without [server] secret, another command cannot use this token. Set one, or confirm on a terminal."
+    "Another command can use this token only with [server] secret and the table dbtools_write. "
+    "Or confirm on a terminal."
 )
 
 
@@ -96,8 +97,6 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as
         role,
         title="",
     )
-    if answer.pending is not None and not settings.server.secret:
-        click.echo(f"dbtools: {UNUSABLE}", err=True)
     if as_json:
         click.echo(answer.json)
         return
@@ -188,7 +187,7 @@ async def _called(
         with ExitStack() as progress:
             progress.enter_context(waiting(f"Calling {tool}"))
             asking = partial(ask_and_call, entry, attempt, partial(_ask, progress))
-            return await calls.make(caller, entry, asking if asks else attempt)
+            answer = await calls.make(caller, entry, asking if asks else attempt)
     except UnknownTool:
         # The user of this command is the operator, who may see what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
@@ -197,6 +196,10 @@ async def _called(
     finally:
         limiter.close()
         log.close()
+    is_shared = settings.server.secret and (await toolbox.view(caller.role)).setting.journal
+    if answer.pending is not None and not is_shared:
+        click.echo(f"dbtools: {UNUSABLE}", err=True)
+    return answer
 
 
 async def _ask(progress: ExitStack, question: str) -> None:

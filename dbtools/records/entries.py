@@ -42,7 +42,7 @@ NAMING = frozenset(
 )
 ARGUMENTS = NAMING | {
     *("key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"),
-    *("rows", "set", "expected", "dry_run"),
+    *("rows", "set", "expected", "dry_run", "confirm", "idempotency_key"),
 }
 FUNCTIONS = {str(each) for each in Function}
 WORDS = {

@@ -144,8 +144,10 @@ class Calls:
             entry.outcome, entry.code = _failure(exc)
             if entry.changed is None:
                 entry.dry_run = _asked_dry_run(entry, view)
-            if isinstance(exc, errors.NotConfirmed):
-                entry.confirmed = DECLINED if exc.declined else None
+            if isinstance(exc, errors.NotConfirmed) and exc.declined:
+                entry.confirmed = DECLINED
+            elif not isinstance(exc, errors.UnknownOutcome):
+                entry.confirmed = None
             raise
         finally:
             entry.duration = time.perf_counter() - began
@@ -191,9 +193,9 @@ def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
         case Answer():
             entry.rows, entry.truncated = found.rows, found.truncated
             entry.bytes = bytes_of(found.text) + sum([each.size for each in found.media])
+            entry.confirmed = None
             if (changed := found.changed) is not None:
-                entry.changed, entry.dry_run = changed, changed.dry_run
-                entry.confirmed = changed.confirmed
+                entry.changed, entry.dry_run, entry.confirmed = changed, changed.dry_run, changed.confirmed
         case Media():
             entry.rows, entry.truncated, entry.bytes = 1, False, len(found.content)
         case Completed():

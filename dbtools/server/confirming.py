@@ -61,7 +61,7 @@ async def ask_and_call(entry: AuditEntry, call: Call, ask: Ask, view: View) -> A
             return answer
         entry.changed, entry.dry_run = answer.changed, True
         await ask(answer.pending.question)
-        entry.confirmed = MEANS
+        entry.changed, entry.dry_run, entry.confirmed = None, None, MEANS
         # The role may have changed while the person read the question: look it up again.
         answer = await call(None, Confirmation(answer.pending.token, MEANS))
     if answer.pending is not None:

@@ -45,7 +45,7 @@ class ResolvedRole:
     served: Role  #: without what is invalid
     whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
-    journal: bool = False  #: whether its writes can use the journal of the database
+    journal: bool | None = False  #: whether its writes can use the journal; None: not known so far
     findings: tuple[Finding, ...] = ()
 
 

@@ -96,6 +96,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
     kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
+    is_known = all(each.journal is not None for each in resolved.roles) and resolved.is_complete
     offers: dict[Hashable, View] = {}
     views: dict[str, View] = {}
     for each in resolved.roles:
@@ -117,7 +118,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         catalog=resolved.catalog,
         views=views,
         # No poll finds UNCHECKED, so another refresh follows soon.
-        stamps={DATABASE: resolved.catalog.stamp if resolved.is_complete else UNCHECKED, **resolved.stamps},
+        stamps={DATABASE: resolved.catalog.stamp if is_known else UNCHECKED, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
     )

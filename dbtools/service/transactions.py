@@ -30,6 +30,7 @@ from dbtools.statement import Statement, Transaction
 from dbtools.tools.change_calls import ChangeCall
 
 KEPT = 600.0  #: seconds that keys are kept in memory
+UNKNOWN = "The login that changes rows could not be checked yet. Nothing was changed."
 TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
 UNBOUND = ("confirm", "idempotency_key", "dry_run")  #: arguments that are not part of what is changed
 
@@ -95,6 +96,8 @@ class Transactions:
         confirmations = self._shared if view.setting.journal else self._own
         if transaction.dry_run or not (transaction.key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
+        if view.setting.journal is None:
+            raise errors.DatabaseUnavailable(UNKNOWN, hint="Try again in a moment.")
         asked = (call.query, call.arguments) if call.query else (tool, arguments)
         entry = _entry(transaction, *asked, caller)
         if not transaction.confirms:

@@ -14,7 +14,6 @@ from dbtools.settings.sections import Settings
 from dbtools.writes import confirmed_tables
 
 LACKING, NO_JOURNAL = "lacks_privilege", "no_journal"
-UNREACHED = "The login that changes rows cannot be checked now."
 
 
 async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
@@ -32,19 +31,20 @@ async def _able(
     if not (tables or changing):
         return role
     session = {setting.name: setting.value for setting in role.served.session}
-    lacking = Lacking({}, UNREACHED)
+    lacking, journal = Lacking({}), None
     try:
         lacking = await backend.lacking(tables, session)
         found = tuple(_lacking(settings, role, tables, lacking.tables))
+        journal = not lacking.journal
     except (errors.DatabaseUnavailable, errors.Refused) as exc:
         # A login that cannot be reached now may make the changes later.
         if isinstance(exc, errors.Refused) and not exc.passes:
-            lacking = Lacking({table.location: exc.message for table in tables}, UNREACHED)
+            lacking = Lacking({table.location: exc.message for table in tables})
         message = f"The privileges of the login that changes rows cannot be checked: {exc}"
         found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
     lost = lacking.tables
     kept = (replace(each, writes=None) if each.location in lost else each for each in role.catalog.tables)
-    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=not lacking.journal)
+    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
     return replace(
         able, findings=(*role.findings, *found, *_without_journal(able, changing, lacking.journal))
     )
@@ -57,7 +57,7 @@ def _without_journal(role: ResolvedRole, queries: Sequence[Permitted], why: str)
     places = [(f"tables.{rule.pattern}.confirm", rule.source)] if rule is not None else []
     places += [(f"the query {each.name}", each.query.source) for each in queries if each.query.confirm]
     for where, source in places[:1] if why else ():
-        problem = "only the memory of one process knows which changes were confirmed."
+        problem = "confirmations are kept in the memory of one process only."
         message = f"role {role.served.name}, {where}: {problem} {why}"
         yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
 

@@ -112,7 +112,8 @@ class Setting:
     limits: Limits = field(default_factory=Limits)
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
-    journal: bool = False  #: whether the database keeps idempotency keys, for all servers
+    #: Whether the database keeps idempotency keys, for all servers; None: not known so far.
+    journal: bool | None = False
 
     def names(self, table: Table) -> Names:
         """Return the names that arguments may use for *table*."""

@@ -223,7 +223,7 @@ def _named_key(table: Table, keys: Sequence[Key], names: Sequence[str]) -> Key:
     for key in keys:
         if {each.name for each in key} == {each and each.name for each in found}:
             return key
-    message = f"conflict_key: {listing(names)} is no unique key of {table.name} that rows can give."
+    message = f"conflict_key: {listing(names)} is not a unique key of {table.name} that rows can give."
     raise errors.BadArgument(message, hint=f"Keys: {_spelled(keys)}.")
 
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult, TextContent
 
+from dbtools.alembic import upgrade
 from tests.clients.node import FOLDER, needs_node, run_node
 from tests.protocol.changing import Changing
 from tests.protocol.client import MODERN, ROOT
@@ -20,6 +22,8 @@ from tests.protocol.confirmed_things import AGREED, PARAMS, QUESTION, REFUSALS, 
 from tests.protocol.http_server import http_server
 
 GRANTED = """
+[server]
+secret = "what all workers of these tests know"
 [roles.default.tables]
 things = { update = true, confirm = true }
 """
@@ -48,14 +52,14 @@ Visit = Callable[[Place, Mapping[str, Any] | None], Awaitable[Made]]
 
 
 @asynccontextmanager
-async def open_place(things: Changing, folder: Path, *, http: bool) -> AsyncIterator[Place]:
+async def open_place(things: Changing, folder: Path, *options: str, http: bool) -> AsyncIterator[Place]:
     """Serve *things*."""
     path = folder / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{things.url}"\n{GRANTED}')
     if not http:
         yield Place(folder=folder, command=(sys.executable, "-m", "dbtools", "serve", str(path)))
         return
-    async with http_server(path, folder) as server:
+    async with http_server(path, folder, *options) as server:
         yield Place(folder=folder, url=f"{server.url}/mcp")
 
 
@@ -124,9 +128,15 @@ CLIENTS = [
     pytest.param(in_typescript(sdk="2", mode="auto"), id="typescript-2-auto", marks=needs_node),
     pytest.param(in_typescript(sdk="2", mode=MODERN), id=f"typescript-2-{MODERN}", marks=needs_node),
 ]
-pytestmark = pytest.mark.parametrize("visit", CLIENTS)
+#: Those of 2026-07-28, which need no session.
+MODERN_CLIENTS = [CLIENTS[at] for at in (1, 2, 5, 6)]
+BOTH_WAYS = pytest.mark.parametrize(
+    ("answer", "value"),
+    [pytest.param(AGREED, "new", id="confirm"), pytest.param(REFUSALS["decline"], "one", id="decline")],
+)
 
 
+@pytest.mark.parametrize("visit", CLIENTS)
 async def test_person_confirms(place: Place, things: Changing, visit: Visit) -> None:
     made = await visit(place, AGREED)
 
@@ -141,6 +151,7 @@ async def test_person_confirms(place: Place, things: Changing, visit: Visit) -> 
     assert await value_of(things) == "new"
 
 
+@pytest.mark.parametrize("visit", CLIENTS)
 async def test_person_declines(place: Place, things: Changing, visit: Visit) -> None:
     made = await visit(place, REFUSALS["decline"])
 
@@ -150,6 +161,7 @@ async def test_person_declines(place: Place, things: Changing, visit: Visit) -> 
     assert await value_of(things) == "one"
 
 
+@pytest.mark.parametrize("visit", CLIENTS)
 async def test_client_without_elicitation_gets_a_token(place: Place, things: Changing, visit: Visit) -> None:
     made = await visit(place, None)
 
@@ -157,4 +169,29 @@ async def test_client_without_elicitation_gets_a_token(place: Place, things: Cha
     assert made.is_error is False
     assert made.structured is not None
     assert made.structured.keys() == {"affected", "confirm", "expires_in", "preview", "note"}
+    assert await value_of(things) == "one"
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("visit", MODERN_CLIENTS)
+async def test_any_worker_takes_the_answer(
+    things: Changing, tmp_path: Path, visit: Visit, answer: Mapping[str, Any], value: str
+) -> None:
+    await anyio.to_thread.run_sync(upgrade, things.url)
+    async with open_place(things, tmp_path, "--workers", "2", http=True) as place:
+        made = await visit(place, answer)
+
+    assert made.questions == [QUESTION]
+    assert await value_of(things) == value
+
+
+@pytest.mark.parametrize("visit", [CLIENTS[0], CLIENTS[3]])
+async def test_client_without_a_session_gets_a_token(things: Changing, tmp_path: Path, visit: Visit) -> None:
+    await anyio.to_thread.run_sync(upgrade, things.url)
+    async with open_place(things, tmp_path, "--workers", "2", http=True) as place:
+        made = await visit(place, AGREED)
+
+    assert made.questions == []
+    assert made.structured is not None
+    assert "confirm" in made.structured
     assert await value_of(things) == "one"

@@ -11,7 +11,7 @@ from dbtools.backends.port import Backend, Runner, Writer, WriteResult, WriteRun
 from dbtools.service.execution import Execution
 from dbtools.service.resolve import Resolved
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import Write
+from dbtools.statement import Change
 from tests.database.conftest import Serve
 from tests.database.logged_calls import Logged
 from tests.database.role_callers import Caller
@@ -41,7 +41,7 @@ class Passing:
         self.writer = writer
         self.begun = asyncio.Event()
 
-    def compile(self, shape: Write) -> WritePlan:
+    def compile(self, shape: Change) -> WritePlan:
         """Return the SQL of *shape*."""
         return self.writer.compile(shape)
 

@@ -30,7 +30,7 @@ def opened(serve: Serve) -> Keeps:
     return keeping(serve)
 
 
-def _has_journal(caller: Caller) -> bool:
+def _has_journal(caller: Caller) -> bool | None:
     return caller.portal.call(caller.toolbox.view, ROLE).setting.journal
 
 
@@ -103,8 +103,8 @@ def test_registry_of_the_version_before_keeps_keys_in_memory(opened: Keeps, dial
 
     assert made["affected"] == 1
     assert problems == (
-        "warning: role reader, tables.things.confirm: only the memory of one process knows which changes "
-        "were confirmed. The database has no table dbtools_write: `dbtools registry upgrade URL` creates it.",
+        "warning: role reader, tables.things.confirm: confirmations are kept in the memory of one process "
+        "only. The database has no table dbtools_write: `dbtools registry upgrade URL` creates it.",
     )
 
 
@@ -182,7 +182,7 @@ def test_connection_that_is_cut_at_any_request_leaves_a_change_that_the_key_make
     tool, arguments, noted = CALLS[kind]
     lost: list[str] = []
     with writing(shop, write_url=proxy.url) as caller:
-        caller.tools()  # the query is checked before a connection is cut
+        assert _has_journal(caller)
         for number in count():
             keyed = {**arguments, "idempotency_key": f"{number}"}
             proxy.at(numbered(number), cut)
@@ -251,3 +251,19 @@ def test_unknown_outcome_stays_unknown_in_memory(opened: Keeps, portal: Blocking
     assert [each.code for each in (first, again, other)] == ["unknown_outcome", "unknown_outcome", "conflict"]
     assert str(first).endswith("Read the rows before you try again.")
     assert found == [CALLS["update"][2]]
+
+
+@pytest.mark.parametrize("how", ["ignore", "update"])
+@pytest.mark.parametrize("kept", ["journal", "memory"])
+def test_key_makes_an_upsert_once(how: str, kept: str, opened: Keeps, dialect: str) -> None:
+    with opened(dialect, kept) as shop, writing(shop) as caller:
+        ask = {"rows": [{"id": 1, "v": "new"}], "on_conflict": how, "idempotency_key": "k"}
+        first = caller.call("insert_things", **ask)
+        shop.bare.execute("update things set v = 'later' where id = 1")
+        again = caller.call("insert_things", **ask)
+        found = things(shop)
+
+    assert first["affected"] == again["affected"] == (how == "update")
+    assert again["rows"] == [[1, "later"]] * (how == "update")
+    assert "An earlier call" in str(again["note"])
+    assert found[0] == (1, "later")

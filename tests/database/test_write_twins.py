@@ -140,6 +140,8 @@ def _writes(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
     for name in HIDDEN_NAMES:
         yield f"set {name}", calling(update, id=at, set={name: "x"}, **dry)
         yield f"insert {name}", calling("insert_accounts", rows=[{"id": 50 + at, name: "x"}], **dry)
+        by_name = {"on_conflict": "ignore", "conflict_key": [name]}
+        yield f"by {name}", calling("insert_accounts", rows=[{"id": 50 + at}], **by_name, **dry)
         yield f"key {name}", calling(update, **{"id": at, name: 1}, set={"note": "n"}, **dry)
     yield "note", calling(update, id=at, set={"note": "changed"}, **dry)
     yield "masked", calling(update, id=at, set={"pin": "1234"}, **dry)
@@ -158,6 +160,12 @@ def _writes(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
         "insert many",
         calling("insert_accounts", rows=[{"id": 30 + at}, {"id": 40 + at, "balance": 1}], **dry),
     )
+    # A hidden row with the same key necessarily shows: as a constraint, as for a plain insert.
+    for how in ("ignore", "update") if at != 9 else ():
+        row = {"id": at, "balance": 5, "note": how, "pin": "CANARY"}
+        yield how, calling("insert_accounts", rows=[{"id": 70 + at}, row], on_conflict=how, **dry)
+        twice = [{**row, "id": 80 + at}, {**row, "id": 80 + at, "balance": 0}]
+        yield f"{how} twice", calling("insert_accounts", rows=twice, on_conflict=how, **dry)
     yield "move", calling(update, id=at, set={"id": 60 + at}, **dry)
     yield "delete", calling(delete, id=60 + at, **dry)
     yield "delete absent", calling(delete, id=at, **dry)

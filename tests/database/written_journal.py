@@ -42,6 +42,11 @@ CALLS: Mapping[str, tuple[str, Mapping[str, Any], tuple[object, ...]]] = {
     "update": ("update_things", {"id": 1, "set": {"v": "new"}}, ("=", 1, "new")),
     "delete": ("delete_things", {"id": 1}, ("-", 1, "one")),
     "query": ("change_thing", {"id": 1, "v": "new"}, ("=", 1, "new")),
+    "upsert": (
+        "insert_things",
+        {"rows": [{"id": 1, "v": "new"}], "on_conflict": "update"},
+        ("=", 1, "new"),
+    ),
 }
 BEFORE: list[tuple[object, ...]] = [(1, "one"), (2, "two"), (3, "three")]
 AFTER: Mapping[str, list[tuple[object, ...]]] = {
@@ -49,6 +54,7 @@ AFTER: Mapping[str, list[tuple[object, ...]]] = {
     "update": [(1, "new"), (2, "two"), (3, "three")],
     "delete": [(2, "two"), (3, "three")],
     "query": [(1, "new"), (2, "two"), (3, "three")],
+    "upsert": [(1, "new"), (2, "two"), (3, "three")],
 }
 GRANT = GrantSection(insert=True, update=True, delete=True)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from unittest.mock import create_autospec
 
@@ -9,14 +11,20 @@ import anyio
 import httpx2
 import pytest
 
+from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.server.confirming import ROUNDS
+from dbtools.records import AuditEntry, AuditLog
+from dbtools.results import Answer, Pending
+from dbtools.server.calls import Calls, Limiter
+from dbtools.server.confirming import ask_and_call
 from dbtools.server.exchange import Exchange
 from dbtools.server.kernel import Peer
 from dbtools.server.messages import Json
 from dbtools.server.running import Reporter, open_server
 from dbtools.server.versions import V2025_11_25
 from dbtools.service.serving import open_toolbox
+from dbtools.service.snapshot import View
+from dbtools.service.transactions import Confirmation
 from tests.oracle.validation import ValidatingTransport
 from tests.protocol.changing import Changing
 from tests.protocol.client import PATIENCE, Message, Serving, build_server, connect
@@ -183,21 +191,36 @@ async def test_other_change_while_a_person_is_asked_is_asked_about(
     ]
 
 
+async def test_confirmed_change_of_a_row_that_is_gone_fails(
+    talk_to: Talking, things: Changing, log: Path
+) -> None:
+    async with talk_to() as talk:
+        await talk.start(CALL)
+        question = await talk.hear()
+        await things.change("delete from things where id = 1")
+        await talk.say(answered(question, AGREED))
+        result = (await talk.hear())["result"]
+
+    assert "no row" in refusal(result)
+    [entry] = entries(log)
+    assert (entry["code"], entry["dry_run"], entry["confirmed"]) == ("no_row", False, None)
+
+
 async def test_questions_end_if_what_would_change_differs_each_time(
     talk_to: Talking, things: Changing, log: Path
 ) -> None:
     async with talk_to() as talk:
         await talk.start(CALL)
-        for number in range(ROUNDS):
+        for number in range(3):
             question = await talk.hear()
             await things.change(f"update things set v = 'other {number}' where id = 1")
             await talk.say(answered(question, AGREED))
         result = (await talk.hear())["result"]
 
     assert "differed" in refusal(result)
-    assert await value_of(things) == f"other {ROUNDS - 1}"
+    assert await value_of(things) == "other 2"
     [entry] = entries(log)
-    assert (entry["code"], entry["dry_run"], entry["confirmed"]) == ("not_confirmed", True, None)
+    assert (entry["code"], entry["dry_run"], entry["confirmed"]) == ("not_confirmed", False, None)
 
 
 @pytest.mark.parametrize(
@@ -308,3 +331,57 @@ async def test_no_progress_is_reported_while_a_person_is_asked() -> None:
 
     assert before == 2
     assert len(sent) == 2
+
+
+async def test_role_is_looked_up_again_after_the_question() -> None:
+    """It may have lost the grant while a person read the question."""
+    views: list[object] = []
+    asked: list[str] = []
+    view = create_autospec(View, instance=True)
+    entry = AuditEntry(
+        time=datetime.now(UTC), identity=None, role="", tool=TOOL, arguments={}, protocol="", client=""
+    )
+
+    async def call(seen: View | None, confirmation: Confirmation) -> Answer:
+        views.append(seen)
+        if not confirmation.token:
+            return Answer(json="{}", pending=Pending(token="token", question=QUESTION))
+        raise errors.Denied
+
+    async def ask(question: str) -> None:
+        asked.append(question)
+
+    with pytest.raises(errors.Denied):
+        await ask_and_call(entry, call, ask, view)
+
+    assert (views, asked) == ([view, None], [QUESTION])
+    assert (entry.changed, entry.dry_run, entry.confirmed) == (None, None, "elicitation")
+
+
+@pytest.mark.parametrize(
+    ("error", "confirmed"),
+    [
+        pytest.param(errors.UnknownOutcome(), "elicitation", id="unknown outcome"),
+        pytest.param(errors.Busy(), None, id="nothing changed"),
+    ],
+)
+async def test_log_has_who_confirmed_what_may_have_changed(
+    things: Changing, error: errors.CallError, confirmed: str | None
+) -> None:
+    toolbox, database = open_toolbox(settings_of(things.url, Path("unused")))
+    calls = Calls(toolbox, Limiter(), AuditLog([], arguments=False))
+    entry = calls.entry(Caller(), TOOL, ARGUMENTS)
+
+    async def call(seen: View | None, confirmation: Confirmation) -> Answer:
+        if confirmation.token:
+            raise error
+        return await toolbox.call(Caller(), TOOL, ARGUMENTS, seen, confirmation)
+
+    async def agree(question: str) -> None:
+        """Do nothing."""
+
+    with pytest.raises(errors.CallError):
+        await calls.make(Caller(), entry, partial(ask_and_call, entry, call, agree))
+    await database.close()
+
+    assert (entry.changed, entry.dry_run, entry.confirmed) == (None, False, confirmed)

@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from dbtools.alembic import upgrade
 from tests.protocol.changing import Changing
 from tests.protocol.command_line import run
 from tests.protocol.confirmed_things import MADE, PREVIEWED, QUESTION, UNCONFIRMED, entries, value_of
@@ -29,7 +30,7 @@ def folder(things: Changing, log: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def with_secret(folder: Path) -> None:
     """Let tokens be valid in other commands."""
     path = folder / "dbtools.toml"
-    path.write_text(f'{path.read_text()}[server]\nsecret = "a secret of the tests"\n')
+    path.write_text(f'{path.read_text()}[server]\nsecret = "what all commands of these tests know"\n')
 
 
 @pytest.mark.parametrize("answer", ["y", "YES"])
@@ -81,6 +82,7 @@ async def test_without_a_terminal_a_second_command_confirms(
     folder: Path, things: Changing, log: Path
 ) -> None:
     with_secret(folder)
+    await anyio.to_thread.run_sync(upgrade, things.url)
     preview = await anyio.to_thread.run_sync(run, *CALL)
     [token] = [line for line in preview.stdout.splitlines() if line.startswith("confirm: ")]
     before = await value_of(things)
