@@ -27,9 +27,9 @@ from dbtools.cells import (
     shortened,
     size,
 )
-from dbtools.changed import Earlier
+from dbtools.changes import Earlier, WriteShape
 from dbtools.policy import Limits
-from dbtools.statement import Output, Write
+from dbtools.statement import Output
 from dbtools.styles import Rows, Style, Text
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class ResultSet:
 class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
 
-    shape: Write  #: of the first write
+    shape: WriteShape  #: of the first write
     before: tuple[tuple[object, ...] | None, ...]  #: updated rows as they were; None for an inserted one
     affected: int
     ignored: int = 0  #: rows that an upsert left as they were

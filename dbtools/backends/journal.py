@@ -16,7 +16,7 @@ from dbtools.backends.port import JournalEntry, Row
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.changed import Earlier, RowKeys
+from dbtools.changes import Earlier, RowKeys
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 

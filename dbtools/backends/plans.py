@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from dbtools.changes import Write, WriteShape
 from dbtools.sql import Parameter
-from dbtools.statement import Output, QueryShape, Select, Shape, Write
+from dbtools.statement import Output, QueryShape, Select, Shape
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
@@ -58,6 +59,11 @@ class Plan:
     def outputs(self) -> tuple[Output, ...]:
         """The columns of the result."""
         return self.shape.outputs
+
+    @property
+    def most(self) -> int | None:
+        """The most rows that it may change, if it is a query that changes rows."""
+        return self.shape.writes if isinstance(self.shape, QueryShape) else None
 
     @cached_property
     def runs_functions(self) -> bool:
@@ -146,9 +152,9 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """The statements of a Write, in their order."""
+    """The statements of a change, in their order; of a query, only the change itself."""
 
-    shape: Write
+    shape: WriteShape
     before: Plan | None  #: reads the row that is to be changed, or the chosen rows with their keys
     #: Returns the identity of each changed row, or the cells of each deleted one; of chosen rows also their
     #: keys, or only these.
@@ -160,6 +166,12 @@ class WritePlan:
     existing: Plan | None = None
     attempt: Plan | None = None
     instead: Plan | None = None
+
+    @property
+    def write(self) -> Write:
+        """The shape, if it is not a query's."""
+        assert isinstance(self.shape, Write)
+        return self.shape
 
     @property
     def is_pinned(self) -> bool:

@@ -18,12 +18,13 @@ import anyio
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
-from dbtools.changed import Earlier
+from dbtools.changes import Earlier, WriteShape
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
+from dbtools.queries import Effects, Permitted
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
-from dbtools.statement import Shape, Write
+from dbtools.statement import Shape
 from dbtools.types import ColumnType, Family, quoted
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ UNSEEN = "After the change, the row would not be among those that you may change
 UNFIT = "After the change, the row would not be one that your role may write."
 FAILED = "The database cannot make this change."
 NO_DBTOOLS_WRITE = "The database has no table dbtools_write: `dbtools registry upgrade URL` creates it."
+NOT_CHANGING = "A query with -- writes is a single INSERT, UPDATE or DELETE, with or without a WITH."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
@@ -160,7 +162,7 @@ class WriteRun(NamedTuple):
 class Writer(Protocol):
     """The half of a backend that changes rows, on separate connections."""
 
-    def compile(self, shape: Write) -> WritePlan:
+    def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*."""
 
     async def write(self, run: WriteRun) -> WriteResult:
@@ -202,6 +204,7 @@ class Inspected:
     #: Everything that is read, perhaps more; of views only those that the query names. None: unknown.
     reads: frozenset[Place] | None
     functions: tuple[str, ...]  #: user functions, whose reads are unknown
+    effects: Effects | None = None  #: None: it only reads
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 
 
@@ -300,6 +303,12 @@ class Backend(ABC):
     def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
         """Open a Describe with the settings *session*, or raise Refused."""
 
+    def describe_changes(
+        self, session: Mapping[str, str] = NO_SESSION
+    ) -> AbstractAsyncContextManager[Describe]:
+        """Open a Describe of queries that change rows, for the login of `write_url`."""
+        raise Refused("dbtools does not change databases of this kind.")
+
     @abstractmethod
     async def stamp(self) -> str:
         """Return the current `Catalog.stamp`."""
@@ -320,9 +329,9 @@ class Backend(ABC):
         """
 
     async def grants(
-        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+        self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
     ) -> str:
-        """Return an SQL script for a *login* that can do what *roles* and their queries do.
+        """Return an SQL script for a *login* that can do what *roles* and their *queries* do.
 
         If `write_url` differs from the URL, another login makes the changes.
         Raise ConfigurationError if the database has no logins or cannot say what is read.

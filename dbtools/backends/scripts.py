@@ -10,8 +10,8 @@ from dbtools import errors
 from dbtools.backends.journal import Journal, completed, earlier_of, entered, outdated
 from dbtools.backends.plans import Plan, WritePlan, pin, place
 from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
-from dbtools.changed import keys_of
-from dbtools.statement import WriteKind
+from dbtools.changes import WriteKind, keys_of
+from dbtools.statement import QueryShape
 
 ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
 MEANWHILE = "The rows have changed meanwhile, or a trigger keeps some as they are."
@@ -25,8 +25,8 @@ Script = Generator[Query | None, Sequence[Row], WriteResult]
 def script_of(run: WriteRun, journal: Journal) -> Script:
     """Yield the statements of *run* in their order, each with its parameters; get their rows.
 
-    None asks for all deferred constraints to be checked. Raise a CallError if the transaction must be rolled
-    back.
+    A statement without outputs gets one row with the number of rows that it changed. None asks for all
+    deferred constraints to be checked. Raise a CallError if the transaction must be rolled back.
     """
     if run.entry is None:
         return (yield from _changes(run))
@@ -50,8 +50,24 @@ class Step(NamedTuple):
 
 
 def _changes(run: WriteRun) -> Script:
-    if run.steps[0][0].shape.chosen is not None:
-        return (yield from _chosen(*run.steps[0], run))
+    plan, values = run.steps[0]
+    if isinstance(plan.shape, QueryShape):
+        return (yield from _of_query(plan, plan.shape.writes or 0, values, run))
+    if plan.shape.chosen is not None:
+        return (yield from _chosen(plan, values, run))
+    return (yield from _of_rows(run))
+
+
+def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun) -> Script:
+    found = yield _bound(plan.change, values, run=run, limit=most)
+    affected = len(found) if plan.change.outputs else int(str(found[0][0]))
+    if affected > most:
+        raise errors.TooManyRows(f"The query would change more than {most} row{'s' * (most > 1)}.")
+    yield None
+    return WriteResult(rows=found if plan.change.outputs else (), before=(), affected=affected)
+
+
+def _of_rows(run: WriteRun) -> Script:
     rows: list[Row] = []
     before: list[Row | None] = []
     changed: list[tuple[WritePlan, Row]] = []
@@ -77,7 +93,7 @@ Steps = Generator[Query | None, Sequence[Row], Step]
 def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
     """Insert, update or delete a row, or raise a CallError."""
     before: Sequence[Row] = ()
-    is_delete, expects = plan.after is None, len(plan.shape.conditions) > plan.shape.key
+    is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key
     # What is expected is compared only with a row that the role sees: a comparison may raise an error.
     if plan.before is not None and (expects or not is_delete):
         before = yield _bound(plan.before, values, run=run)
@@ -113,7 +129,7 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
         raise errors.TooManyRows
     if plan.instead is None:
         return Step(())
-    width = len(plan.shape.table.identity)
+    width = len(plan.write.table.identity)
     previous, before = seen[0][:width], seen[0][width:]
     found = yield _bound(plan.instead, {**values, **_places(previous)}, run=run)
     if not found:
@@ -126,7 +142,7 @@ Reads = Generator[Query | None, Sequence[Row], Sequence[Row]]
 
 def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script:
     """Change the rows that conditions choose, all or none."""
-    shape = plan.shape
+    shape = plan.write
     assert plan.before is not None
     found = yield _bound(plan.before, values, run=run, limit=shape.most)
     if len(found) > shape.most:
@@ -167,9 +183,9 @@ def _paired(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Seq
     Each of *changed* is an identity with the new key. The columns of it that the change does not set
     distinguish the rows, since all get the same values in the others.
     """
-    written = {column.name for column in plan.shape.written}
-    same = [at for at, column in enumerate(plan.shape.table.key_columns) if column.name not in written]
-    width = len(plan.shape.table.identity)
+    written = {column.name for column in plan.write.written}
+    same = [at for at, column in enumerate(plan.write.table.key_columns) if column.name not in written]
+    width = len(plan.write.table.identity)
     by_key = {tuple(row[width + at] for at in same): row[:width] for row in changed}
     identities = [by_key.get(tuple(key[at] for at in same)) for key in keys]
     if len(changed) != len(keys) or None in identities:
@@ -189,7 +205,7 @@ def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Reads:
     places = [_places(each) for each in identities]
     shown = yield _bound(plan.after, *places, run=run)
     # Without a filter, a trigger has moved a row elsewhere.
-    if len(shown) < len(places) and plan.shape.table.filter is not None:
+    if len(shown) < len(places) and plan.write.table.filter is not None:
         raise errors.Denied(UNSEEN)
     if plan.checked is not None and len((yield _bound(plan.checked, *places, run=run))) < len(places):
         raise errors.Denied(UNFIT)
@@ -209,7 +225,7 @@ def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
     """Return why a change found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow()
-    if len(plan.shape.conditions) > plan.shape.key:
+    if len(plan.write.conditions) > plan.write.key:
         return errors.Conflict()
     return _refused_by_trigger()
 

@@ -20,20 +20,10 @@ from dbtools.backends.sources import (
     source,
 )
 from dbtools.catalog import Column, Table, TableKind, TextIndex
+from dbtools.changes import Write
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
-from dbtools.statement import (
-    AnyOf,
-    Clause,
-    Condition,
-    Direction,
-    Existence,
-    Match,
-    Order,
-    Select,
-    Shape,
-    Write,
-)
+from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Match, Order, Select, Shape
 from dbtools.terms import (
     Bucketed,
     Calculation,

@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 from dbtools.backends.records import rfc3339
 from dbtools.cells import Cut, plain
-from dbtools.changed import known, paired
+from dbtools.changes import Write, WriteKind, known, paired
 from dbtools.operations import RULES
 from dbtools.results import Changed, encode_rows
-from dbtools.statement import Direction, Match, WriteKind
+from dbtools.statement import Direction, Match
 from dbtools.styles import Style
 from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
@@ -121,13 +121,15 @@ def _shortened(text: str | None, most: int) -> str | None:
     return text if text is None or len(text) <= most else text[:most] + CUT
 
 
-def _changes(changed: Changed) -> Sequence[Mapping[str, object]]:
+def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     """Return the key of each row of *changed*, and its changed columns before and after, as the role sees it.
 
     A column whose cells are masked or cut may have changed although they look the same: it is included if the
     call has set it.
     """
     shape = changed.shape
+    if not isinstance(shape, Write):
+        return None  # a query says neither which rows it has changed, nor how they were
     after: Sequence[Record | None] = _records(changed, changed.rows)
     first = changed.before[: MOST_ITEMS + 1]
     before: Sequence[Record | None] = list(paired(_records(changed, known(first)), first))

@@ -23,7 +23,7 @@ from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REQUEST, is_measured, new_request_id, note_call, request_id
-from dbtools.tools.definition import ToolGroup
+from dbtools.tools.permitted_queries import RunQuery
 from dbtools.tools.resources import Completed
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {
@@ -206,9 +206,12 @@ def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
 def _asked_dry_run(entry: AuditEntry, view: View | None) -> bool | None:
     """Return whether a failed call was to be a dry run, None if it was to change nothing."""
     tool = view.tools.get(entry.tool) if view is not None else None
-    if tool is None or tool.group is not ToolGroup.WRITES:
+    given: object = entry.arguments
+    if isinstance(tool, RunQuery):
+        tool, given = tool.tools.get(str(entry.arguments.get("query"))), entry.arguments.get("arguments")
+    if tool is None or tool.definition.annotations["readOnlyHint"]:
         return None
-    return str(entry.arguments.get("dry_run")).lower() == "true"
+    return isinstance(given, Mapping) and str(given.get("dry_run")).lower() == "true"
 
 
 def _failure(error: BaseException) -> tuple[Outcome, str]:

@@ -187,8 +187,9 @@ def _check(settings: Settings, address: ListenAddress) -> None:
 def _check_shared(settings: Settings, snapshot: Snapshot) -> None:
     """Raise ConfigurationError if several workers could not share the confirmations of a role."""
     for role, view in snapshot.views.items():
-        confirmed = confirmed_tables(view.catalog)
-        where = f"role {role}: changes of {listing(map(view.catalog.label, confirmed))} are confirmed, and"
+        confirmed = [view.catalog.label(each) for each in confirmed_tables(view.catalog)]
+        confirmed += [each.name for each in view.setting.queries if each.query.confirm]
+        where = f"role {role}: changes of {listing(confirmed)} are confirmed, and"
         if confirmed and not settings.server.secret:
             raise errors.ConfigurationError(
                 f"{where} several workers need one key to seal confirmations.",

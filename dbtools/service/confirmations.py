@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.cells import json_of
-from dbtools.changed import known, paired
+from dbtools.changes import known, paired
 from dbtools.results import Changed, encode_rows
-from dbtools.statement import WriteKind
 from dbtools.styles import Style
 
 VALID = 300  #: seconds
@@ -74,10 +73,8 @@ class Confirmations:
             for rows in (known(found.before), found.rows)
         )
         before = list(paired(earlier, found.before))
-        if shape.kind is not WriteKind.DELETE:
-            written = {column.name for column in shape.written}
-            kept = [at for at, name in enumerate(names) if name in written]
-            after = [[row[at] for at in kept] for row in after]
+        kept = [at for at, name in enumerate(names) if name in shape.stable]
+        after = [[row[at] for at in kept] for row in after]
         elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
         content = json_of([before, after, found.affected, elsewhere])
         return self._code(b"preview", content.encode())

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, field
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
+from dbtools.changes import Transaction, Write, WriteShape
 from dbtools.paths import normalised
 from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import claim_of, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import QueryShape, Select, Shape, Transaction, Write
+from dbtools.statement import QueryShape, Select, Shape
 from dbtools.tools.change_calls import as_change
 
 
@@ -77,12 +78,12 @@ async def _writing(
     compile = (await backend.writer()).compile
     shape, values = transaction.writes[0]
     plans = [compile(each) for each in dict.fromkeys(each for each, _ in transaction.writes)]
-    first = plans[0].change if shape.chosen is None else plans[0].before
-    assert first is not None
+    chooses = isinstance(shape, Write) and shape.chosen is not None
+    first = (plans[0].before if chooses else None) or plans[0].change
     claims = {name: claim_of(caller, claim) for name, claim in first.claims.items()}
     values = {**values, **preset_values(shape, caller), **claims}
     statements = dict.fromkeys(each.sql for plan in plans for each in plan.statements)
-    return ";\n".join(statements), first.bound(values, shape.most)
+    return ";\n".join(statements), first.bound(values, shape.most if isinstance(shape, Write) else 1)
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:
@@ -119,7 +120,7 @@ def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
     return _source(view, found[0]) if len(found) == 1 else None
 
 
-def _unclaimed(view: View, shape: Shape | Write, caller: Caller) -> Iterator[tuple[str, Source]]:
+def _unclaimed(view: View, shape: Shape | WriteShape, caller: Caller) -> Iterator[tuple[str, Source]]:
     """Yield each claim of *shape* that *caller* lacks, and where it is required."""
     if isinstance(shape, Write):
         checked = shape.check.condition.parameters if shape.check else ()
@@ -148,7 +149,7 @@ def _source(view: View, table: Table | None) -> Source:
     return rule.source if rule else view.role.source
 
 
-def _decided(view: View, shape: Shape | Write) -> Source:
+def _decided(view: View, shape: Shape | WriteShape) -> Source:
     """Return where the grant for *shape* is written."""
     if not isinstance(shape, QueryShape):
         return _source(view, shape.table)
@@ -156,7 +157,7 @@ def _decided(view: View, shape: Shape | Write) -> Source:
     return next(grants, view.role.source)
 
 
-def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
+def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
         check = ", rows must satisfy its check" if shape.check else ""
         names = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)

@@ -10,22 +10,28 @@ from functools import cached_property
 import anyio
 
 from dbtools import errors
-from dbtools.backends.port import Backend, Facts, Lacking
-from dbtools.catalog import Catalog, Location, RowFilter, Table
+from dbtools.backends.port import Backend, Facts
+from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
-from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
+from dbtools.service.permitted import (
+    UNCHECKED,
+    UNREACHABLE,
+    Describer,
+    Library,
+    inspected,
+    library_of,
+)
 from dbtools.service.queries import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, may_write, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import Names, is_total, vetted, withheld_findings
-from dbtools.writes import confirmed_tables
 
-BAD_FILTER, LACKING, NO_JOURNAL = "bad_filter", "lacks_privilege", "no_journal"
+BAD_FILTER = "bad_filter"
 HINT = "`dbtools grants` prints a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
@@ -61,6 +67,12 @@ class Resolved:
         return next((each.message for each in found), "")
 
     @property
+    def is_complete(self) -> bool:
+        """Whether everything could be checked."""
+        codes = (each.code for each in self.problems if isinstance(each, Finding))
+        return not self.unchecked and UNREACHABLE not in codes
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Why queries may be missing, if the registry cannot be read."""
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
@@ -92,19 +104,19 @@ async def resolve(
             resolved.append(await _role(settings, role, catalog, describer, library.queries))
     return Resolved(
         catalog=catalog,
-        roles=tuple(_shared(resolved)),
+        roles=tuple(shared(resolved)),
         library=library,
         findings=(
             *declaration_findings(catalog, settings, backend.facts.alike),
             *token_findings(settings),
-            *posture_findings(settings, catalog),
+            *posture_findings(settings, catalog, any(each.effects for each in library.queries)),
             *_writable_findings(settings),
         ),
         settings=settings,
     )
 
 
-def _shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
+def shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
     """Yield *roles*; those that see the same share one catalog, whose tools are defined only once."""
     catalogs: list[Catalog] = []
     for role in roles:
@@ -261,65 +273,6 @@ def _only_reading(rule: Rule) -> Rule:
     return rule if rule.grant is None else replace(rule, grant=replace(rule.grant, writes=None))
 
 
-async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
-    """Return *resolved* without the writes that the login lacks a privilege for."""
-    roles = [await _able(resolved.settings, each, backend) for each in resolved.roles]
-    return replace(resolved, roles=tuple(_shared(roles)))
-
-
-async def _able(settings: Settings, role: ResolvedRole, backend: Backend) -> ResolvedRole:
-    tables = [table for table in role.catalog.tables if table.writes is not None]
-    if not tables:
-        return role
-    session = {setting.name: setting.value for setting in role.served.session}
-    lacking, journal = Lacking({}), None
-    try:
-        lacking = await backend.lacking(tables, session)
-        found = tuple(_lacking(settings, role, tables, lacking.tables))
-        journal = not lacking.journal
-    except (errors.DatabaseUnavailable, errors.Refused) as exc:
-        # A login that cannot be reached now may make the changes later.
-        if isinstance(exc, errors.Refused) and not exc.passes:
-            lacking = Lacking({table.location: exc.message for table in tables})
-        message = f"The privileges of the login that changes rows cannot be checked: {exc}"
-        found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
-    lost = lacking.tables
-    kept = (replace(each, writes=None) if each.location in lost else each for each in role.catalog.tables)
-    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
-    return replace(able, findings=(*role.findings, *found, *_without_journal(able, lacking.journal)))
-
-
-def _without_journal(role: ResolvedRole, why: str) -> Iterator[Finding]:
-    """Yield the finding that *role* confirms changes without a journal, and *why*."""
-    confirmed = confirmed_tables(role.catalog)
-    rule = role.served.rule_of(role.whole, confirmed[0]) if why and confirmed else None
-    if rule is not None:
-        where = f"role {role.served.name}, tables.{rule.pattern}.confirm"
-        message = f"{where}: confirmations are kept in the memory of one process only. {why}"
-        source = rule.source
-        yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
-
-
-def _lacking(
-    settings: Settings, role: ResolvedRole, tables: Sequence[Table], lacking: Mapping[Location, str]
-) -> Iterator[Finding]:
-    """Yield what the login lacks for the writes of *tables*, those of one rule together."""
-    by_rule: dict[Source, list[tuple[Rule | None, Table]]] = {}
-    for table in tables:
-        rule = role.served.rule_of(role.whole, table)
-        source = rule.source if rule is not None else settings.source("database", "writable")
-        if table.location in lacking:
-            by_rule.setdefault(source, []).append((rule, table))
-    for source, found in by_rule.items():
-        rule, first = found[0]
-        labels = [role.catalog.label(table) for _, table in found]
-        where = f"role {role.served.name}, tables.{rule.pattern}" if rule else "[database] writable"
-        why = lacking[first.location] if len(found) == 1 else f"{labels[0]}: {lacking[first.location]}"
-        level = "warning" if rule is not None and rule.is_pattern else "error"
-        message = f"{where}: {listing(labels)} cannot be changed: {why}"
-        yield Finding(code=LACKING, message=message, level=level, source=source, role=role.served.name)
-
-
 async def _with_working_queries(
     held: ResolvedRole, describer: Describer, queries: Sequence[Permitted]
 ) -> ResolvedRole:
@@ -335,13 +288,13 @@ async def _with_working_queries(
             continue
         try:
             for present in permitted.query.body.variants():
-                await inspected(permitted.query, present, await describer())
+                await inspected(permitted.query, present, await describer.of(permitted.query))
         except Unusable as exc:
             role, name = held.served.name, permitted.name
             message = f"role {role}, queries: {name} is withdrawn: {exc}"
             found = replace(exc.finding, message=message, source=grant.source, role=role, subject=name)
             findings.append(found)
-            if found.code == WITHDRAWN:
+            if found.code != UNCHECKED:
                 continue
         working.append(replace(grant, pattern=permitted.name))
     served = replace(held.served, queries=tuple(working))
@@ -362,19 +315,21 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
     return replace(catalog, warnings=(message, *catalog.warnings))
 
 
-def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
+def posture_findings(settings: Settings, catalog: Catalog, queries_write: bool) -> tuple[Finding, ...]:
     """Return what the login can do beyond reading: errors if [server] strict forbids it."""
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
+    remedy = _remedy(settings, queries_write)
     return tuple(
-        Finding(code="posture", message=f"{fact} {_remedy(settings)}", level=level, source=source)
+        Finding(code="posture", message=f"{fact} {remedy}", level=level, source=source)
         for fact in catalog.posture
     )
 
 
-def _remedy(settings: Settings) -> str:
+def _remedy(settings: Settings, queries_write: bool = False) -> str:
     """Return what to do about a login that can do more than read."""
-    return WRITES if may_write(settings) and not settings.database.write_url else HINT
+    writes = queries_write or may_write(settings)
+    return WRITES if writes and not settings.database.write_url else HINT
 
 
 def _writable_findings(settings: Settings) -> Iterator[Finding]:

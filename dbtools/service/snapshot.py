@@ -96,7 +96,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
     kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
-    is_known = all(each.journal is not None for each in resolved.roles) and not resolved.unchecked
+    is_known = all(each.journal is not None for each in resolved.roles) and resolved.is_complete
     offers: dict[Hashable, View] = {}
     views: dict[str, View] = {}
     for each in resolved.roles:

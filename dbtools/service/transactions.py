@@ -21,12 +21,12 @@ from dbtools import errors
 from dbtools.backends.journal import taken, used
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
-from dbtools.changed import Earlier, keys_of
+from dbtools.changes import Earlier, Transaction, keys_of
 from dbtools.policy import Caller
 from dbtools.results import Answer, Changed, ResultSet
 from dbtools.service.confirmations import VALID, Confirmations
 from dbtools.service.snapshot import View
-from dbtools.statement import Statement, Transaction
+from dbtools.statement import Statement
 from dbtools.tools.change_calls import ChangeCall
 
 KEPT = 600.0  #: seconds that keys are kept in memory
@@ -98,7 +98,8 @@ class Transactions:
             return call.render(await self._execution.change(transaction, view, caller))
         if view.setting.journal is None:
             raise errors.DatabaseUnavailable(UNKNOWN, hint="Try again in a moment.")
-        entry = _entry(transaction, tool, arguments, caller)
+        asked = (call.query, call.arguments) if call.query else (tool, arguments)
+        entry = _entry(transaction, *asked, caller)
         if not transaction.confirms:
             return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
         token, means = confirmation or Confirmation(transaction.token, TOKEN)

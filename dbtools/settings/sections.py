@@ -156,6 +156,7 @@ class QueryGrantSection(Section):
 
     name: str = Field(description="name or pattern")
     accept_reads: StrictBool = key(False, "whether these queries may read what the role does not see")
+    accept_writes: StrictBool = key(False, "whether it is intended that these queries change rows")
 
 
 class RoleLimitsSection(Section):

@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
 
 from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.cells import one_line, size
-from dbtools.changed import RowKeys, known, paired
+from dbtools.changes import RowKeys, Transaction, Write, WriteKind, WriteShape, known, paired
 from dbtools.errors import listing
 from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
-from dbtools.statement import Statement, Transaction, WriteKind
+from dbtools.statement import Statement
 from dbtools.styles import Style
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import Lookup, key_arguments
@@ -29,11 +29,13 @@ LONGEST_LINE = 1_000  #: characters of a row in a question
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeCall:
-    """A call that changes rows, by a transaction instead of a statement."""
+    """A call that changes rows of a table, or by a query, with a transaction instead of a statement."""
 
     setting: Setting
-    table: Table
     transaction: Transaction
+    table: Table | None = None
+    query: str = ""  #: its name; it may be called by two tools
+    arguments: Mapping[str, object] = field(default_factory=dict)  #: of the query
     meanings: str = ""  #: a note on values of conditions that callers may misunderstand
     statement: None = None
 
@@ -47,6 +49,8 @@ class ChangeCall:
         Raise NoRow if the role does not see this key now.
         """
         shape, _ = self.transaction.writes[0]
+        if self.table is None:
+            return ()
         lookup = Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
         columns = tuple(column.name for column in lookup.keys.values())
         if keys is None or (keys.table, keys.columns) != (self.table.location, columns):
@@ -91,7 +95,7 @@ class ChangeCall:
 
     def _content(self, found: Changed, budget: Budget) -> tuple[Mapping[str, object], int]:
         """Return the content of an answer within *budget*, and how many rows it has."""
-        names = [column.name for column in self.table.columns]
+        names = [output.term.name for output in found.outputs]
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
@@ -119,7 +123,7 @@ class ChangeCall:
         left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
         return [
             made,
-            NO_MATCH * (found.affected == 0 and found.shape.chosen is not None),
+            NO_MATCH * (found.affected == 0 and _chooses(found.shape)),
             self.meanings,
             _updated(found),
             _ignored(found),
@@ -131,10 +135,13 @@ class ChangeCall:
     def _question(self, found: Changed) -> Sequence[str]:
         """Return the lines that tell a person what would happen."""
         shape, first = found.shape, found.before[:MOST_ASKED]
-        head = [f"{_request(found)} of {self.setting.shown(self.table)}?", _ignored(found)]
         rows, before = _asked(found, found.rows), paired(_asked(found, known(first)), first)
-        key = [name for name in shape.writes.key if name in self.table.column_by_name]
-        written = {column.name for column in (shape.instead or shape).written}
+        head = [self._request(found), _ignored(found)]
+        key: Sequence[str] = ()
+        written: Collection[str] = ()
+        if isinstance(shape, Write):
+            key = [name for name in shape.writes.key if name in shape.table.column_by_name]
+            written = {column.name for column in (shape.instead or shape).written}
         lines = [
             _cells(row, row) if old is None else _difference(key, written, old, row)
             for row, old in zip(rows, chain(before, repeat(None)), strict=False)
@@ -144,9 +151,15 @@ class ChangeCall:
         shown = (one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line)
         return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in shown]
 
+    def _request(self, found: Changed) -> str:
+        """Return what *found* asks a person to allow."""
+        if self.table is not None:
+            return f"{_changes(found)} of {self.setting.shown(self.table)}?"
+        return f"Run the query {self.query}, which changes {found.affected} row{'s' * (found.affected != 1)}?"
+
     def _elsewhere(self, found: Changed) -> str:
         """Return what else would change: rows of tables that the role sees whole, and others."""
-        catalog = self.setting.catalog
+        catalog, own = self.setting.catalog, self.table and self.table.location
         parts: list[str] = []
         hidden = False
         for places, number in found.elsewhere if found.dry_run else ():
@@ -155,18 +168,21 @@ class ChangeCall:
             if len(whole) < len(places):
                 hidden = True
                 continue
-            labels = (
-                catalog.label(each) + " besides" * (each.location == self.table.location) for each in whole
-            )
+            labels = (catalog.label(each) + " besides" * (each.location == own) for each in whole)
             parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
         parts += ["rows elsewhere"] if hidden else []
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
 
 
+def _chooses(shape: WriteShape) -> bool:
+    """Return whether conditions choose the rows."""
+    return isinstance(shape, Write) and shape.chosen is not None
+
+
 def _updated(found: Changed) -> str:
     """Return how many rows an upsert has inserted and updated, if it has updated any."""
     updated = len(known(found.before))
-    is_upsert = bool(found.shape.conflict) and updated
+    is_upsert = isinstance(found.shape, Write) and found.shape.conflict and updated
     return f"{found.affected - updated} inserted, {updated} updated." if is_upsert else ""
 
 
@@ -175,8 +191,9 @@ def _ignored(found: Changed) -> str:
     return f"{some} already, left unchanged." if found.ignored else ""
 
 
-def _request(found: Changed) -> str:
-    """Return what *found* asks a person to allow, such as "Insert 2 rows and update 1 row"."""
+def _changes(found: Changed) -> str:
+    """Return what *found* does, such as "Insert 2 rows and update 1 row"."""
+    assert isinstance(found.shape, Write)
     kind, updated = found.shape.kind, len(known(found.before)) if found.shape.conflict else 0
     counts = (
         {kind: found.affected - updated, WriteKind.UPDATE: updated} if updated else {kind: found.affected}

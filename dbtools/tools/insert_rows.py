@@ -10,9 +10,9 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table, Writes
+from dbtools.changes import Write, WriteKind
 from dbtools.errors import listing
 from dbtools.paths import folded
-from dbtools.statement import Write, WriteKind
 from dbtools.tools.arguments import Array
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (

@@ -11,10 +11,11 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.catalog import Column, Table, Writes
+from dbtools.changes import Write, WriteKind
 from dbtools.errors import listing
 from dbtools.expressions import Expressions, refuse_masked
 from dbtools.paths import folded
-from dbtools.statement import Condition, Match, Order, Select, Statement, Write, WriteKind
+from dbtools.statement import Condition, Match, Order, Select, Statement
 from dbtools.styles import Surface
 from dbtools.tools.arguments import as_text, check, named, unknown_argument, unknown_column
 from dbtools.tools.binding import bind_where, equal_value, equality

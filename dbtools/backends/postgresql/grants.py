@@ -15,12 +15,19 @@ from dbtools.backends.port import Place
 from dbtools.backends.postgresql.grammar import VERSION
 from dbtools.backends.postgresql.inspection import Description
 from dbtools.backends.postgresql.introspection import PLACE
-from dbtools.backends.postgresql.privileges import conditions_of, needs_of, read_columns, sequences_of
+from dbtools.backends.postgresql.privileges import (
+    conditions_of,
+    needs_of,
+    read_columns,
+    sequences_behind,
+    sequences_of,
+)
 from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
 from dbtools.paths import Paths
 from dbtools.policy import Role, restrict
+from dbtools.queries import Effect, Permitted
 from dbtools.sql import Fragment
 from dbtools.types import quoted
 
@@ -105,11 +112,11 @@ async def write_script(
     description: Description,
     catalog: Catalog,
     roles: Sequence[Role],
-    reads: Iterable[Place],
+    queries: Sequence[Permitted],
     login: str,
     writer: str | None,
 ) -> str:
-    """Return the script for a *login* that reads what *roles* and their queries read.
+    """Return the script for a *login* that reads what *roles* and their *queries* read.
 
     It also changes what they change, unless the login *writer* does.
     """
@@ -119,13 +126,16 @@ async def write_script(
     seen = [(role, restrict(catalog, role)) for role in roles]
     tables = [(role, table) for role, shown in seen for table in shown.tables]
     chosen_by = {location for _, shown in seen for location in _locations_of_conditions(shown)}
-    read, changed = await _places(description, catalog, tables, reads, chosen_by)
-    named = {*catalog.search_path, *(schema for schema, *_ in read), *_schemas_named(tables)}
+    effects = [each for query in queries if query.effects for each in query.effects.changes if each.named]
+    read, changed = await _places(description, catalog, tables, queries, chosen_by)
+    read |= set() if writer else changed
+    written = {each.schema for each in effects}
+    named = {*catalog.search_path, *written, *(place[0] for place in read | changed), *_schemas_named(tables)}
     ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named))
     reading = _grants(
         catalog, read, {table.location for each, table in tables if _is_whole(catalog, each, table)}
     )
-    writing = await _write_grants(description, [table for _, table in tables])
+    writing = await _write_grants(description, [table for _, table in tables], effects)
     # The role that both logins become has the grants of both.
     grants = {login: reading if writer and not set_role else [*reading, *writing]}
     if writer and writing:
@@ -171,14 +181,17 @@ async def _places(
     description: Description,
     catalog: Catalog,
     tables: Sequence[tuple[Role, Table]],
-    reads: Iterable[Place],
+    queries: Sequence[Permitted],
     chosen_by: Collection[Location],
-) -> tuple[Collection[Place], Collection[Place]]:
-    """Return what is read, *reads* and the types of what is written included, and what writes read.
+) -> tuple[set[Place], set[Place]]:
+    """Return what is read, the types of what is written included, and what writes read.
 
     *chosen_by*: the tables that the conditions of writes may read.
     """
-    read, changed = {*reads}, set[Place]()
+    read, changed = (
+        {place for query in queries if bool(query.effects) == writes for place in query.reads or ()}
+        for writes in (False, True)
+    )
     for _, table in tables:
         of_conditions = await _reads_of_conditions(description, table)
         needs = [*needs_of(table)]
@@ -290,18 +303,23 @@ def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Locatio
     return grants
 
 
-async def _write_grants(description: Description, tables: Sequence[Table]) -> Sequence[str]:
-    """Return the starts of the statements that grant the writes of *tables*."""
+async def _write_grants(
+    description: Description, tables: Sequence[Table], effects: Sequence[Effect]
+) -> Sequence[str]:
+    """Return the starts of the statements that grant the writes of *tables*, and the *effects* of queries."""
     columns: defaultdict[tuple[Location, str], dict[str, None]] = defaultdict(dict)
     for table in tables:
         for privilege, name in needs_of(table):
             columns[table.location, privilege][name] = None
+    for each in effects:
+        columns[(each.schema, each.table), each.kind][each.column] = None
     grants = []
     for (location, privilege), names in sorted(columns.items(), key=itemgetter(0)):
         chosen = "" if "" in names else f" ({', '.join(map(identifier, names))})"
         if privilege != "select":
             grants.append(f"grant {privilege}{chosen} on table {_name(location)} to")
-    sequences = sorted({sequence for _, sequence, _ in await sequences_of(description, tables)})
+    numbering = {sequence for _, sequence, _ in await sequences_of(description, tables)}
+    sequences = sorted(numbering | {sequence for sequence, _ in await sequences_behind(description, effects)})
     journal = JOURNAL_GRANTS if grants and await description.connection.fetchval(JOURNAL) else ()
     return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sequences), *journal]
 

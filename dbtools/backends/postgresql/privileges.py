@@ -12,6 +12,7 @@ from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.masks import BLANK
+from dbtools.queries import Effect
 
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
 SEQUENCES = """
@@ -61,7 +62,8 @@ async def lacking(description: Description, tables: Sequence[Table], place: str)
         return Lacking({table.location: STANDBY for table in tables})
     needs = [(*table.location, *need) for table in tables for need in needs_of(table)]
     parts: defaultdict[Location, dict[str, list[str]]] = defaultdict(dict)
-    for schema, name, privilege, column in await fetch(LACKING, *map(list, zip(*needs, strict=True))):
+    listed = list(zip(*needs, strict=True)) or [(), (), (), ()]
+    for schema, name, privilege, column in await fetch(LACKING, *listed):
         parts[schema, name].setdefault(privilege, []).append(column)
     for table, sequence, is_usable in await sequences_of(description, tables):
         if not is_usable:
@@ -135,6 +137,17 @@ async def sequences_of(
         if writes is not None and column not in {each.column.name for each in writes.insert_presets}:
             found[(schema, name), (sequence[0], sequence[1])] = usable
     return [(inserted[table], sequence, usable) for (table, sequence), usable in found.items()]
+
+
+async def sequences_behind(
+    description: Description, effects: Sequence[Effect]
+) -> Sequence[tuple[Location, bool]]:
+    """Return the sequences that number new rows of *effects*, and whether the login may use them."""
+    inserts = [each for each in effects if each.kind == "insert"]
+    given = {each[1:4] for each in inserts}
+    places = list(zip(*{each[1:3] for each in inserts}, strict=True)) or [(), ()]
+    rows = await description.connection.fetch(SEQUENCES, *places)
+    return [((row[3], row[4]), row["usable"]) for row in rows if tuple(row)[:3] not in given]
 
 
 def read_columns(table: Table) -> Collection[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from dbtools.backends import port, url_of_file
 from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Describe, Facts, Lacking
 from dbtools.backends.records import Registry
+from dbtools.backends.sqlite.change_inspection import ChangeDescription
 from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of, unwritable
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
@@ -81,6 +82,17 @@ class Backend(port.Backend):
         if session:
             raise Refused(SESSIONLESS)
         with closing(Description(self._location)) as description:
+            yield description
+
+    @asynccontextmanager
+    async def describe_changes(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
+        """Open a Description of changes, or raise Refused if the file cannot be changed."""
+        if session:
+            raise Refused(SESSIONLESS)
+        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
+        if why:
+            raise Refused(why)
+        with closing(ChangeDescription(self._location)) as description:
             yield description
 
     async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
