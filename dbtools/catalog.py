@@ -95,6 +95,7 @@ class Key:
 
     columns: tuple[str, ...]
     primary: bool = False
+    deferrable: bool = False  #: whether it may be checked only at COMMIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +146,7 @@ class Writes:
     most: int | None = None  #: rows that one call may change
     confirm: bool = False  #: whether each change must be confirmed
     key: tuple[str, ...] = ()  #: those columns of its first key that the role sees, masked ones included
+    conflict_keys: tuple[tuple[Column, ...], ...] = ()  #: by which upserts may find rows that exist
 
 
 @dataclass(frozen=True, kw_only=True)

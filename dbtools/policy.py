@@ -122,6 +122,7 @@ class QueryGrant:
 
     pattern: str  #: a name or a shell pattern
     accept_reads: bool = False  #: whether they may read what the role does not see
+    accept_writes: bool = False  #: whether it is intended that they change rows
     source: Source = field(default_factory=Source)
 
     def means(self, name: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import orjson
 
@@ -27,11 +27,12 @@ from dbtools.cells import (
     shortened,
     size,
 )
-from dbtools.links import key_text
+from dbtools.changes import Earlier, WriteShape
 from dbtools.policy import Limits
-from dbtools.statement import Output, Write, WriteKind
+from dbtools.statement import Output
 from dbtools.styles import Rows, Style, Text
 
+T = TypeVar("T")
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
 DEAREST = 6_000  #: maximum cost of an image or audio in bytes: models read one in about 2,000 tokens
@@ -69,31 +70,14 @@ class ResultSet:
         return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
 
 
-class Earlier(NamedTuple):
-    """An earlier call with the same idempotency key and the same arguments, which made the change."""
-
-    affected: int
-    keys: Sequence[Sequence[str]] | None  #: of its rows as texts; None if they cannot be read again
-    seconds: int  #: when it was made, since 1970
-
-
-def keys_of(shape: Write, rows: Sequence[Sequence[object]]) -> Sequence[Sequence[str]] | None:
-    """Return the keys of the changed *rows* as texts; None if the rows cannot be read again by them."""
-    places = {output.term: at for at, output in enumerate(shape.outputs)}
-    key = [places[column] for column in shape.table.key_columns]
-    if not key or shape.kind is WriteKind.DELETE:
-        return None
-    keys = [[key_text(row[at]) or "" for at in key] for row in rows]
-    return keys if all(map(all, keys)) else None
-
-
 @dataclass(kw_only=True)
 class Changed(ResultSet):
     """The rows of a transaction as they are after it, or, if they were deleted, as they were before."""
 
-    shape: Write  #: of the first write
-    before: tuple[tuple[object, ...], ...]  #: updated rows as they were
+    shape: WriteShape  #: of the first write
+    before: tuple[tuple[object, ...] | None, ...]  #: updated rows as they were; None for an inserted one
     affected: int
+    ignored: int = 0  #: rows that an upsert left as they were
     dry_run: bool  #: whether it was rolled back
     #: If counted: other tables whose rows change, by sets of their places, and how many rows.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()

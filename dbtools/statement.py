@@ -5,13 +5,13 @@ to SQL, in which the one function `source` reads every table.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
-from dbtools.catalog import Column, Preset, RowFilter, Table, Writes
+from dbtools.catalog import Column, Location, Table
 from dbtools.masks import READ_OF_MASKED
 from dbtools.paths import Distant, Relation
 from dbtools.sql import Parameter
@@ -228,8 +228,13 @@ class QueryShape:
     types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
     casts: Mapping[str, str]  #: their SQL names, if the database needs casts
     versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, if known
+    writes: int | None = None  #: the most rows that it may change; None: it only reads
+    target: Location = ("", "")  #: the table whose rows count as changed
+    others: frozenset[Location] = frozenset()  #: tables that may change as well
+    stable: frozenset[str] = frozenset()  #: outputs that are the same whenever it makes the same change
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none, since rules for tables do not apply
+    variants: tuple[Never, ...] = field(default=(), init=False)  #: of a Write
 
     def __hash__(self) -> int:
         """Hash only the SQL, so that the lookup of a compiled shape is fast."""
@@ -248,103 +253,6 @@ class QueryShape:
 
 
 Shape = Select | QueryShape
-
-
-class WriteKind(StrEnum):
-    """What is done to a row."""
-
-    INSERT = "insert"
-    UPDATE = "update"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Write:
-    """The shape of a change of one row, together with what reads the row before and after it."""
-
-    kind: WriteKind
-    table: Table
-    columns: tuple[Column, ...] = ()  #: that the caller sets, each as the parameter `assigned(name)`
-    conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
-    key: int = 0  #: how many of the conditions are the key
-    outputs: tuple[Output, ...]
-
-    def __hash__(self) -> int:
-        """Hash by what usually differs: it is looked up at every call."""
-        return hash((self.kind, self.table, self.columns, self.conditions))
-
-    @property
-    def writes(self) -> Writes:
-        """What the role may change in the table."""
-        assert self.table.writes is not None
-        return self.table.writes
-
-    @property
-    def presets(self) -> tuple[Preset, ...]:
-        """The values that the change sets, whatever the caller says."""
-        writes = self.writes
-        by_kind = {WriteKind.INSERT: writes.insert_presets, WriteKind.UPDATE: writes.update_presets}
-        return by_kind.get(self.kind, ())
-
-    @property
-    def written(self) -> tuple[Column, ...]:
-        """The columns that the change sets."""
-        return (*self.columns, *(preset.column for preset in self.presets))
-
-    @property
-    def check(self) -> RowFilter | None:
-        """What the row must satisfy after the change, besides the row filter."""
-        return None if self.kind is WriteKind.DELETE else self.writes.check
-
-    @property
-    def comparisons(self) -> tuple[Condition, ...]:
-        """All comparisons."""
-        return self.conditions
-
-    @property
-    def refers(self) -> bool:
-        """Whether it may give the row foreign keys."""
-        keys = {name for key in self.table.foreign_keys for name in key.columns}
-        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in self.written)
-
-    @property
-    def compared(self) -> tuple[Term, ...]:
-        """The columns that are compared with values of the caller."""
-        return tuple(each.term for each in self.conditions if each.parameters)
-
-    @property
-    def claimed(self) -> bool:
-        """Whether the row filter, the check or a preset asks for a claim of the caller."""
-        filters = (self.table.filter, self.writes.check)
-        asked = any(each is not None and each.condition.parameters for each in filters)
-        return asked or any(preset.claim for preset in self.presets)
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """The tables that rules are about."""
-        return (self.table,)
-
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """The version of the table, if it is known."""
-        return (self.table.version,) if self.table.version else ()
-
-
-def assigned(name: str) -> str:
-    """Return the parameter for the new value of the column *name*."""
-    return f"set_{name}"
-
-
-@dataclass(slots=True, kw_only=True)
-class Transaction:
-    """Writes that happen together or not at all."""
-
-    writes: Sequence[tuple[Write, Mapping[str, object]]]  #: each with its values
-    dry_run: bool = False  #: whether to roll back at the end
-    missing: str = ""  #: the message if no row has the key
-    key: str = ""  #: the idempotency key; empty for none
-    confirms: bool = False  #: whether a person, or else a token, must confirm it
-    token: str = ""  #: of a preview, with which the caller confirms
 
 
 def argument(name: str) -> str:

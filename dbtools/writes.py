@@ -61,16 +61,20 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
     has_key = bool(shown.keys)
     inserts, updates = grant.insert is not False and not wrong_insert, has_key and not wrong_update
     fixed = {**(grant.preset if grant.update is True else {}), **grant.preset_update}
+    supplied = _supplied(table, shown, grant.insert, grant.preset)
+    insert_presets = _presets(table, grant.preset) if inserts else ()
+    given = (*supplied, *(preset.column for preset in insert_presets))
     writes = Writes(
-        insert=_supplied(table, shown, grant.insert, grant.preset) if inserts else None,
+        insert=supplied if inserts else None,
         update=_supplied(table, shown, grant.update, fixed) if updates else (),
         delete=grant.delete and has_key,
-        insert_presets=_presets(table, grant.preset) if inserts else (),
+        insert_presets=insert_presets,
         update_presets=_presets(table, grant.preset_update) if updates else (),
         check=grant.check,
         most=grant.max_affected,
         confirm=grant.confirm,
         key=_key(table, shown),
+        conflict_keys=_conflict_keys(shown, given) if inserts else (),
     )
     keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False and not has_key]
     problems = [("insert", problem) for problem in wrong_insert]
@@ -87,6 +91,17 @@ def all_writes(table: Table) -> Writes | None:
 
 def _key(table: Table, shown: Table) -> tuple[str, ...]:
     return tuple(each.name for each in table.key_columns if each.name in shown.column_by_name)
+
+
+def _conflict_keys(shown: Table, given: Iterable[Column]) -> tuple[tuple[Column, ...], ...]:
+    """Return the unique keys that the role sees unmasked and whose columns are all among those *given*."""
+    plain = {each.name for each in shown.columns if each.type.mask is None}
+    columns = {each.name: each for each in given if each.name in plain}
+    keys = [key.columns for key in shown.keys if not key.deferrable]
+    deferrable = {key.columns for key in shown.keys if key.deferrable}
+    keys += [(name,) for name in columns if name in shown.unique and (name,) not in deferrable]
+    usable = (key for key in dict.fromkeys(keys) if columns.keys() >= set(key))
+    return tuple(tuple(columns[name] for name in key) for key in usable)
 
 
 def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str]:
@@ -257,3 +272,8 @@ def _missing(table: Table, shown: Table, grant: WriteGrant) -> Iterator[tuple[st
             continue
         can_supply = column.name in shown.column_by_name and _is_writable(column)
         yield column.name, "add it to insert, or preset it" if can_supply else "preset it"
+
+
+def confirmed_tables(catalog: Catalog) -> Sequence[Table]:
+    """Return the tables of *catalog* of which changes have to be confirmed."""
+    return [each for each in catalog.tables if each.writes is not None and each.writes.confirm]

@@ -33,7 +33,7 @@ FLOORS = (
     {"terms"},
     {"habits", "operations"},
     {"expressions"},
-    {"results", "statement", "styles", "paging", "telemetry"},
+    {"changes", "results", "statement", "styles", "paging", "telemetry"},
     {"tools", "backends"},
     {"settings"},
     {"records", "alembic"},

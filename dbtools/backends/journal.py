@@ -16,7 +16,7 @@ from dbtools.backends.port import JournalEntry, Row
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.results import Earlier
+from dbtools.changes import Earlier, RowKeys
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
@@ -25,8 +25,6 @@ KEPT = 86_400  #: seconds
 PRUNED = 100  #: outdated entries that one call removes at most
 COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
 OTHER = ColumnType(family=Family.OTHER, name="")
-USED = "This confirmation has been used already."
-TAKEN = "Another call has used this idempotency_key."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +80,32 @@ def outdated() -> Mapping[str, object]:
     return {"seconds": int(time.time()) - KEPT}
 
 
-def completed(
-    entry: JournalEntry, affected: int, keys: Sequence[Sequence[str]] | None
-) -> Mapping[str, object]:
+def completed(entry: JournalEntry, affected: int, keys: RowKeys | None) -> Mapping[str, object]:
     """Return the parameters of `Journal.complete` after a change of *affected* rows with *keys*."""
-    return {"id": entry.id, "affected": affected, "keys": keys and json.dumps(keys)}
+    return {"id": entry.id, "affected": affected, "keys": None if keys is None else json.dumps(keys)}
+
+
+def used() -> errors.NotConfirmed:
+    """Return the error of a confirmation that works no more."""
+    message = "This confirmation has been used already."
+    return errors.NotConfirmed(message, hint="Read the rows before you ask for another preview.")
+
+
+def taken() -> errors.Conflict:
+    """Return the error of a key that belongs to another change."""
+    message = "A call with other arguments has used this idempotency_key."
+    return errors.Conflict(message, hint="Use a new key for another change.")
 
 
 def earlier_of(entry: JournalEntry, found: Sequence[Row]) -> Earlier:
     """Return the call that has the key of *entry*, as *found*; raise Conflict or NotConfirmed."""
     if not found:
-        raise errors.NotConfirmed(USED)
-    ((arguments, seconds, affected, keys),) = found
+        raise used()
+    ((arguments, seconds, affected, kept),) = found
     if arguments != entry.arguments:
-        raise errors.Conflict(TAKEN)
-    kept: Sequence[Sequence[str]] | None = json.loads(str(keys)) if keys is not None else None
-    return Earlier(affected=int(str(affected)), keys=kept, seconds=int(str(seconds)))
+        raise taken()
+    keys: RowKeys | None = None
+    if kept is not None:
+        table, columns, rows = json.loads(str(kept))
+        keys = RowKeys(tuple(table), tuple(columns), rows)
+    return Earlier(affected=int(str(affected)), keys=keys, seconds=int(str(seconds)))

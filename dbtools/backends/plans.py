@@ -6,11 +6,12 @@ any database. For an empty list, `in` and `any` are false, and the others are tr
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from dbtools.changes import Write, WriteShape
 from dbtools.sql import Parameter
-from dbtools.statement import Output, QueryShape, Select, Shape, Write
+from dbtools.statement import Output, QueryShape, Select, Shape
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
@@ -58,6 +59,11 @@ class Plan:
     def outputs(self) -> tuple[Output, ...]:
         """The columns of the result."""
         return self.shape.outputs
+
+    @property
+    def most(self) -> int | None:
+        """The most rows that it may change, if it is a query that changes rows."""
+        return self.shape.writes if isinstance(self.shape, QueryShape) else None
 
     @cached_property
     def runs_functions(self) -> bool:
@@ -123,6 +129,10 @@ class Plan:
             if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
         }
 
+    def ending(self, sql: str) -> "Plan":
+        """Return the plan with the clause *sql* at its end."""
+        return replace(self, sql=f"{self.sql}\n{sql}")
+
     def bound(self, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
         """Return *values* in the order of the parameters, as the driver takes them.
 
@@ -142,13 +152,31 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """The statements of a Write, in their order."""
+    """The statements of a change, in their order; of a query, only the change itself."""
 
-    shape: Write
-    before: Plan | None  #: reads the row that is to be changed
-    change: Plan  #: returns the identity of each changed row, or the cells of each deleted one
-    after: Plan | None  #: reads the row with an identity
+    shape: WriteShape
+    before: Plan | None  #: reads the row that is to be changed, or the chosen rows with their keys
+    #: Returns the identity of each changed row, or the cells of each deleted one; of chosen rows also their
+    #: keys, or only these.
+    change: Plan
+    after: Plan | None  #: reads the row with an identity, or the chosen row with a key that may be left
     checked: Plan | None  #: the same, but only if the row satisfies the check
+    #: Of an upsert: reads the identity and the cells of the row with the key that the role sees; inserts the
+    #: row if no row has the key, unless the change never meets another transaction; updates the row instead.
+    existing: Plan | None = None
+    attempt: Plan | None = None
+    instead: Plan | None = None
+
+    @property
+    def write(self) -> Write:
+        """The shape, if it is not a query's."""
+        assert isinstance(self.shape, Write)
+        return self.shape
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the change names the chosen rows in the versions that were found."""
+        return pin(0) in self.change.parameters
 
     @property
     def claims(self) -> frozenset[str]:
@@ -158,13 +186,24 @@ class WritePlan:
     @property
     def statements(self) -> tuple[Plan, ...]:
         """All statements, in their order."""
-        plans = (self.before, self.change, self.after, self.checked)
+        upserts = (self.existing, self.instead, self.attempt)
+        plans = (self.before, *upserts, self.change, self.after, self.checked)
         return tuple(plan for plan in plans if plan is not None)
 
 
 def identifier(name: str) -> str:
     """Return *name* as a quoted identifier of standard SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def place(at: int) -> str:
+    """Return the parameter for the column number *at* of an identity, or of a key."""
+    return f"identity{at}"
+
+
+def pin(at: int) -> str:
+    """Return the parameter for the list number *at* of `Grammar.pinned`."""
+    return f"pin{at}"
 
 
 def sought(name: str) -> str:

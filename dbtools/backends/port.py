@@ -19,11 +19,13 @@ from dbtools.backends.free import FreeOffer, FreeRunner
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
+from dbtools.changes import Earlier, WriteShape
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
-from dbtools.results import Earlier, ResultSet
+from dbtools.queries import Effects, Permitted
+from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
-from dbtools.statement import Shape, Write
+from dbtools.statement import Shape
 from dbtools.types import ColumnType, Family, quoted
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ NO_SESSION: Mapping[str, str] = {}
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "After the change, the row would not be one that your role may write."
 FAILED = "The database cannot make this change."
+NO_DBTOOLS_WRITE = "The database has no table dbtools_write: `dbtools registry upgrade URL` creates it."
+NOT_CHANGING = "A query with -- writes is a single INSERT, UPDATE or DELETE, with or without a WITH."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
@@ -115,6 +119,13 @@ class JournalEntry(NamedTuple):
     arguments: str  #: a digest
 
 
+class Lacking(NamedTuple):
+    """What a login cannot do for the writes of a role."""
+
+    tables: Mapping[Location, str]  #: why it cannot make the writes of each table
+    journal: str = ""  #: why it cannot use the journal, empty if it can
+
+
 Row = tuple[object, ...]
 
 
@@ -122,8 +133,9 @@ class WriteResult(NamedTuple):
     """The result of writes."""
 
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
-    before: Sequence[Row]  #: of updated rows
+    before: Sequence[Row | None]  #: of updated rows; an upsert has None for each row that it inserts
     affected: int
+    ignored: int = 0  #: rows that an upsert leaves as they are
     #: If asked for: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
     unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks
@@ -151,7 +163,7 @@ class WriteRun(NamedTuple):
 class Writer(Protocol):
     """The half of a backend that changes rows, on separate connections."""
 
-    def compile(self, shape: Write) -> WritePlan:
+    def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*."""
 
     async def write(self, run: WriteRun) -> WriteResult:
@@ -193,6 +205,7 @@ class Inspected:
     #: Everything that is read, perhaps more; of views only those that the query names. None: unknown.
     reads: frozenset[Place] | None
     functions: tuple[str, ...]  #: user functions, whose reads are unknown
+    effects: Effects | None = None  #: None: it only reads
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 
 
@@ -282,11 +295,10 @@ class Backend(ABC):
 
     async def free(self) -> FreeRunner:
         """Return the FreeRunner, which is imported in a thread at the first call."""
-        if self._free is None:
-            async with self._loading:
-                if self._free is None:
-                    module = await anyio.to_thread.run_sync(import_module, self.free_module)
-                    self._free = module.open_free(self.url)
+        async with self._loading:
+            if self._free is None:
+                module = await anyio.to_thread.run_sync(import_module, self.free_module)
+                self._free = module.open_free(self.url)
         return self._free
 
     async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
@@ -305,6 +317,12 @@ class Backend(ABC):
     @abstractmethod
     def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
         """Open a Describe with the settings *session*, or raise Refused."""
+
+    def describe_changes(
+        self, session: Mapping[str, str] = NO_SESSION
+    ) -> AbstractAsyncContextManager[Describe]:
+        """Open a Describe of queries that change rows, for the login of `write_url`."""
+        raise Refused("dbtools does not change databases of this kind.")
 
     @abstractmethod
     async def stamp(self) -> str:
@@ -326,9 +344,9 @@ class Backend(ABC):
         """
 
     async def grants(
-        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+        self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
     ) -> str:
-        """Return an SQL script for a *login* that can do what *roles* and their queries do.
+        """Return an SQL script for a *login* that can do what *roles* and their *queries* do.
 
         If `write_url` differs from the URL, another login makes the changes.
         Raise ConfigurationError if the database has no logins or cannot say what is read.
@@ -338,14 +356,14 @@ class Backend(ABC):
             hint="Roles limit what callers see and change.",
         )
 
-    async def lacking(
-        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Mapping[Location, str]:
-        """Return why the login of `write_url` cannot make the writes of some of *tables*, by table.
+    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
+        """Return what the login of `write_url` lacks for the writes of *tables*.
 
         The login has the settings *session*; raise Refused if the database does not accept them.
         """
-        return {table.location: "dbtools does not change databases of this kind." for table in tables}
+        return Lacking(
+            {table.location: "dbtools does not change databases of this kind." for table in tables}
+        )
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""
@@ -353,12 +371,9 @@ class Backend(ABC):
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._runner is not None:
-            await self._runner.close()
-        if self._writer is not None:
-            await self._writer.close()
-        if self._free is not None:
-            await self._free.close()
+        for each in (self._runner, self._writer, self._free):
+            if each is not None:
+                await each.close()
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

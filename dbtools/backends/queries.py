@@ -1,18 +1,21 @@
 """Compile permitted queries: a QueryShape in, its Plan out.
 
-A query is a derived table, so that its rows and cells can be cut.
+A query that reads is a derived table, so that its rows and cells can be cut. So is a query that writes, where
+the database permits that in a WITH.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
+from dbtools.backends.changing_queries import AFTER_CHANGE, CHANGE, main_of, within_with
+from dbtools.backends.plans import ListForms, Piece, Plan, WritePlan, with_lists
 from dbtools.backends.selects import LIMIT, cells_of, plan_of
 from dbtools.backends.sources import Element, Grammar, column_of, compile_pieces
+from dbtools.sql import Lexis
 from dbtools.statement import QueryShape, argument
 from dbtools.types import Family
 
@@ -30,23 +33,68 @@ class Rows(FunctionElement[Any]):
 compiles(Rows)(compile_pieces)
 
 
+class ChangingQuery(Rows):
+    """An operator's query that changes rows, as a whole statement."""
+
+    inherit_cache = False
+
+
+@compiles(ChangingQuery)
+def _compile_whole(element: Any, compiler: Any, **options: Any) -> str:
+    return compile_pieces(element, compiler, **options).removeprefix("(").removesuffix("\n)")
+
+
 def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan:
     """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
-    arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
-    listed = with_lists(shape.pieces, arrays.__contains__, forms)
+    listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
-    claims = {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
+    claims = _claims(shape)
     rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")
     read = cells_of([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
     # A column without an alias is named after its text, which may differ from the operator's.
     shown = read if tuple(pieces) == listed else [sa.literal_column("*")]
+    return _plan(shape, sa.select(*shown).select_from(rows).limit(LIMIT), grammar)
+
+
+def compile_changing_query(
+    shape: QueryShape, grammar: Grammar, forms: ListForms, lexis: Lexis | None = None
+) -> WritePlan:
+    """Return the SQL of *shape*, which changes rows; in a WITH if a *lexis* to find its place is given."""
+    listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
+    pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
+    end: Sequence[str | Any] = ()
+    if lexis is not None and shape.outputs:
+        pieces = [*within_with(pieces, main_of(pieces, lexis))]
+        rows = sa.table(CHANGE)
+        read = cells_of([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
+        end = (AFTER_CHANGE, sa.select(*read).select_from(rows).limit(LIMIT))
+    claims = _claims(shape)
+    parts = [part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]
+    return WritePlan(
+        shape=shape,
+        before=None,
+        change=_plan(shape, ChangingQuery([*parts, *end]), grammar),
+        after=None,
+        checked=None,
+    )
+
+
+def _arrays(shape: QueryShape) -> Collection[str]:
+    return {name for name, type in shape.types.items() if type.family is Family.ARRAY}
+
+
+def _claims(shape: QueryShape) -> Mapping[str, str]:
+    """Return the parameters of the claims of *shape*, by claim."""
+    return {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
+
+
+def _plan(shape: QueryShape, statement: object, grammar: Grammar) -> Plan:
+    arrays = _arrays(shape)
     types = {
         argument(name): type.element or type if name in arrays else type for name, type in shape.types.items()
     }
-    lists = frozenset(map(argument, arrays))
-    named = {name: claim for claim, name in claims.items()}
-    found = sa.select(*shown).select_from(rows).limit(LIMIT)
-    return plan_of(shape, found, grammar, types, lists, named)
+    named = {name: claim for claim, name in _claims(shape).items()}
+    return plan_of(shape, statement, grammar, types, frozenset(map(argument, arrays)), named)
 
 
 def _query_pieces(

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from dbtools import errors
 from dbtools.types import quoted
 
-LATEST = "registry_0002"  #: the last revision of the tables, as named in `migrations`
-KNOWN = frozenset({"registry_0001", LATEST})  #: those that this release reads and writes
+FIRST = "registry_0001"  #: the revision of the tables that keeps less of each call
+LATEST = "registry_0003"  #: the last revision, as named in `migrations`
+KNOWN = frozenset({FIRST, "registry_0002", LATEST})  #: those that this release reads and writes
 NO_REGISTRY = "The database has no registry."
 #: SQL for every database, because a server reads the registry before it imports SQLAlchemy. Texts are cut to
 #: bound memory.

@@ -20,20 +20,10 @@ from dbtools.backends.sources import (
     source,
 )
 from dbtools.catalog import Column, Table, TableKind, TextIndex
+from dbtools.changes import Write
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
-from dbtools.statement import (
-    AnyOf,
-    Clause,
-    Condition,
-    Direction,
-    Existence,
-    Match,
-    Order,
-    Select,
-    Shape,
-    Write,
-)
+from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Match, Order, Select, Shape
 from dbtools.terms import (
     Bucketed,
     Calculation,
@@ -51,6 +41,7 @@ MOST_RELATED = 10  #: subqueries on related rows
 MOST_JOINS = 30  #: with more, planning takes too long, and one database allows at most 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
 LIMIT = sa.bindparam("limit", type_=sa.BigInteger)
+OWN = "t"  #: the alias of the table of a shape
 NOT_TIED: Mapping[str, Element] = {}
 
 
@@ -64,7 +55,7 @@ class Terms:
         shape: Select,
         *,
         claims: dict[str, str],
-        alias: str = "t",
+        alias: str = OWN,
         tied: Mapping[str, Element] = NOT_TIED,
     ) -> None:
         self._grammar = grammar
@@ -178,8 +169,11 @@ class Terms:
         # Comparing a key raises no error, unless a filter may raise one, or a view computes the key.
         computed = table.guarded or table.kind is TableKind.VIEW
         tied = NOT_TIED if computed or self._grammar.barrier else tied
-        claims = self._claims
-        return source(table, alias, self._grammar, claims, guarded=guarded, tied=tied, searched=searched)
+        grammar, claims = self._grammar, self._claims
+        versioned = alias == OWN and any(each.term == grammar.version for each in self._shape.outputs)
+        return source(
+            table, alias, grammar, claims, guarded=guarded, tied=tied, searched=searched, versioned=versioned
+        )
 
     def document(self, place: Term) -> tuple[Element, TextIndex]:
         """Return what the full-text index of *place* searches, and the index."""
@@ -212,6 +206,21 @@ class Terms:
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
     claims: dict[str, str] = {}
+    found = select_of(shape, grammar, claims).limit(LIMIT)
+    return plan_of(shape, found, grammar, *bindings_of(shape), claims)
+
+
+def bindings_of(shape: Select) -> tuple[Mapping[str, ColumnType], frozenset[str]]:
+    """Return the types of the parameters of *shape*, and which of them are lists."""
+    types = dict(shape.literals)
+    types |= {name: each.type for each in shape.comparisons for name in each.parameters}
+    types |= {name: step.term.type for step, name in zip(shape.order, shape.after, strict=False) if name}
+    listing = (each for each in shape.comparisons if each.operator in LISTS)
+    return types, frozenset(name for each in listing for name in each.parameters)
+
+
+def select_of(shape: Select, grammar: Grammar, claims: dict[str, str]) -> sa.Select[Any]:
+    """Return *shape* in *grammar*, without a limit; add the parameters of row filters to *claims*."""
     terms = Terms(shape.table, grammar, shape, claims=claims)
     read = [] if shape.counting else [grammar.cell(terms[each.term], each) for each in shape.outputs]
     select = sa.select(*cells_of(read)) if read else sa.select(sa.literal_column("1"))
@@ -232,13 +241,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
         select = select.order_by(_ordered(step, terms, grammar, named))
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
-    types = dict(shape.literals)
-    types |= {name: each.type for each in shape.comparisons for name in each.parameters}
-    types |= {name: step.term.type for step, name in zip(shape.order, shape.after, strict=False) if name}
-    listing = (each for each in shape.comparisons if each.operator in LISTS)
-    lists = frozenset(name for each in listing for name in each.parameters)
-    found = select.select_from(terms.clause if counted is None else counted).limit(LIMIT)
-    return plan_of(shape, found, grammar, types, lists, claims)
+    return select.select_from(terms.clause if counted is None else counted)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)

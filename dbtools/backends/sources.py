@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
-from dbtools.catalog import RowFilter, Table, TableKind, TextIndex
+from dbtools.catalog import Column, RowFilter, Table, TableKind, TextIndex
 from dbtools.masks import BLANK
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
@@ -34,6 +34,14 @@ class Grammar(Protocol):
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return the list *values* of *type* as the driver takes it, as one parameter."""
+
+    #: The system column that differs between two versions of a row, if others may change chosen rows before
+    #: they are changed.
+    version: Column | None = None
+
+    def pinned(self, columns: Sequence[Column], name: str) -> sa.FromClause:
+        """Return the lists in the parameters `pin(at)`, cells of *columns*, as a table with this *name*."""
+        raise AssertionError(columns)
 
     def insert(self, table: sa.TableClause) -> Any:
         """Return an INSERT into *table* that can have an ON CONFLICT clause."""
@@ -128,12 +136,13 @@ def source(
     guarded: bool,
     tied: Mapping[str, Element],
     searched: bool,
+    versioned: bool = False,
 ) -> sa.FromClause:
     """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
     Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row, except
     whether its columns equal what they are *tied* to, so that the index of a foreign key is used. If
-    *searched*, add what its full-text indexes search.
+    *searched*, add what its full-text indexes search; if *versioned*, the version of a row.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
@@ -151,6 +160,8 @@ def source(
         for column in table.columns
     )
     select = sa.select(*visible).select_from(whole)
+    if versioned and grammar.version is not None:
+        select = select.add_columns(column_of(whole, grammar.version.name))
     if documents and table.row_identifier is not None:
         select = select.add_columns(column_of(whole, table.row_identifier))
     # The SQL of an index names columns without a table, so it must be where only this table is in scope.

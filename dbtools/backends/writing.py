@@ -2,142 +2,131 @@
 
 The row filter of the role applies to the row before the change and after it. The change returns what
 identifies the row, by which it is read again: as the role sees it, and if it satisfies the role's check.
+
+Rows that conditions choose are read first, with their keys, and then changed by one statement. If another
+transaction has changed one of them meanwhile, none is changed.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
-from dbtools import errors
-from dbtools.backends.journal import Journal, completed, earlier_of, entered, outdated
-from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
-from dbtools.backends.selects import LISTS, all_hold, cells_of, compile_select, plan_of
+from dbtools.backends.plans import Plan, WritePlan, pin, place
+from dbtools.backends.selects import (
+    LISTS,
+    all_hold,
+    bindings_of,
+    cells_of,
+    compile_select,
+    plan_of,
+    select_of,
+)
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
-from dbtools.catalog import Column, RowFilter
+from dbtools.catalog import Column, RowFilter, identifying
+from dbtools.changes import Write, WriteKind
 from dbtools.masks import BLANK
-from dbtools.results import keys_of
-from dbtools.statement import Condition, Output, Select, Write, WriteKind, assigned
-from dbtools.types import Family, Operator
+from dbtools.statement import Condition, Output, Select
+from dbtools.types import ColumnType, Family, Operator
 
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
+    if shape.chosen is not None:
+        return _compile_chosen(shape, shape.chosen, grammar)
     own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
     found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
+    instead = shape.instead and replace(shape.instead, conditions=_identified(shape))
     return WritePlan(
         shape=shape,
         before=None if shape.kind is WriteKind.INSERT else compile_select(own, grammar),
         change=_change(shape, grammar),
         after=_reading(shape, shape.table.filter, grammar) if shape.kind is not WriteKind.DELETE else None,
         checked=None if shape.check is None else _reading(found, shape.check, grammar),
+        existing=_existing(shape, grammar) if shape.conflict else None,
+        instead=None if instead is None else _change(instead, grammar),
     )
 
 
-def place(at: int) -> str:
-    """Return the parameter for the column number *at* of an identity."""
-    return f"identity{at}"
+def attempt_of(shape: Write, grammar: Grammar) -> Plan:
+    """Return the statement that inserts the row of an upsert, unless a row has the key."""
+    target = _target(shape)
+    key = [target.c[column.name] for column in shape.conflict]
+    insert = grammar.insert(target).values(_values(shape, grammar))
+    return _returning(insert.on_conflict_do_nothing(index_elements=key), shape, target, grammar, {})
 
 
-Script = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], WriteResult]
+def _compile_chosen(shape: Write, chosen: Select, grammar: Grammar) -> WritePlan:
+    """Return the SQL of *shape*, which changes the rows that *chosen* reads: outputs, then keys."""
+    key = tuple(map(_plain, identifying(shape.table.key_columns)))
+    version = () if grammar.version is None else (_plain(grammar.version),)
+    read = replace(shape, chosen=None)
+    found = replace(read, outputs=tuple(map(_plain, shape.table.identity)))
+    if shape.kind is not WriteKind.DELETE:
+        after: Plan | None = _reading(read, shape.table.filter, grammar)
+    else:
+        after = None if version else _left(replace(read, outputs=key), grammar)
+    return WritePlan(
+        shape=shape,
+        before=compile_select(replace(chosen, outputs=(*shape.outputs, *key, *version)), grammar),
+        change=_change_chosen(shape, chosen, grammar),
+        after=after,
+        checked=None if shape.check is None else _reading(found, shape.check, grammar),
+    )
 
 
-def script_of(run: WriteRun, journal: Journal) -> Script:
-    """Yield the statements of *run* in their order, each with its parameters; get their rows.
-
-    None asks for all deferred constraints to be checked. Raise a CallError if the transaction must be rolled
-    back.
-    """
-    if run.entry is None:
-        return (yield from _changes(run))
-    yield journal.prune, journal.prune.bound(outdated(), 1)
-    parameters = entered(run.entry)
-    if not (yield journal.enter, journal.enter.bound(parameters, 1)):
-        earlier = earlier_of(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
-        return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
-    result = yield from _changes(run)
-    keys = keys_of(run.steps[0][0].shape, result.rows)
-    yield journal.complete, journal.complete.bound(completed(run.entry, result.affected, keys), 1)
-    return result
-
-
-def _changes(run: WriteRun) -> Script:
-    rows: list[Row] = []
-    before: list[Row] = []
-    changed: list[tuple[WritePlan, Row]] = []
-    for plan, values in run.steps:
-        is_delete, expects = plan.after is None, len(plan.shape.conditions) > plan.shape.key
-        # What is expected is compared only with a row that the role sees: a comparison may raise an error.
-        if plan.before is not None and (expects or not is_delete):
-            seen = yield _bound(plan.before, values, run)
-            if not seen:
-                raise errors.NoRow
-            before += () if is_delete else seen
-        found = yield _bound(plan.change, values, run)
-        if not found:
-            seen = (yield _bound(plan.before, values, run)) if plan.before is not None else ()
-            raise _unchanged(plan, seen)
-        if len(found) > 1:
-            raise errors.TooManyRows
-        rows += found if is_delete else ()
-        changed += ((plan, each) for each in found)
-    yield None
-    for plan, identity in changed:
-        rows += yield from _after(plan, identity, run)
-    return WriteResult(rows=rows, before=before, affected=len(changed))
-
-
-Reads = Generator[tuple[Plan, tuple[object, ...]] | None, Sequence[Row], Sequence[Row]]
-
-
-def _after(plan: WritePlan, identity: Row, run: WriteRun) -> Reads:
-    """Read the row with *identity* after its change, or raise Denied if the role may not write it so."""
-    if plan.after is None:
-        return ()
-    places = {place(at): cell for at, cell in enumerate(identity)}
-    shown = yield _bound(plan.after, places, run)
-    # Without a filter, a trigger has moved the row elsewhere.
-    if not shown and plan.shape.table.filter is not None:
-        raise errors.Denied(UNSEEN)
-    if plan.checked is not None and not (yield _bound(plan.checked, places, run)):
-        raise errors.Denied(UNFIT)
-    return shown
-
-
-def _bound(plan: Plan, values: Mapping[str, object], run: WriteRun) -> tuple[Plan, tuple[object, ...]]:
-    claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
-    return plan, plan.bound({**values, **claims}, 1)
-
-
-def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
-    """Return why a change found no row; *seen*: the row exists."""
-    if plan.before is not None and not seen:
-        return errors.NoRow()
-    if len(plan.shape.conditions) > plan.shape.key:
-        return errors.Conflict()
-    refused = errors.ConstraintViolated()
-    refused.kind = errors.Broken.TRIGGER
-    return refused
+def _left(shape: Write, grammar: Grammar) -> Plan:
+    """Return the statement that reads the row with a key, if it still exists."""
+    target, same = _target(shape), _equal(identifying(shape.table.key_columns))
+    read = cells_of([_read(each, target, grammar) for each in shape.outputs])
+    select = sa.select(*read).select_from(target).where(all_hold(same, target, grammar))
+    return plan_of(shape, select, grammar, *_types(shape, same), {})
 
 
 def _reading(shape: Write, filter: RowFilter | None, grammar: Grammar) -> Plan:
     """Return the statement that reads the row with an identity, if *filter* shows it."""
-    target, claims, identity = _target(shape), dict[str, str](), shape.table.identity
-    conditions = [
-        Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
-        for at, column in enumerate(identity)
-    ]
-    same = all_hold(conditions, target, grammar)
+    target = _target(shape)
+    same = all_hold(_identified(shape), target, grammar)
+    return _reading_where(same, shape, filter, target, grammar)
+
+
+def _existing(shape: Write, grammar: Grammar) -> Plan:
+    """Return the statement that reads the row with the key of an upsert, if the role sees it.
+
+    Cells and values are compared as the unique key compares them.
+    """
+    target, values = _target(shape), _values(shape, grammar)
+    same = sa.and_(*(column_of(target, each.name) == values[each.name] for each in shape.conflict))
+    whole = replace(shape, outputs=(*map(_plain, shape.table.identity), *shape.outputs))
+    return _reading_where(same, whole, shape.table.filter, target, grammar)
+
+
+def _reading_where(
+    same: Truth, shape: Write, filter: RowFilter | None, target: sa.TableClause, grammar: Grammar
+) -> Plan:
+    """Return the statement that reads the row of *target* that is the *same*, if *filter* shows it."""
+    claims: dict[str, str] = {}
     read = [_read(each, target, grammar) for each in shape.outputs]
     select = sa.select(*cells_of(read)).select_from(target).where(same)
     if filter is not None:
         # A CASE is evaluated in its order: the filter may raise an error on another row.
         select = select.where(sa.case((same, filtering(filter, grammar, claims))))
-    types = {place(at): column.type for at, column in enumerate(identity)}
-    return plan_of(shape, select, grammar, types, frozenset(), claims)
+    return plan_of(shape, select, grammar, *_types(shape, _identified(shape)), claims)
+
+
+def _identified(shape: Write) -> tuple[Condition, ...]:
+    """Return the conditions that a row has an identity."""
+    return _equal(shape.table.identity)
+
+
+def _equal(columns: Sequence[Column]) -> tuple[Condition, ...]:
+    """Return the conditions that *columns* equal the parameters `place(at)`."""
+    return tuple(
+        Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
+        for at, column in enumerate(columns)
+    )
 
 
 def _target(shape: Write) -> sa.TableClause:
@@ -152,30 +141,74 @@ def _target(shape: Write) -> sa.TableClause:
 def _change(shape: Write, grammar: Grammar) -> Plan:
     """Return the statement that changes the row."""
     table, target, claims = shape.table, _target(shape), dict[str, str]()
-    written = shape.written
-    values = {target.c[column.name]: grammar.stored(assigned(column.name), column.type) for column in written}
-    statement: Any
-    match shape.kind:
-        case WriteKind.INSERT:
-            statement = sa.insert(target).values(values)
-        case WriteKind.UPDATE:
-            statement = sa.update(target).values(values)
-        case WriteKind.DELETE:
-            statement = sa.delete(target)
+    statement = _changing(shape, target, grammar)
     if shape.kind is not WriteKind.INSERT:
         where: list[Truth] = [all_hold(shape.conditions, target, grammar)]
         if table.filter is not None:
             where.append(filtering(table.filter, grammar, claims))
         statement = statement.where(*where)
-    outputs = shape.outputs if shape.kind is WriteKind.DELETE else tuple(map(_plain, table.identity))
+    return _returning(statement, shape, target, grammar, claims)
+
+
+def _changing(shape: Write, target: sa.TableClause, grammar: Grammar) -> Any:
+    """Return the statement of *shape* without its conditions."""
+    values = _values(shape, grammar)
+    match shape.kind:
+        case WriteKind.INSERT:
+            return sa.insert(target).values(values)
+        case WriteKind.UPDATE:
+            return sa.update(target).values(values)
+        case WriteKind.DELETE:
+            return sa.delete(target)
+
+
+def _change_chosen(shape: Write, chosen: Select, grammar: Grammar) -> Plan:
+    """Return the statement that changes the rows that *chosen* has found."""
+    target, claims, key = _target(shape), dict[str, str](), identifying(shape.table.key_columns)
+    if grammar.version is None:
+        keys = select_of(replace(chosen, outputs=tuple(map(_plain, key)), order=()), grammar, claims)
+        found: Truth = sa.tuple_(*(column_of(target, each.name) for each in key)).in_(keys)
+        types, lists = bindings_of(chosen)
+    else:
+        columns = (*key, grammar.version)
+        # Unlike the name of the table.
+        pinned = grammar.pinned(columns, f"keys of {target.name}")
+        pairs = zip(columns, pinned.columns, strict=True)
+        found = sa.and_(*(column_of(target, each.name) == cell for each, cell in pairs))
+        types = {pin(at): each.type for at, each in enumerate(columns)}
+        lists = frozenset(types)
+    new_types, arrays = _types(shape, ())
+    kept = () if shape.kind is WriteKind.DELETE else shape.table.identity
+    outputs = tuple(map(_plain, (*kept, *key)))
+    returning = _changing(shape, target, grammar).where(found)
+    returning = returning.returning(*cells_of([_read(each, target, grammar) for each in outputs]))
+    bound = {**types, **new_types}, lists | arrays
+    return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
+
+
+def _returning(
+    statement: Any, shape: Write, target: sa.TableClause, grammar: Grammar, claims: Mapping[str, str]
+) -> Plan:
+    """Return *statement*, which changes rows of *target*, with what it returns of each row."""
+    is_delete = shape.kind is WriteKind.DELETE
+    outputs = shape.outputs if is_delete else tuple(map(_plain, shape.table.identity))
     read = [_read(each, target, grammar) for each in outputs]
-    types = {assigned(each.name): each.type.element or each.type for each in written}
-    types |= {name: each.type for each in shape.conditions for name in each.parameters}
-    arrays = (assigned(each.name) for each in written if each.type.family is Family.ARRAY)
-    among = (name for each in shape.conditions if each.operator in LISTS for name in each.parameters)
-    lists = frozenset((*arrays, *among))
-    returning = statement.returning(*cells_of(read))
-    return plan_of(replace(shape, outputs=outputs), returning, grammar, types, lists, claims)
+    returning, bound = statement.returning(*cells_of(read)), _types(shape, shape.conditions)
+    return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
+
+
+def _values(shape: Write, grammar: Grammar) -> Mapping[str, Element]:
+    """Return the parameters for the new values, by column."""
+    return {each.name: grammar.stored(name, each.type) for each, name in shape.parameters.items()}
+
+
+def _types(shape: Write, conditions: Sequence[Condition]) -> tuple[Mapping[str, ColumnType], frozenset[str]]:
+    """Return the types of the new values and of what *conditions* compare, and which of them are lists."""
+    types = {name: each.type.element or each.type for each, name in shape.parameters.items()}
+    types |= {name: each.type for each in conditions for name in each.parameters}
+    arrays = (name for each, name in shape.parameters.items() if each.type.family is Family.ARRAY)
+    among = (name for each in conditions if each.operator in LISTS for name in each.parameters)
+    return types, frozenset((*arrays, *among))
 
 
 def _plain(column: Column) -> Output:

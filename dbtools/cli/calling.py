@@ -1,7 +1,10 @@
 """`dbtools tools`, `call` and `explain`, which show what a role may do."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +21,7 @@ from dbtools.cli.options import (
     role_option,
     settings_for,
     target_argument,
+    waiting,
     with_toolbox,
     with_writes,
     write_option,
@@ -28,6 +32,11 @@ if TYPE_CHECKING:
     from dbtools.results import Answer
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
+
+UNUSABLE = (
+    "Another command can use this token only with [server] secret and the table dbtools_write. "
+    "Or confirm on a terminal."
+)
 
 
 @click.command(epilog=example("dbtools tools sample.db --tokens"))
@@ -75,16 +84,18 @@ words_argument = click.argument(
 def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as_json: bool) -> None:
     """Call a tool and print its answer.
 
-    A value that parses as JSON is passed as JSON, any other value as a string.
+    A value that parses as JSON is passed as JSON, any other value as a string. On a terminal, you are asked
+    to confirm a change whose grant has confirm = true.
     """
     settings, tool, arguments = _call_of(words, role)
     settings = with_writes(settings, write)
     caller = caller_of(settings, role, claims)
+    asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
     answer = with_toolbox(
         settings,
-        lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments),
+        lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments, asks=asks),
         role,
-        title=f"Calling {tool}",
+        title="",
     )
     if as_json:
         click.echo(answer.json)
@@ -152,18 +163,31 @@ def _value_of(text: str) -> Any:
 
 
 async def _called(
-    settings: "Settings", toolbox: "Toolbox", caller: "Caller", tool: str, arguments: Mapping[str, object]
+    settings: "Settings",
+    toolbox: "Toolbox",
+    caller: "Caller",
+    tool: str,
+    arguments: Mapping[str, object],
+    *,
+    asks: bool,
 ) -> "Answer":
-    """Call *tool* as the server would, and log the call."""
+    """Call *tool* as the server would, and log the call; *asks*: whether a person can confirm changes."""
     from dbtools.errors import UnknownTool
     from dbtools.records import open_log
     from dbtools.server.calls import Calls, Limiter
+    from dbtools.server.confirming import ask_and_call
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
     log = open_log(settings, stderr=False)
+    calls = Calls(toolbox, limiter, log)
+    entry = calls.entry(caller, tool, arguments, client="dbtools call")
+    attempt = partial(toolbox.call, caller, tool, arguments)
     try:
-        return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
+        with ExitStack() as progress:
+            progress.enter_context(waiting(f"Calling {tool}"))
+            asking = partial(ask_and_call, entry, attempt, partial(_ask, progress))
+            answer = await calls.make(caller, entry, asking if asks else attempt)
     except UnknownTool:
         # The user of this command is the operator, who may see what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
@@ -172,3 +196,25 @@ async def _called(
     finally:
         limiter.close()
         log.close()
+    is_shared = settings.server.secret and (await toolbox.view(caller.role)).setting.journal
+    if answer.pending is not None and not is_shared:
+        click.echo(f"dbtools: {UNUSABLE}", err=True)
+    return answer
+
+
+async def _ask(progress: ExitStack, question: str) -> None:
+    """Close *progress* and ask the person at the terminal; raise NotConfirmed unless they agree."""
+    import anyio
+
+    from dbtools.cells import visible
+    from dbtools.errors import NotConfirmed
+
+    progress.close()
+    click.echo(f"{visible(question)}\nMake this change? [y/N] ", err=True, nl=False)
+    if sys.platform != "win32":
+        # Unlike a read, this wait ends when the user presses Ctrl-C.
+        await anyio.wait_readable(sys.stdin)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        error = NotConfirmed("Nothing was changed.")
+        error.declined = True
+        raise error

@@ -171,6 +171,8 @@ def _cells(call: LoggedCall) -> tuple[str, ...]:
     rows += "+" * (rows != "-" and bool(call.get("truncated")))
     identity, code, seconds = call.get("identity"), call.get("code"), call.get("duration")
     remarks = [str(code)] * (code not in (None, outcome)) + ["dry run"] * (call.get("dry_run") is True)
+    if (confirmed := call.get("confirmed")) is not None:
+        remarks = [str(confirmed)] if confirmed == "declined" else [*remarks, str(confirmed)]
     return (
         time,
         role if identity is None else f"{role} ({identity})",

@@ -203,8 +203,8 @@ def has_colours(stream: TextIO) -> bool:
 
 @contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """Show *title* on stderr after a second, if stderr is a terminal."""
-    if not is_capable(sys.stderr):
+    """Show *title*, if any, on stderr after a second, if stderr is a terminal."""
+    if not (title and is_capable(sys.stderr)):
         yield
         return
     shown: list[Status] = []

@@ -102,6 +102,8 @@ def print_answer(answer: Answer) -> None:
     """Print *answer* as a table, with its notes below."""
     structured = answer.structured
     match structured:
+        case _ if answer.pending is not None:
+            _print(answer.pending.question)
         case {"columns": list(columns), "rows": list(rows)}:
             _print_rows([str(column) for column in columns], rows)
             more = ", and there are more" if structured.get("truncated") else ""
@@ -114,7 +116,7 @@ def print_answer(answer: Answer) -> None:
             _print(shown + counted(count, "table"))
         case _:
             _print(json.dumps(structured, indent=2, ensure_ascii=False))
-    for name in ("note", "next_cursor"):
+    for name in ("confirm", "note", "next_cursor"):
         if name in structured:
             _print(f"{name}: {structured[name]}")
 

@@ -40,7 +40,8 @@ STATES: Mapping[str, tuple[str, str]] = {
 def registry() -> None:
     """Create or upgrade the registry in a database.
 
-    The registry keeps permitted queries and the audit log for all servers of the database.
+    The registry keeps permitted queries, the audit log, and which changes have been made, for all servers of
+    the database.
     """
 
 
@@ -50,8 +51,8 @@ def registry() -> None:
 def upgrade(url: str, as_json: bool) -> None:
     """Create or upgrade the registry in the database at URL.
 
-    Its tables are dbtools_query and dbtools_call, in the schema dbtools if the database has schemas. Your
-    own tables and your migration history do not change.
+    Its tables are dbtools_query, dbtools_call and dbtools_write, in the schema dbtools if the database has
+    schemas. Your own tables and your migration history do not change.
     """
     from dbtools.alembic import upgrade as build
     from dbtools.backends.records import LATEST

@@ -43,14 +43,17 @@ OPTIONS = re.compile(OPTION)
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NAME_WANTED = "a name of at most 40 characters a-z, 0-9 and _, a letter first"
 DESCRIPTION = "description"
-KEYS = ("name", "title", DESCRIPTION, "returns", "max_rows", "timeout")
+KEYS = ("name", "title", DESCRIPTION, "returns", "max_rows", "timeout", "writes", "confirm")
+MOST_WRITTEN = 1_000  #: rows that one call of a query may change
+#: The arguments of a query that changes rows, besides its parameters.
+OF_CHANGES = ("dry_run", "idempotency_key", "confirm")
 LINE_WANTED = (
     "Write above the SQL, from the beginning of a line: -- KEY: value, "
     f"with one of the keys {', '.join(KEYS)}, or {FORM}"
 )
 HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(KEYS)}):(?!//|:))(?P<value>.*)")
 CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\s*(\S.*)")
-WORDS = "name|title|description|returns|max[_ -]?rows|timeout"
+WORDS = "name|title|description|returns|max[_ -]?rows|timeout|writes|confirm"
 #: A comment that is almost certainly a misspelt header line, anywhere in the file.
 LIKE_HEADER = re.compile(rf"\s*--\s*(?i:(?:{WORDS})\s*:(?!//|:)|param\s+\w+\s*:)")
 #: Before the SQL, also a comment that begins with a key, or with a lowercase word and a colon.
@@ -126,6 +129,21 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
     return header
 
 
+def mistakes_of(header: Header, line: int) -> Iterator[tuple[int, str]]:
+    """Yield keys and parameters of *header*, which begins at *line*, that do not fit together."""
+    if "writes" in header.said:
+        idle = [key for key in ("returns", "max_rows") if key in header.said]
+        yield from ((line, f"{key}: a query that writes returns what RETURNING returns") for key in idle)
+        taken = [each for each in header.parameters if each.name in OF_CHANGES]
+        for each in taken:
+            yield (
+                each.source.line or line,
+                f"param {each.name}: a query that writes has this argument already",
+            )
+    elif "confirm" in header.said and "writes" not in header.mentioned:
+        yield line, "confirm: only a query that writes can be confirmed: add -- writes: N"
+
+
 def near_miss(text: str, *patterns: re.Pattern[str]) -> str:
     """Return the right form if *text* resembles a header line by one of *patterns*, or nothing."""
     is_near = any(pattern.match(text) for pattern in patterns)
@@ -163,6 +181,8 @@ READERS: Mapping[str, tuple[str | re.Pattern[str], Callable[[str], Any], str]] =
     "returns": ("|".join(Returns), Returns, " or ".join(Returns)),
     "max_rows": ("[1-9][0-9]{0,8}", int, "a number of rows such as 50"),
     "timeout": (r"\d+(\.\d+)?\s*(ms|s|m|h|)", _timeout, "a duration such as 10s, 500ms or 2m"),
+    "writes": ("[1-9][0-9]{0,2}|1000", int, f"a number of rows from 1 to {MOST_WRITTEN:,}"),
+    "confirm": ("true|false", lambda value: value == "true", "true or false"),
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import PurePath
+from typing import NamedTuple
 
 from dbtools.catalog import Column
 from dbtools.errors import nearest
@@ -17,6 +18,7 @@ from dbtools.queries.headers import (
     Header,
     QueryParameter,
     Returns,
+    mistakes_of,
     near_miss,
     read_header,
 )
@@ -39,6 +41,8 @@ class Query:
     returns: Returns = Returns.MANY
     max_rows: int | None = None  #: None: the role's limit
     timeout: float | None = None  #: seconds; None: the role's
+    writes: int | None = None  #: the most rows that it may change; None: it only reads
+    confirm: bool = False  #: whether a person, or else a token, must confirm what it changes
     body: Body
     source: Source = field(default_factory=Source)  #: of its name
     sql_source: Source = field(default_factory=Source)  #: of the first line of its SQL
@@ -48,6 +52,30 @@ class Query:
         if offset is None:
             return self.source
         return replace(self.sql_source, line=(self.sql_source.line or 1) + self.body.line_of(present, offset))
+
+
+class Effect(NamedTuple):
+    """A change that a query may make to a table."""
+
+    kind: str  #: insert, update or delete
+    schema: str
+    table: str
+    column: str = ""  #: empty: all, or unknown
+    named: bool = True  #: by the query; otherwise a view, a foreign key or a trigger makes the change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a query may change, as the database reports it."""
+
+    target: tuple[str, str] = ("", "")  #: the table whose rows it counts
+    changes: frozenset[Effect] = frozenset()
+    functions: tuple[str, ...] = ()  #: of triggers; what they change is unknown
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether it certainly neither changes nor deletes a row."""
+        return not self.functions and all(each.kind == "insert" for each in self.changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +90,7 @@ class Permitted:
     reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: unknown
     versions: tuple[str, ...] = ()  #: of the tables that it reads, if known
     functions: tuple[str, ...] = ()  #: user-defined ones; what they read is unknown
+    effects: Effects | None = None  #: None: it only reads
 
     @property
     def name(self) -> str:
@@ -182,7 +211,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
     start = part.sql_offset
     sql, line = part.text[start:], part.line_of(start)
     header = read_header(enumerate(part.text[:start].split("\n"), part.line_of(0)), part.source.file)
-    mistakes = [*header.mistakes, *_misplaced(part, start)]
+    mistakes = [*header.mistakes, *mistakes_of(header, part.line_of(0)), *_misplaced(part, start)]
     if not part.named and not NAME.fullmatch(part.name):
         problem = f"write -- name: NAME, since {quoted(part.name)}, the file's name, is not {NAME_WANTED}"
         mistakes.append((part.line_of(0), problem))

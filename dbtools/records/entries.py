@@ -14,12 +14,14 @@ from urllib.parse import unquote
 
 from dbtools.backends.records import rfc3339
 from dbtools.cells import Cut, plain
+from dbtools.changes import Write, WriteKind, known, paired
 from dbtools.operations import RULES
 from dbtools.results import Changed, encode_rows
-from dbtools.statement import Direction, Match, WriteKind
+from dbtools.statement import Direction, Match
 from dbtools.styles import Style
 from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
+from dbtools.tools.insert_rows import OnConflict
 from dbtools.types import Operator
 
 CUT = "…"
@@ -37,20 +39,23 @@ NAMING = frozenset(
     {
         *("table", "tables", "columns", "order_by", "group_by", "match", "detail", "query"),
         *("where", "having", "measures", "column", "value_column", "op", "function", "name"),
-        *("any", "some", "none"),
+        *("any", "some", "none", "on_conflict", "conflict_key"),
     }
 )
 ARGUMENTS = NAMING | {
     *("key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"),
-    *("rows", "set", "expected", "dry_run", "sql"),
+    *("rows", "set", "expected", "dry_run", "confirm", "idempotency_key", "sql"),
 }
 FUNCTIONS = {str(each) for each in Function}
 WORDS = {
-    str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail, RULES) for word in words
+    str(word)
+    for words in (Operator, Function, Bucket, Match, Direction, Detail, OnConflict, RULES)
+    for word in words
 }
 ADDRESS = re.compile(r"dbtools://(?:row|cell)/([^/]{1,200})/")  #: of a row, up to its key
 DIRECTION = re.compile(r"\s+(?:asc|desc)\s*$", re.IGNORECASE)
 TOKEN = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
+Record = Mapping[str, object]  #: the cells of a row by column
 
 
 class Outcome(StrEnum):
@@ -118,15 +123,18 @@ def _shortened(text: str | None, most: int) -> str | None:
     return text if text is None or len(text) <= most else text[:most] + CUT
 
 
-def _changes(changed: Changed) -> Sequence[Mapping[str, object]]:
+def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     """Return the key of each row of *changed*, and its changed columns before and after, as the role sees it.
 
     A column whose cells are masked or cut may have changed although they look the same: it is included if the
     call has set it.
     """
     shape = changed.shape
-    after = _records(changed, changed.rows)
-    before = _records(changed, changed.before)
+    if not isinstance(shape, Write):
+        return None  # a query says neither which rows it has changed, nor how they were
+    after: Sequence[Record | None] = _records(changed, changed.rows)
+    first = changed.before[: MOST_ITEMS + 1]
+    before: Sequence[Record | None] = list(paired(_records(changed, known(first)), first))
     if shape.kind is WriteKind.DELETE:
         before, after = after, []
     cells = zip(changed.outputs, changed.kinds, strict=False)
@@ -135,7 +143,7 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]]:
     return [_change(shape.writes.key, old, new, unclear) for old, new in zip_longest(before, after)]
 
 
-def _records(changed: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, object]]:
+def _records(changed: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Record]:
     """Return *rows* of *changed* as JSON values by column."""
     names = [each.term.name for each in changed.outputs]
     found = encode_rows(replace(changed, rows=rows[: MOST_ITEMS + 1]), names, Style())

@@ -23,7 +23,7 @@ from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REQUEST, is_measured, new_request_id, note_call, request_id
-from dbtools.tools.definition import ToolGroup
+from dbtools.tools.permitted_queries import RunQuery
 from dbtools.tools.resources import Completed
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {
@@ -32,6 +32,7 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TimedOut: Outcome.TIMEOUT,
 }
 UNKNOWN = "unknown"  #: in metrics: callers choose names freely
+DECLINED = "declined"  #: the confirmation of a change that a person has declined
 INTERNAL = "internal"  #: the code for unexpected errors
 SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
@@ -141,7 +142,12 @@ class Calls:
             _measure(entry, found)
         except BaseException as exc:
             entry.outcome, entry.code = _failure(exc)
-            entry.dry_run = _asked_dry_run(entry, view)
+            if entry.changed is None:
+                entry.dry_run = _asked_dry_run(entry, view)
+            if isinstance(exc, errors.NotConfirmed) and exc.declined:
+                entry.confirmed = DECLINED
+            elif not isinstance(exc, errors.UnknownOutcome):
+                entry.confirmed = None
             raise
         finally:
             entry.duration = time.perf_counter() - began
@@ -187,8 +193,9 @@ def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
         case Answer():
             entry.rows, entry.truncated = found.rows, found.truncated
             entry.bytes = bytes_of(found.text) + sum([each.size for each in found.media])
+            entry.confirmed = None
             if (changed := found.changed) is not None:
-                entry.changed, entry.dry_run = changed, changed.dry_run
+                entry.changed, entry.dry_run, entry.confirmed = changed, changed.dry_run, changed.confirmed
         case Media():
             entry.rows, entry.truncated, entry.bytes = 1, False, len(found.content)
         case Completed():
@@ -199,9 +206,12 @@ def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
 def _asked_dry_run(entry: AuditEntry, view: View | None) -> bool | None:
     """Return whether a failed call was to be a dry run, None if it was to change nothing."""
     tool = view.tools.get(entry.tool) if view is not None else None
-    if tool is None or tool.group is not ToolGroup.WRITES:
+    given: object = entry.arguments
+    if isinstance(tool, RunQuery):
+        tool, given = tool.tools.get(str(entry.arguments.get("query"))), entry.arguments.get("arguments")
+    if tool is None or tool.definition.annotations["readOnlyHint"]:
         return None
-    return str(entry.arguments.get("dry_run")).lower() == "true"
+    return isinstance(given, Mapping) and str(given.get("dry_run")).lower() == "true"
 
 
 def _failure(error: BaseException) -> tuple[Outcome, str]:

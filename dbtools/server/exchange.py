@@ -50,15 +50,16 @@ class Exchange:
     caller: Caller
     send: Send  #: to the client, before the answer
     questions: Questions | None = None  #: None: the server cannot send requests to the client
+    has_asked: bool = False  #: whether the request has waited for an answer of its client
 
     def notify(self, method: str, params: Json) -> None:
         """Send a notification before the answer."""
         self.send(encode_notification(method, params))
 
     def report(self, progress: float, total: float, message: str) -> None:
-        """Report progress, if the client asked for it."""
+        """Report progress, if the client asked for it, until the client is asked for something itself."""
         token = meta_of(self.params).get("progressToken")
-        if token is not None:
+        if token is not None and not self.has_asked:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self.notify("notifications/progress", members)
 
@@ -72,7 +73,7 @@ class Exchange:
             raise ProtocolError(Code.INTERNAL_ERROR, f"The client cannot be asked for {method}.")
         id = f"dbtools-{new_request_id()}"
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self.questions[id] = answer
+        self.questions[id], self.has_asked = answer, True
         self.send(encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
         try:
             async with asyncio.timeout(patience):

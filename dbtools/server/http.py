@@ -22,6 +22,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
+from dbtools.errors import listing
 from dbtools.policy import Caller
 from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
@@ -29,7 +30,9 @@ from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.requests import RequestMiddleware
 from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server
 from dbtools.service.serving import Served, snapshot_of
+from dbtools.service.snapshot import Snapshot
 from dbtools.settings import Settings
+from dbtools.writes import confirmed_tables
 
 FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
@@ -40,6 +43,7 @@ GRACE_OF_CONNECTIONS = 3  #: seconds to deliver all answers during a shutdown
 LOOK = 1.0  #: seconds between two checks for the parent process
 COLLECTIONS = (10_000, 20, 20)  #: thresholds of the garbage collector
 READY_IN = 2.0  #: seconds to wait for a database connection
+NO_KEYS = "`dbtools registry upgrade URL` lets the database keep them."
 FRESH = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
@@ -88,10 +92,12 @@ def listen(startup: Startup) -> None:
     snapshot = anyio.run(snapshot_of, startup.settings)
     if not startup.settings.auth:
         snapshot = replace(snapshot, views={startup.anonymous.role: snapshot.view(startup.anonymous.role)})
+    if startup.workers > 1:
+        _check_shared(startup.settings, snapshot)
     with bound(startup.address) as listener:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-        startup.operator.listening(url, snapshot, tuple(_notes(startup)))
+        startup.operator.listening(url, snapshot, tuple(_notes(startup, snapshot)))
         config = config_of(partial(HttpApp, startup), startup.workers)
         try:
             if startup.workers == 1:
@@ -178,10 +184,31 @@ def _check(settings: Settings, address: ListenAddress) -> None:
         )
 
 
-def _notes(startup: Startup) -> Iterator[str]:
+def _check_shared(settings: Settings, snapshot: Snapshot) -> None:
+    """Raise ConfigurationError if several workers could not share the confirmations of a role."""
+    for role, view in snapshot.views.items():
+        confirmed = [view.catalog.label(each) for each in confirmed_tables(view.catalog)]
+        confirmed += [each.name for each in view.setting.queries if each.query.confirm]
+        where = f"role {role}: changes of {listing(confirmed)} are confirmed, and"
+        if confirmed and not settings.server.secret:
+            raise errors.ConfigurationError(
+                f"{where} several workers need one key to seal confirmations.",
+                hint="Configure [server] secret, or serve with one worker.",
+            )
+        if confirmed and not view.setting.journal:
+            raise errors.ConfigurationError(
+                f"{where} several workers need the table dbtools_write to confirm each only once.",
+                hint="`dbtools check` says what is missing. Or serve with one worker.",
+            )
+
+
+def _notes(startup: Startup, snapshot: Snapshot) -> Iterator[str]:
     """Yield what an operator should know about several workers."""
     workers = startup.workers
     if workers > 1:
+        for role, view in snapshot.views.items():
+            if not view.setting.journal and any(table.writes for table in view.catalog.tables):
+                yield f"role {role}: each worker keeps idempotency keys in its own memory. {NO_KEYS}"
         yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if startup.settings.limits.storage == "memory":
             yield f"Each allows 1/{workers} of calls_per_minute. With [limits] storage, they share it."

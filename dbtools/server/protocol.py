@@ -18,10 +18,12 @@ from dbtools.policy import Caller
 from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
 from dbtools.server.calls import Calls, T
+from dbtools.server.confirming import PATIENCE, can_ask, confirming, question_result
 from dbtools.server.exchange import Exchange, Notifications, Questions, Send
 from dbtools.server.kernel import INFO, HeaderValues, Peer, Session, admit, finish_result, meta_of
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
 from dbtools.server.versions import MODERN
+from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import mark_failed, server_span
 
@@ -72,13 +74,18 @@ class Server:
         notifications: Notifications | None = None,
         fresh: float = 0.0,
         stateless: bool = False,
+        patience: float = PATIENCE,
     ) -> None:
-        """Serve *toolbox* through *calls*; clients may cache lists for *fresh* seconds."""
+        """Serve *toolbox* through *calls*; clients may cache lists for *fresh* seconds.
+
+        A person has *patience* seconds to answer a question.
+        """
         self._toolbox = toolbox
         self._calls = calls
         self._instructions = instructions
         self._fresh = round(fresh * 1000)
         self._stateless = stateless
+        self._patience = patience
         self.notifications = notifications or Notifications()
         self.listed = asyncio.Event()  #: set when a client has listed the tools
         self.handlers: dict[str, Handler] = {
@@ -170,11 +177,16 @@ class Server:
         name, arguments = exchange.params["name"], exchange.params.get("arguments") or {}
         assert isinstance(name, str)
         assert isinstance(arguments, Mapping)
+        entry = self._entry(exchange.caller, exchange.peer, name, arguments)
+        call: Callable[[View], Awaitable[Answer]]
+        call = partial(self._toolbox.call, exchange.caller, name, arguments)
+        if asks := can_ask(exchange):
+            call = confirming(exchange, entry, call, self._patience)
         reporting = None
         if "progressToken" in meta_of(exchange.params):
             reporting = asyncio.create_task(self._report(exchange))
         try:
-            answer = await self._make(exchange, name, arguments, self._toolbox.call, name, arguments)
+            answer = await self._calls.make(exchange.caller, entry, call)
         except errors.UnknownTool as exc:
             raise ProtocolError(Code.INVALID_PARAMS, str(exc)) from exc
         except Exception as exc:
@@ -182,6 +194,8 @@ class Server:
         finally:
             if reporting is not None:
                 reporting.cancel()
+        if asks and answer.pending is not None:
+            return question_result(answer.pending)
         return answer_content(answer, exchange.peer.revision.contents)
 
     async def _report(self, exchange: Exchange) -> None:

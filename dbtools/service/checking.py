@@ -10,16 +10,17 @@ import dbtools
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import UNREPORTED, Catalog, Reads, Selection, Table
+from dbtools.catalog import UNREPORTED, Catalog, Location, Reads, Selection, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import Caller, Finding, Source, label_of, series, uncovered
-from dbtools.queries import Permitted
+from dbtools.policy import Caller, Finding, Role, Source, label_of, series, uncovered
+from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, read_catalog, resolve
+from dbtools.service.resolve import Resolved, ResolvedRole, read_catalog, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
+from dbtools.service.writable import able_to_write
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, change_of
@@ -71,6 +72,10 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
         resolved = await resolve(migrated, await read_catalog(migrated, backend), backend)
     finally:
         await backend.close()
+    # What the login of a migration may do is not what that of a server may.
+    journals = {name: view.setting.journal for name, view in before.views.items()}
+    roles = (replace(each, journal=journals[each.served.name]) for each in resolved.roles)
+    resolved = replace(resolved, roles=tuple(roles))
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)
@@ -152,6 +157,8 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
     seen = {table.location: table for table in resolved.catalog.tables}
     is_narrowed = role.rules is not None or settings.selection() != Selection()
+    for permitted in library.queries:
+        yield from _of_changes(role, permitted, resolved.whole)
     for permitted in library.queries if is_narrowed else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
         if any(grant.accept_reads for grant in grants) or (role.rules is not None and not grants):
@@ -167,6 +174,39 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
                 f"The role can still call it. If that is intended, write {meant}."
             )
             yield _warning("reads_hidden", message, grants[0].source)
+
+
+def _of_changes(role: Role, permitted: Permitted, whole: Catalog) -> Iterator[Finding]:
+    """Yield the finding that *role* may change rows with *permitted*, unless its grant says so."""
+    grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
+    if permitted.effects is None or not grants or any(grant.accept_writes for grant in grants):
+        return
+    meant = f'{{ name = "{permitted.name}", accept_writes = true }}'
+    message = (
+        f"role {role.name}, queries: {permitted.name} {series(_changed_by(permitted, whole))}. "
+        f"If that is intended, write {meant}."
+    )
+    yield _warning("changes_rows", message, grants[0].source)
+
+
+VERBS = {"insert": "inserts into", "update": "updates", "delete": "deletes from"}
+
+
+def _changed_by(permitted: Permitted, whole: Catalog) -> Sequence[str]:
+    """Describe what *permitted* may change, as in "updates tickets (status)"."""
+    effects = permitted.effects or Effects()
+    columns: dict[tuple[str, Location], list[str]] = {}
+    for each in sorted(effects.changes, key=lambda each: (not each.named, each)):
+        columns.setdefault((each.kind, each[1:3]), []).append(each.column)
+    called = (*permitted.functions, *effects.functions)
+    return [
+        *(
+            f"{VERBS[kind]} {label_of(whole, place)}"
+            + (f" ({listing(named)})" if all(named) and kind == "update" else "")
+            for (kind, place), named in columns.items()
+        ),
+        *(f"calls the function {name}, which may change more" for name in dict.fromkeys(called)),
+    ]
 
 
 def _beneath(permitted: Permitted) -> Reads:
@@ -229,13 +269,15 @@ async def grants_of(
     """
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
     alone = [replace(each, session=(), sql=False) for each in written]
+    # The login that changes rows may not exist yet, either.
+    url, backend.write_url = backend.write_url, backend.url
     resolved = await resolve(settings, await read_catalog(settings, backend), backend, roles=alone)
+    backend.write_url = url
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]
     queries = [each for each in resolved.library.queries if any(role.may_call(each.name) for role in served)]
-    reads = {read for query in queries for read in query.reads or ()}
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
-    script = await backend.grants(resolved.catalog, served, reads, login)
+    script = await backend.grants(resolved.catalog, served, queries, login)
     return script, (*findings, *_unreported(queries))
 
 
@@ -307,11 +349,12 @@ def _cost(name: str, view: View) -> Finding:
 
 
 def _changes(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield which tables each role may change."""
+    """Yield which tables each role may change, and by which queries."""
     for name, view in snapshot.views.items():
-        tables = [view.catalog.label(table) for table in view.catalog.tables if table.writes is not None]
-        if tables:
-            yield _step(OK, "changes", f"role {name}: may change {listing(tables)}.")
+        changed = [view.catalog.label(table) for table in view.catalog.tables if table.writes is not None]
+        changed += [f"rows by the query {each.name}" for each in view.setting.queries if each.effects]
+        if changed:
+            yield _step(OK, "changes", f"role {name}: may change {listing(changed)}.")
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:

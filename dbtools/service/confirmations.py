@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.cells import json_of
+from dbtools.changes import known, paired
 from dbtools.results import Changed, encode_rows
-from dbtools.statement import WriteKind
 from dbtools.styles import Style
 
 VALID = 300  #: seconds
-CODE = 32  #: bytes of an HMAC-SHA256
-HEAD = struct.Struct(">16sQ32s")  #: the ID, when it expires, and the digest of the preview
-HINT = "Call again without confirm to get a new preview."
+CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
+HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
+HINT = "Nothing was changed. Repeat the call without confirm for a new preview."
 
 
 class Confirmed(NamedTuple):
@@ -35,13 +35,13 @@ class Confirmations:
     """Seals confirmations with *secret*; without one, they are valid in this process only."""
 
     def __init__(self, secret: str) -> None:
-        given = secret.encode() or secrets.token_bytes(CODE)
+        given = secret.encode() or secrets.token_bytes(32)
         self._key = hmac.digest(given, b"dbtools confirmations", "sha256")
 
     def seal(self, binding: str, preview: bytes) -> str:
         """Return a token that confirms the change with the digest *preview*, for the call *binding*."""
-        head = HEAD.pack(secrets.token_bytes(16), int(time.time()) + VALID, preview)
-        return base64.urlsafe_b64encode(head + self._code(head, binding)).decode()
+        head = HEAD.pack(secrets.token_bytes(12), int(time.time()) + VALID, preview)
+        return base64.urlsafe_b64encode(head + self._code(b"token", head + binding.encode())).decode()
 
     def open(self, token: str, binding: str) -> Confirmed:
         """Return what *token* confirms of the call *binding*, or raise NotConfirmed."""
@@ -49,11 +49,15 @@ class Confirmations:
             content = base64.urlsafe_b64decode(token.encode())
             id, expires, preview = HEAD.unpack(content[: HEAD.size])
         except (ValueError, struct.error) as exc:
-            raise errors.NotConfirmed("confirm: this is not a token of a preview.", hint=HINT) from exc
-        if not hmac.compare_digest(content[HEAD.size :], self._code(content[: HEAD.size], binding)):
-            raise errors.NotConfirmed("confirm: the token belongs to another call.", hint=HINT)
+            raise errors.NotConfirmed("The confirmation is invalid.", hint=HINT) from exc
+        if not hmac.compare_digest(
+            content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
+        ):
+            raise errors.NotConfirmed(
+                "The confirmation is for another call, or for other arguments.", hint=HINT
+            )
         if expires < time.time():
-            raise errors.NotConfirmed("confirm: the token has expired.", hint=HINT)
+            raise errors.NotConfirmed("The confirmation has expired.", hint=HINT)
         return Confirmed(id.hex(), preview)
 
     def digest(self, found: Changed) -> bytes:
@@ -64,16 +68,16 @@ class Confirmations:
         """
         shape = found.shape
         names = [output.term.name for output in found.outputs]
-        before, after = (
-            encode_rows(replace(found, rows=rows), names, Style()).rows for rows in (found.before, found.rows)
+        earlier, after = (
+            encode_rows(replace(found, rows=rows), names, Style()).rows
+            for rows in (known(found.before), found.rows)
         )
-        if shape.kind is not WriteKind.DELETE:
-            written = {column.name for column in shape.written}
-            kept = [at for at, name in enumerate(names) if name in written]
-            after = [[row[at] for at in kept] for row in after]
+        before = list(paired(earlier, found.before))
+        kept = [at for at, name in enumerate(names) if name in shape.stable]
+        after = [[row[at] for at in kept] for row in after]
         elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
         content = json_of([before, after, found.affected, elsewhere])
-        return hmac.digest(self._key, content.encode(), "sha256")
+        return self._code(b"preview", content.encode())
 
-    def _code(self, head: bytes, binding: str) -> bytes:
-        return hmac.digest(self._key, head + binding.encode(), "sha256")
+    def _code(self, purpose: bytes, content: bytes) -> bytes:
+        return hmac.digest(self._key, purpose + content, "sha256")[:CODE]

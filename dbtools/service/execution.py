@@ -23,27 +23,20 @@ from dbtools.backends.port import (
     WriteRun,
 )
 from dbtools.catalog import Catalog
+from dbtools.changes import Transaction, Write, WriteKind, WriteShape, known, paired
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import (
-    FreeStatement,
-    QueryShape,
-    Statement,
-    Transaction,
-    Write,
-    WriteKind,
-    argument,
-    assigned,
-)
+from dbtools.statement import FreeStatement, QueryShape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."
+REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
 STAMP_TIMEOUT = 5.0  #: seconds
 Agrees = Callable[[Changed], bool]
 PLANS = 1_000  #: compiled shapes that are kept
@@ -57,7 +50,7 @@ class Execution:
         self._tells = tells
         self._is_tracing = is_tracing()
         self._runner: Runner | None = None
-        self._compile_write: Callable[[Write], WritePlan] | None = None
+        self._compile_write: Callable[[WriteShape], WritePlan] | None = None
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
@@ -132,7 +125,7 @@ class Execution:
             keeps=keeps,
             counts=transaction.dry_run or agrees is not None,
             entry=entry,
-            timeout=view.role.limits.timeout,
+            timeout=min(transaction.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
             stamp=view.stamp,
             versions=shape.versions,
@@ -142,6 +135,8 @@ class Execution:
         try:
             written = await (_traced_write(writer, run) if self._is_tracing else writer.write(run))
         except errors.CallError as exc:
+            if entry is not None and entry.key and isinstance(exc, errors.UnknownOutcome):
+                raise errors.UnknownOutcome(exc.message, hint=REPEAT) from exc
             raise refused_write(exc, transaction, view.catalog) from exc
         return _changed(written, shape, view)
 
@@ -177,15 +172,16 @@ def free_run(
     )
 
 
-def _changed(written: WriteResult, shape: Write, view: View) -> Changed:
+def _changed(written: WriteResult, shape: WriteShape, view: View) -> Changed:
     """Return *written* as the role of *view* sees it."""
     types = [output.term.type for output in shape.outputs]
     return Changed(
         shape=shape,
         outputs=shape.outputs,
         rows=masked_rows(types, written.rows, view.hash_key),
-        before=masked_rows(types, written.before, view.hash_key),
+        before=tuple(paired(masked_rows(types, known(written.before), view.hash_key), written.before)),
         affected=written.affected,
+        ignored=written.ignored,
         dry_run=not (written.is_kept or written.earlier),
         elsewhere=written.elsewhere,
         unchecked=written.unchecked,
@@ -206,7 +202,10 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
 async def _traced_write(writer: Writer, run: WriteRun) -> WriteResult:
     """Return what *run* did, and record a span with the SQL of its first change."""
     first, _ = run.steps[0]
-    with statement_span(first.change.sql, first.shape.kind.upper(), first.shape.table.name) as span:
+    kind, name = "WRITE", first.shape.target[1]
+    if isinstance(first.shape, Write):
+        kind = first.shape.kind.upper()
+    with statement_span(first.change.sql, kind, name) as span:
         written = await writer.write(run)
         span.set_attribute("db.response.returned_rows", written.affected)
     return written
@@ -220,7 +219,7 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
             hint="Use conditions on key columns, or ask for fewer rows.",
         )
     if isinstance(statement.shape, QueryShape):
-        return _of_query(error, statement, statement.shape)
+        return _of_query(error, statement.values, statement.shape)
 
     if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
         error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
@@ -246,38 +245,47 @@ def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, 
     return {**statement.values, **{name: claim_of(caller, claim) for name, claim in plan.claims.items()}}
 
 
-def preset_values(shape: Write, caller: Caller) -> Mapping[str, object]:
+def preset_values(shape: WriteShape, caller: Caller) -> Mapping[str, object]:
     """Return the values that *shape* sets by itself, with the claims of *caller*; or raise Denied."""
     values: dict[str, object] = {}
-    for preset in shape.presets:
+    parameters = [
+        (preset, each.parameters[preset.column]) for each in shape.variants for preset in each.presets
+    ]
+    for preset, parameter in parameters:
         value = preset.value
         if preset.claim is not None:
             try:
                 value = decoded(preset.column.type, claim_of(caller, preset.claim), "")
             except errors.BadValue as exc:
                 raise errors.Denied from exc
-        values[assigned(preset.column.name)] = value
+        values[parameter] = value
     return values
 
 
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
     worded = _reworded_write(error, transaction, catalog)
-    if isinstance(worded, errors.NoRow | errors.Conflict | errors.UnknownOutcome):
+    if isinstance(worded, errors.NoRow | errors.Conflict | errors.NotConfirmed | errors.UnknownOutcome):
         return worded
     return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
 
 
 def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
-    shape, _ = transaction.writes[0]
+    shape, values = transaction.writes[0]
+    if isinstance(shape, QueryShape):
+        return _of_changing_query(error, values, shape)
+    writes = [each for each, _ in transaction.writes if isinstance(each, Write)]
     if isinstance(error, errors.ConstraintViolated):
-        written = dict.fromkeys(each for shape, _ in transaction.writes for each in shape.columns)
+        written = dict.fromkeys(column for each in writes for column in each.columns)
         return explained(error, shape.table, catalog, refers=shape.refers, written=tuple(written))
     if isinstance(error, errors.BadValue):
-        columns = (each for shape, _ in transaction.writes for each in (*shape.columns, *shape.compared))
+        columns = (column for each in writes for column in (*each.columns, *each.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
         claimed = f" {BAD_CLAIM}" if shape.claimed else ""
         return errors.BadValue(error.message, hint=f"Check the values for {listing(asked)}.{claimed}")
+    if isinstance(error, errors.TooManyRows) and shape.chosen is not None:
+        found = f"where matches more than {shape.most} row{'s' * (shape.most > 1)}"
+        return errors.TooManyRows(f"{found}, the most that one call may change.", hint="Narrow where.")
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing)
     if isinstance(error, errors.Denied):
@@ -285,7 +293,7 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         settable = shape.writes.update if shape.kind is WriteKind.UPDATE else shape.writes.insert or ()
         named = named_in(condition, settable)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
-    if isinstance(error, errors.Conflict):
+    if isinstance(error, errors.Conflict) and not error.hint:
         return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
     if isinstance(error, errors.UnknownOutcome):
         return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")
@@ -310,7 +318,34 @@ def claim_of(caller: Caller, name: str) -> object:
     return value
 
 
-def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
+def _of_changing_query(
+    error: errors.CallError, values: Mapping[str, object], shape: QueryShape
+) -> errors.CallError:
+    """Return *error* worded for a permitted query that changes rows."""
+    arguments = _arguments(values, shape)
+    if isinstance(error, errors.ConstraintViolated):
+        hint = f"Arguments: {arguments}." if arguments else ""
+        return errors.ConstraintViolated("A rule of the database does not allow this change.", hint=hint)
+    if isinstance(error, errors.TooManyRows):
+        return errors.TooManyRows(error.message, hint="Use arguments that select fewer rows.")
+    if isinstance(error, errors.UnknownOutcome):
+        hint = "Find out whether the change was made before you try again."
+        return errors.UnknownOutcome(error.message, hint=hint)
+    if isinstance(error, errors.TimedOut):
+        return errors.TimedOut("The call reached its timeout and was stopped.")
+    return _of_query(error, values, shape)
+
+
+def _arguments(values: Mapping[str, object], shape: QueryShape) -> str:
+    """Return the arguments among *values*, with their types."""
+    return listing(
+        f"{name} ({type.name})"
+        for name, type in shape.types.items()
+        if values.get(argument(name)) is not None
+    )
+
+
+def _of_query(error: errors.CallError, values: Mapping[str, object], shape: QueryShape) -> errors.CallError:
     """Return *error* worded for a permitted query, whose callers do not know its tables."""
     if isinstance(error, errors.SchemaChanged):
         return errors.SchemaChanged(
@@ -318,15 +353,11 @@ def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) 
         )
     if not isinstance(error, errors.BadValue | errors.Unreadable):
         return error
-    bound = [
-        f"{name} ({type.name})"
-        for name, type in shape.types.items()
-        if statement.values.get(argument(name)) is not None
-    ]
+    bound = _arguments(values, shape)
     if isinstance(error, errors.Unreadable) or not (bound or shape.claimed):
         return errors.Unreadable("The database cannot compute this query.")
     if not bound:
         # As for a table: a claim that cannot be read denies the call.
         return errors.Denied()
-    parts = [f"Arguments: {listing(bound)}.", *([BAD_CLAIM] if shape.claimed else [])]
+    parts = [f"Arguments: {bound}.", *([BAD_CLAIM] if shape.claimed else [])]
     return errors.BadValue("The database cannot compute this query with these values.", hint=" ".join(parts))

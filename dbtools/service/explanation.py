@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, field
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
+from dbtools.changes import Transaction, Write, WriteShape
 from dbtools.paths import normalised
 from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import FreeStatement, QueryShape, Select, Shape, Transaction, Write
+from dbtools.statement import FreeStatement, QueryShape, Select, Shape
 from dbtools.tools.change_calls import as_change
 
 
@@ -74,16 +75,18 @@ async def _writing(
 ) -> tuple[str, Sequence[object]]:
     """Return the statements of *transaction*, each once, and the parameters of its first change.
 
-    What is read after the change has parameters that the change returns.
+    What is read after the change has parameters that the change returns. If conditions choose the rows, the
+    parameters are those that find them.
     """
     compile = (await backend.writer()).compile
     shape, values = transaction.writes[0]
     plans = [compile(each) for each in dict.fromkeys(each for each, _ in transaction.writes)]
-    change = plans[0].change
-    claims = {name: claim_of(caller, claim) for name, claim in change.claims.items()}
+    chooses = isinstance(shape, Write) and shape.chosen is not None
+    first = (plans[0].before if chooses else None) or plans[0].change
+    claims = {name: claim_of(caller, claim) for name, claim in first.claims.items()}
     values = {**values, **preset_values(shape, caller), **claims}
     statements = dict.fromkeys(each.sql for plan in plans for each in plan.statements)
-    return ";\n".join(statements), change.bound(values, 1)
+    return ";\n".join(statements), first.bound(values, shape.most if isinstance(shape, Write) else 1)
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:
@@ -120,11 +123,12 @@ def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
     return _source(view, found[0]) if len(found) == 1 else None
 
 
-def _unclaimed(view: View, shape: Shape | Write, caller: Caller) -> Iterator[tuple[str, Source]]:
+def _unclaimed(view: View, shape: Shape | WriteShape, caller: Caller) -> Iterator[tuple[str, Source]]:
     """Yield each claim of *shape* that *caller* lacks, and where it is required."""
     if isinstance(shape, Write):
         checked = shape.check.condition.parameters if shape.check else ()
-        claims = [(each.claim, f"{each.column.name} is preset to") for each in shape.presets]
+        presets = [preset for each in shape.variants for preset in each.presets]
+        claims = [(each.claim, f"{each.column.name} is preset to") for each in presets]
         claims += [(each.claim, f"The check of {shape.table.name} requires") for each in checked]
         for claim, what in claims:
             if claim is not None and caller.claims.get(claim) is None:
@@ -148,7 +152,7 @@ def _source(view: View, table: Table | None) -> Source:
     return rule.source if rule else view.role.source
 
 
-def _decided(view: View, shape: Shape | Write) -> Source:
+def _decided(view: View, shape: Shape | WriteShape) -> Source:
     """Return where the grant for *shape* is written."""
     if not isinstance(shape, QueryShape):
         return _source(view, shape.table)
@@ -156,11 +160,15 @@ def _decided(view: View, shape: Shape | Write) -> Source:
     return next(grants, view.role.source)
 
 
-def _reason(shape: Shape | Write, session: Mapping[str, str]) -> str:
+def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
     if isinstance(shape, Write):
         check = ", rows must satisfy its check" if shape.check else ""
-        preset = "".join(f", {each.column.name} is preset" for each in shape.presets)
-        first, joined = f"the role may {shape.kind}{check}{preset}", [_seen(shape.table)]
+        names = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)
+        preset = "".join(f", {name} is preset" for name in names)
+        confirm = ", which must be confirmed" if shape.writes.confirm else ""
+        kinds = " and ".join(each.kind for each in shape.variants)
+        first = f"the role may {kinds}{confirm}{check}{preset}"
+        joined = [*map(_seen, shape.tables)]
     elif isinstance(shape, Select):
         first, *joined = map(_seen, shape.tables)
     else:

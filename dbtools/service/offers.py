@@ -31,19 +31,21 @@ async def offered(
     return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
 
 
-def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
+def posture_findings(settings: Settings, catalog: Catalog, queries_write: bool) -> tuple[Finding, ...]:
     """Return what the login can do beyond reading: errors if [server] strict forbids it."""
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
+    hint = remedy(settings, queries_write)
     return tuple(
-        Finding(code="posture", message=f"{fact} {remedy(settings)}", level=level, source=source)
+        Finding(code="posture", message=f"{fact} {hint}", level=level, source=source)
         for fact in catalog.posture
     )
 
 
-def remedy(settings: Settings) -> str:
+def remedy(settings: Settings, queries_write: bool = False) -> str:
     """Return what to do about a login that can do more than read."""
-    return WRITES if may_write(settings) and not settings.database.write_url else HINT
+    writes = queries_write or may_write(settings)
+    return WRITES if writes and not settings.database.write_url else HINT
 
 
 def writable_findings(settings: Settings) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dbtools import errors
-from dbtools.backends.port import NO_SESSION, Backend, Declared, Describe, Facts, Inspected
+from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Describe, Facts, Inspected
 from dbtools.catalog import Catalog, Column
 from dbtools.policy import Finding
-from dbtools.queries import Permitted, Query, texts_of
+from dbtools.queries import Effect, Effects, Permitted, Query, texts_of
 from dbtools.queries.headers import values_in
 from dbtools.service.queries import LoadedQueries, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import Unusable, declared_cast, untyped
@@ -21,22 +21,40 @@ from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
 
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
+NOT_WRITABLE = " changes rows, which needs [database] writable = true (--write), or a role with this query."
+CHANGING = "To change rows, declare how many at most: -- writes: N."
+UNREACHABLE = "unreachable"  #: the code of a query whose login cannot be reached now
 UNCHECKED = "unchecked"  #: the code of a query that cannot be checked now, but may work in a moment
 
 
 class Describer(AsyncExitStack):
-    """Describes operators' SQL in one session of the database, opened at its first use."""
+    """Describes operators' SQL in sessions of the database, each opened at its first use."""
 
     def __init__(self, backend: Backend, session: Mapping[str, str] = NO_SESSION) -> None:
         super().__init__()
         self.backend = backend
         self._session = session
         self._describe: Describe | None = None
+        self._describe_changes: Describe | None = None
 
     async def __call__(self) -> Describe:
         if self._describe is None:
             self._describe = await self.enter_async_context(self.backend.describe(self._session))
         return self._describe
+
+    async def of(self, query: Query) -> Describe:
+        """Return what describes *query*, or raise Unusable if the login that changes rows is unreachable."""
+        if query.writes is None:
+            return await self()
+        if self._describe_changes is None:
+            try:
+                opened = self.backend.describe_changes(self._session)
+                self._describe_changes = await self.enter_async_context(opened)
+            except errors.Refused as exc:
+                raise Unusable(WITHDRAWN, str(exc), query.source) from exc
+            except errors.DatabaseUnavailable as exc:
+                raise Unusable(UNREACHABLE, str(exc), query.source) from exc
+        return self._describe_changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +81,16 @@ async def library_of(
     written = queries_in(settings, describer.backend.facts.lexis) if written is None else written
     kept = await registered_in(settings, written.sources, describer.backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
-    library = await validated_queries(settings, catalog, describer, queries)
-    findings = sorted((*written.findings, *kept.findings, *library.findings), key=_place)
+    allowed = [query for query in queries if query.writes is None or may_change(settings)]
+    library = await validated_queries(settings, catalog, describer, allowed)
+    idle = [about(query, NOT_WRITABLE, "not_writable") for query in queries if query not in allowed]
+    findings = sorted((*written.findings, *kept.findings, *library.findings, *idle), key=_place)
     return replace(library, findings=tuple(findings), registry=kept.stamp)
+
+
+def may_change(settings: Settings) -> bool:
+    """Return whether *settings* let callers run queries that write, if a role is granted some."""
+    return bool(settings.roles) or settings.database.writable
 
 
 def read_by_functions(permitted: Permitted) -> Iterator[str]:
@@ -85,12 +110,12 @@ async def validated_queries(
     findings: list[Finding] = []
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
-    describe = await describer()
     for query in queries:
         if query.name in taken:
             findings.append(about(query, ": a tool has this name already."))
             continue
         try:
+            describe = await describer.of(query)
             permitted.append(await _permitted(settings, query, describer.backend.facts, describe))
         except Unusable as exc:
             code = exc.finding.code
@@ -122,6 +147,18 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
         versions=tuple(dict.fromkeys(version for each in found for version in each.versions)),
         functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
+        effects=_effects([each.effects for each in found if each.effects is not None]),
+    )
+
+
+def _effects(found: Sequence[Effects]) -> Effects | None:
+    """Return what all variants of a query may change."""
+    if not found:
+        return None
+    return Effects(
+        target=found[0].target,
+        changes=frozenset[Effect]().union(*(each.changes for each in found)),
+        functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
     )
 
 
@@ -132,7 +169,8 @@ async def inspected(query: Query, present: Collection[str], describe: Describe) 
         return await describe.query(query.body.written(present).pieces, declared)
     except errors.Refused as exc:
         code = UNCHECKED if exc.passes else WITHDRAWN
-        raise Unusable(code, str(exc), query.source_of(present, exc.offset)) from exc
+        told = f"{exc} {CHANGING}" if exc.message == NOT_READING and query.writes is None else str(exc)
+        raise Unusable(code, told, query.source_of(present, exc.offset)) from exc
 
 
 def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:

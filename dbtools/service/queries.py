@@ -10,7 +10,7 @@ import anyio
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.backends.records import LATEST, Registry, RegistryEntry
+from dbtools.backends.records import FIRST, LATEST, Registry, RegistryEntry
 from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
@@ -168,8 +168,8 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
 def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding]:
     """Yield the finding that *registry* cannot keep all that the audit log has."""
     revisions = registry.revisions if registry is not None and settings.log.registry else ()
-    if revisions and LATEST not in revisions:
-        message = f"[log] registry: the registry has version {revisions[-1]}, which keeps less of each call."
+    if FIRST in revisions:
+        message = f"[log] registry: the registry has version {FIRST}, which keeps less of each call."
         hint = f"`dbtools registry upgrade URL` brings it to {LATEST}."
         source = settings.source("log", "registry")
         yield Finding(code="old_registry", message=f"{message} {hint}", level="warning", source=source)

@@ -11,13 +11,20 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.port import Backend, Facts
-from dbtools.catalog import Catalog, Location, RowFilter, Table
+from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.offers import offered, posture_findings, remedy, sql_findings, writable_findings
-from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
+from dbtools.service.permitted import (
+    UNCHECKED,
+    UNREACHABLE,
+    Describer,
+    Library,
+    inspected,
+    library_of,
+)
 from dbtools.service.queries import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
@@ -25,7 +32,7 @@ from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import Names, is_total, vetted, withheld_findings
 
-BAD_FILTER, LACKING = "bad_filter", "lacks_privilege"
+BAD_FILTER = "bad_filter"
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
 
 
@@ -37,6 +44,7 @@ class ResolvedRole:
     served: Role  #: without what is invalid
     whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
+    journal: bool | None = False  #: whether its writes can use the journal; None: not known so far
     findings: tuple[Finding, ...] = ()
     dialect: str = ""  #: of the SQL that callers may run; empty: they may not
 
@@ -57,6 +65,12 @@ class Resolved:
         """Why something cannot be checked at this moment, or nothing."""
         found = (each for each in self.problems if isinstance(each, Finding) and each.code == UNCHECKED)
         return next((each.message for each in found), "")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything could be checked."""
+        codes = (each.code for each in self.problems if isinstance(each, Finding))
+        return not self.unchecked and UNREACHABLE not in codes
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -92,12 +106,12 @@ async def resolve(
             resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
     return Resolved(
         catalog=catalog,
-        roles=tuple(_shared(resolved)),
+        roles=tuple(shared(resolved)),
         library=library,
         findings=(
             *declaration_findings(catalog, settings, backend.facts.alike),
             *token_findings(settings),
-            *posture_findings(settings, catalog),
+            *posture_findings(settings, catalog, any(each.effects for each in library.queries)),
             *writable_findings(settings),
             *sql_findings(settings),
         ),
@@ -105,7 +119,7 @@ async def resolve(
     )
 
 
-def _shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
+def shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
     """Yield *roles*; those that see the same share one catalog, whose tools are defined only once."""
     catalogs: list[Catalog] = []
     for role in roles:
@@ -262,52 +276,6 @@ def _only_reading(rule: Rule) -> Rule:
     return rule if rule.grant is None else replace(rule, grant=replace(rule.grant, writes=None))
 
 
-async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
-    """Return *resolved* without the writes that the login lacks a privilege for."""
-    roles = [await _able(resolved.settings, each, backend) for each in resolved.roles]
-    return replace(resolved, roles=tuple(_shared(roles)))
-
-
-async def _able(settings: Settings, role: ResolvedRole, backend: Backend) -> ResolvedRole:
-    tables = [table for table in role.catalog.tables if table.writes is not None]
-    if not tables:
-        return role
-    session = {setting.name: setting.value for setting in role.served.session}
-    lacking: Mapping[Location, str] = {}
-    try:
-        lacking = await backend.lacking(tables, session)
-        found = tuple(_lacking(settings, role, tables, lacking))
-    except (errors.DatabaseUnavailable, errors.Refused) as exc:
-        # A login that cannot be reached now may make the changes later.
-        if isinstance(exc, errors.Refused) and not exc.passes:
-            lacking = {table.location: exc.message for table in tables}
-        message = f"The privileges of the login that changes rows cannot be checked: {exc}"
-        found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
-    kept = (replace(each, writes=None) if each.location in lacking else each for each in role.catalog.tables)
-    catalog = replace(role.catalog, tables=tuple(kept))
-    return replace(role, catalog=catalog, findings=(*role.findings, *found))
-
-
-def _lacking(
-    settings: Settings, role: ResolvedRole, tables: Sequence[Table], lacking: Mapping[Location, str]
-) -> Iterator[Finding]:
-    """Yield what the login lacks for the writes of *tables*, those of one rule together."""
-    by_rule: dict[Source, list[tuple[Rule | None, Table]]] = {}
-    for table in tables:
-        rule = role.served.rule_of(role.whole, table)
-        source = rule.source if rule is not None else settings.source("database", "writable")
-        if table.location in lacking:
-            by_rule.setdefault(source, []).append((rule, table))
-    for source, found in by_rule.items():
-        rule, first = found[0]
-        labels = [role.catalog.label(table) for _, table in found]
-        where = f"role {role.served.name}, tables.{rule.pattern}" if rule else "[database] writable"
-        why = lacking[first.location] if len(found) == 1 else f"{labels[0]}: {lacking[first.location]}"
-        level = "warning" if rule is not None and rule.is_pattern else "error"
-        message = f"{where}: {listing(labels)} cannot be changed: {why}"
-        yield Finding(code=LACKING, message=message, level=level, source=source, role=role.served.name)
-
-
 async def _with_working_queries(
     held: ResolvedRole, describer: Describer, queries: Sequence[Permitted]
 ) -> ResolvedRole:
@@ -323,13 +291,13 @@ async def _with_working_queries(
             continue
         try:
             for present in permitted.query.body.variants():
-                await inspected(permitted.query, present, await describer())
+                await inspected(permitted.query, present, await describer.of(permitted.query))
         except Unusable as exc:
             role, name = held.served.name, permitted.name
             message = f"role {role}, queries: {name} is withdrawn: {exc}"
             found = replace(exc.finding, message=message, source=grant.source, role=role, subject=name)
             findings.append(found)
-            if found.code == WITHDRAWN:
+            if found.code != UNCHECKED:
                 continue
         working.append(replace(grant, pattern=permitted.name))
     served = replace(held.served, queries=tuple(working))

@@ -20,10 +20,12 @@ from dbtools.policy import Caller, Finding
 from dbtools.results import Answer
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
+from dbtools.service.permitted import may_change
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, able_to_write, catalog_to_serve, resolve
+from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
+from dbtools.service.writable import able_to_write
 from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
 from dbtools.tools.definition import Change, ToolDefinition
@@ -147,10 +149,18 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
     await anyio.to_thread.run_sync(current.read)
     settings = current.settings
     roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
-    backend.recovers = any(role.may_write for role in roles)
+    writing = [
+        query.name for query in current.loaded_queries.queries if query.writes and may_change(settings)
+    ]
+    backend.recovers = any(role.may_write or any(map(role.may_call, writing)) for role in roles)
     catalog = await catalog_to_serve(settings, backend)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
     resolved = await able_to_write(resolved, backend)
+    backend.recovers |= any(
+        each.effects and role.served.may_call(each.name)
+        for role in resolved.roles
+        for each in resolved.library.queries
+    )
     return replace(
         resolved,
         findings=(*current.findings, *resolved.findings),

@@ -97,19 +97,22 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
     kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
+    is_known = all(each.journal is not None for each in resolved.roles) and resolved.is_complete
     offers: dict[Hashable, View] = {}
     views: dict[str, View] = {}
     for each in resolved.roles:
         role, typed = each.served, kept.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
         # Roles that see the same have the same catalog.
-        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), typed, each.dialect)
+        names = tuple(query.name for query in queries)
+        key = (id(each.catalog), each.journal, role.limits, names, typed, each.dialect)
         if key not in offers:
             setting = Setting(
                 catalog=each.catalog,
                 limits=role.limits,
                 style=manner.style,
                 queries=queries,
+                journal=each.journal,
                 dialect=each.dialect,
             )
             offers[key] = _view(resolved, role, setting, manner.listing, typed)
@@ -118,7 +121,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         catalog=resolved.catalog,
         views=views,
         # No poll finds UNCHECKED, so another refresh follows soon.
-        stamps={DATABASE: UNCHECKED if resolved.unchecked else resolved.catalog.stamp, **resolved.stamps},
+        stamps={DATABASE: resolved.catalog.stamp if is_known else UNCHECKED, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
     )

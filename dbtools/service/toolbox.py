@@ -101,7 +101,7 @@ class Toolbox:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
 
         *seen* is the view of the caller's role, if it has been looked up. *confirmation*: of an answer that
-        is pending, if the client has asked its user.
+        is pending, if a person is asked.
         """
 
         async def change(call: ChangeCall, view: View) -> Answer:

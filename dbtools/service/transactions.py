@@ -18,25 +18,27 @@ from typing import NamedTuple, Protocol
 import anyio
 
 from dbtools import errors
-from dbtools.backends.journal import TAKEN, USED
+from dbtools.backends.journal import taken, used
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
+from dbtools.changes import Earlier, Transaction, keys_of
 from dbtools.policy import Caller
-from dbtools.results import Answer, Changed, Earlier, ResultSet, keys_of
+from dbtools.results import Answer, Changed, ResultSet
 from dbtools.service.confirmations import VALID, Confirmations
 from dbtools.service.snapshot import View
-from dbtools.statement import Statement, Transaction
+from dbtools.statement import Statement
 from dbtools.tools.change_calls import ChangeCall
 
 KEPT = 600.0  #: seconds that keys are kept in memory
+UNKNOWN = "The login that changes rows could not be checked yet. Nothing was changed."
 TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
 UNBOUND = ("confirm", "idempotency_key", "dry_run")  #: arguments that are not part of what is changed
 
 
 class Confirmation(NamedTuple):
-    """A confirmation that a client has given outside of the arguments."""
+    """A confirmation that does not come from the model, whose argument `confirm` then has no effect."""
 
-    token: str
+    token: str  #: empty until a person has confirmed
     means: str  #: for the audit log
 
 
@@ -72,11 +74,12 @@ class Executes(Protocol):
 
 
 class Transactions:
-    """Makes the changes of calls; confirmations are sealed with *secret*."""
+    """Makes the changes of calls; confirmations are sealed with *secret* where a journal keeps those used."""
 
     def __init__(self, execution: Executes, secret: str = "") -> None:
         self._execution = execution
-        self._confirmations = Confirmations(secret)
+        self._shared = Confirmations(secret)
+        self._own = Confirmations("")  #: valid as long as the memory of this process
         self._memory = MemoryJournal()
 
     async def make(
@@ -90,28 +93,31 @@ class Transactions:
     ) -> Answer:
         """Make the change of *call*, of *tool* with *arguments*, or preview it; raise a CallError."""
         transaction = call.transaction
+        confirmations = self._shared if view.setting.journal else self._own
         if transaction.dry_run or not (transaction.key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
-        entry = _entry(transaction, tool, arguments, caller)
+        if view.setting.journal is None:
+            raise errors.DatabaseUnavailable(UNKNOWN, hint="Try again in a moment.")
+        asked = (call.query, call.arguments) if call.query else (tool, arguments)
+        entry = _entry(transaction, *asked, caller)
         if not transaction.confirms:
             return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
-        if confirmation is None and transaction.token:
-            confirmation = Confirmation(transaction.token, TOKEN)
-        if confirmation is None:
+        token, means = confirmation or Confirmation(transaction.token, TOKEN)
+        if not token:
             preview = replace(transaction, dry_run=True)
             found = await self._once(preview, view, caller, entry if transaction.key else None)
         else:
-            confirmed = self._confirmations.open(confirmation.token, _binding(entry))
-            agrees = partial(self._is_same, confirmed.preview)
+            confirmed = confirmations.open(token, _binding(entry))
+            agrees = partial(_is_same, confirmations, confirmed.preview)
             found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
-            found.confirmed = None if found.dry_run else confirmation.means
+            found.confirmed = None if found.dry_run else means
+        if not found.affected:
+            # There is nothing to confirm.
+            found = replace(found, dry_run=False)
         if found.dry_run:
-            token = self._confirmations.seal(_binding(entry), self._confirmations.digest(found))
-            return call.render_pending(found, token, VALID, is_outdated=confirmation is not None)
+            new = confirmations.seal(_binding(entry), confirmations.digest(found))
+            return call.render_pending(found, new, VALID, is_outdated=bool(token))
         return await self._finish(call, found, view, caller)
-
-    def _is_same(self, preview: bytes, found: Changed) -> bool:
-        return hmac.compare_digest(preview, self._confirmations.digest(found))
 
     async def _once(
         self,
@@ -132,9 +138,19 @@ class Transactions:
         if found.earlier is None:
             return call.render(found)
         rows: list[tuple[object, ...]] = []
-        for statement in call.again(found.earlier.keys or ()):
-            rows += (await self._execution.execute(statement, view, caller, math.inf)).rows
+        try:
+            for statement in call.again(found.earlier.keys):
+                rows += (await self._execution.execute(statement, view, caller, math.inf)).rows
+        except errors.SchemaChanged:
+            raise
+        except errors.CallError:
+            # The change was made, so this is no error of the call.
+            return call.render(replace(found, earlier=found.earlier._replace(keys=None)))
         return call.render(replace(found, rows=tuple(rows)))
+
+
+def _is_same(confirmations: Confirmations, preview: bytes, found: Changed) -> bool:
+    return hmac.compare_digest(preview, confirmations.digest(found))
 
 
 def _entry(
@@ -192,13 +208,13 @@ class MemoryJournal:
                 keys = keys_of(changed.shape, changed.rows)
                 earlier = Earlier(changed.affected, keys, int(time.time()))
                 kept.entry = entry
-                kept.changed = replace(changed, rows=(), before=(), earlier=earlier)
+                kept.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
             return changed
 
     async def _use(self, entry: JournalEntry, change: Change) -> Changed:
         """Return what *change* does, or raise NotConfirmed if its confirmation has been used."""
         if entry.id in self._used:
-            raise errors.NotConfirmed(USED)
+            raise used()
         self._used[entry.id] = time.monotonic() + VALID
         is_used = False
         try:
@@ -224,7 +240,7 @@ class MemoryJournal:
 def _repeated(kept: Kept, entry: JournalEntry) -> Changed:
     """Return what *kept* says of the earlier call with the key of *entry*, or raise a CallError."""
     if kept.entry is None or kept.entry.arguments != entry.arguments:
-        raise errors.Conflict(TAKEN)
+        raise taken()
     if kept.changed is None:
         raise errors.UnknownOutcome
     return kept.changed

@@ -136,6 +136,7 @@ Hash = Annotated[
     AfterValidator(str.lower),
     Field(json_schema_extra={"pattern": HASH}),
 ]
+Secret = Annotated[str, _shaped(r"(?s)|.{32,}", "must have at least 32 characters")]
 Storage = Annotated[str, _shaped(r"(?s)memory|rediss?://.*", 'must be "memory" or "redis://HOST:PORT"')]
 Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
 Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]

@@ -46,8 +46,11 @@ def may_write(settings: Settings) -> bool:
     """Return whether callers may change rows, as far as the configuration says."""
     if not settings.roles:
         return settings.database.writable
-    grants = (grant for role in settings.roles.values() for grant in role.tables.values())
-    return any(isinstance(grant, GrantSection) and grant.granted for grant in grants)
+    roles = settings.roles.values()
+    queries = (grant for role in roles for grant in role.queries if not isinstance(grant, str))
+    grants = (grant for role in roles for grant in role.tables.values())
+    of_tables = any(isinstance(grant, GrantSection) and grant.granted for grant in grants)
+    return of_tables or any(grant.accept_writes for grant in queries)
 
 
 def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
@@ -100,7 +103,12 @@ def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
     source = settings.source("roles", role, "queries")
     for each in settings.roles[role].queries:
         section = QueryGrantSection(name=each) if isinstance(each, str) else each
-        yield QueryGrant(pattern=section.name, accept_reads=section.accept_reads, source=source)
+        yield QueryGrant(
+            pattern=section.name,
+            accept_reads=section.accept_reads,
+            accept_writes=section.accept_writes,
+            source=source,
+        )
 
 
 class Unusable(Exception):

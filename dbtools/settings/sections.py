@@ -18,6 +18,7 @@ from dbtools.settings.fields import (
     Issuer,
     KeysPlace,
     Origin,
+    Secret,
     Storage,
     TokenName,
     Whole,
@@ -160,6 +161,7 @@ class QueryGrantSection(Section):
 
     name: str = Field(description="name or pattern")
     accept_reads: StrictBool = key(False, "whether these queries may read what the role does not see")
+    accept_writes: StrictBool = key(False, "whether it is intended that these queries change rows")
 
 
 class RoleLimitsSection(Section):
@@ -222,10 +224,10 @@ class ServerSection(Section):
     """[server]: settings of the server; all except strict are for HTTP."""
 
     strict: StrictBool = key(False, "whether to refuse a database login that can do more than read")
-    secret: str = key(
+    secret: Secret = key(
         "",
-        "key that seals confirmations, the same for all workers and replicas, such as ${DBTOOLS_SECRET}; by "
-        "default a random one",
+        "key of at least 32 characters that seals confirmations, the same for all workers and replicas, such "
+        "as ${DBTOOLS_SECRET}; by default a random one",
     )
     allowed_hosts: tuple[Host, ...] = key((), "host names of the server; by default those of localhost")
     allowed_origins: tuple[Origin, ...] = key(

@@ -1,16 +1,18 @@
 """The call of a tool that changes rows. What was changed in; an answer, or a question for a person, out."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain, repeat
 
 from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.cells import one_line, size
+from dbtools.changes import RowKeys, Transaction, Write, WriteKind, WriteShape, known, paired
 from dbtools.errors import listing
 from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
-from dbtools.statement import Statement, Transaction, WriteKind
+from dbtools.statement import Statement
 from dbtools.styles import Style
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import Lookup, key_arguments
@@ -18,30 +20,42 @@ from dbtools.tools.get_row import Lookup, key_arguments
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
+NO_MATCH = "No row matches where."
 UNCHECKED = "Deferred foreign keys were not checked."
-VERBS = {WriteKind.INSERT: "Insert", WriteKind.UPDATE: "Update", WriteKind.DELETE: "Delete"}
-MOST_ASKED = 20  #: rows of a question
+MOST_ASKED = 10  #: rows of a question
 LONGEST_ASKED = 200  #: characters of a cell in a question
+LONGEST_LINE = 1_000  #: characters of a row in a question
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeCall:
-    """A call that changes rows, by a transaction instead of a statement."""
+    """A call that changes rows of a table, or by a query, with a transaction instead of a statement."""
 
     setting: Setting
-    table: Table
     transaction: Transaction
+    table: Table | None = None
+    query: str = ""  #: its name; it may be called by two tools
+    arguments: Mapping[str, object] = field(default_factory=dict)  #: of the query
+    meanings: str = ""  #: a note on values of conditions that callers may misunderstand
     statement: None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""
         return ()
 
-    def again(self, keys: Sequence[Sequence[str]]) -> Sequence[Statement]:
-        """Return the statements that read the rows with *keys*, which an earlier call has changed."""
+    def again(self, keys: RowKeys | None) -> Sequence[Statement]:
+        """Return the statements that read the rows with *keys*, which an earlier call has changed.
+
+        Raise NoRow if the role does not see this key now.
+        """
         shape, _ = self.transaction.writes[0]
+        if self.table is None:
+            return ()
         lookup = Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
-        found = (lookup.statement(key) for key in keys)
+        columns = tuple(column.name for column in lookup.keys.values())
+        if keys is None or (keys.table, keys.columns) != (self.table.location, columns):
+            raise errors.NoRow
+        found = (lookup.statement(key) for key in keys.rows)
         return [replace(each, shape=replace(each.shape, outputs=shape.outputs)) for each in found]
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
@@ -81,11 +95,12 @@ class ChangeCall:
 
     def _content(self, found: Changed, budget: Budget) -> tuple[Mapping[str, object], int]:
         """Return the content of an answer within *budget*, and how many rows it has."""
-        names = [column.name for column in self.table.columns]
+        names = [output.term.name for output in found.outputs]
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
-            before = {"before": _fitting(half, replace(found, rows=found.before), names)}
+            fitting = _fitting(half, replace(found, rows=known(found.before)), names)
+            before = {"before": list(paired(fitting, found.before))}
             budget = replace(budget, reserved=budget.reserved + size(before))
         rows = _fitting(budget, found, names)
         content = {
@@ -106,27 +121,45 @@ class ChangeCall:
             made = f"An earlier call with this idempotency_key made the change at {moment}; {rows}."
         total = len(found.rows)
         left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
-        return [made, UNCHECKED * found.unchecked, self._elsewhere(found), left]
+        return [
+            made,
+            NO_MATCH * (found.affected == 0 and _chooses(found.shape)),
+            self.meanings,
+            _updated(found),
+            _ignored(found),
+            UNCHECKED * found.unchecked,
+            self._elsewhere(found),
+            left,
+        ]
 
     def _question(self, found: Changed) -> Sequence[str]:
         """Return the lines that tell a person what would happen."""
-        shape, count = found.shape, found.affected
-        label = self.setting.shown(self.table)
-        lines = [f"{VERBS[shape.kind]} {count} row{'s' * (count != 1)} of {label}?"]
-        rows, before = (_asked(found, each) for each in (found.rows, found.before))
-        key = [name for name in shape.writes.key if name in self.table.column_by_name]
-        for at, row in enumerate(rows):
-            old = before[at] if at < len(before) else row
-            changes = [f"{name} {old[name]} → {row[name]}" for name in row if old[name] != row[name]]
-            shown = changes if before else [f"{name} {text}" for name, text in row.items() if text != "null"]
-            named = ", ".join(f"{name} {old[name]}" for name in key) if before else ""
-            lines.append(f"{named}: {'; '.join(shown) or 'no change'}" if named else ", ".join(shown))
+        shape, first = found.shape, found.before[:MOST_ASKED]
+        rows, before = _asked(found, found.rows), paired(_asked(found, known(first)), first)
+        head = [self._request(found), _ignored(found)]
+        key: Sequence[str] = ()
+        written: Collection[str] = ()
+        if isinstance(shape, Write):
+            key = [name for name in shape.writes.key if name in shape.table.column_by_name]
+            written = {column.name for column in (shape.instead or shape).written}
+        lines = [
+            _cells(row, row) if old is None else _difference(key, written, old, row)
+            for row, old in zip(rows, chain(before, repeat(None)), strict=False)
+        ]
         more = len(found.rows) - len(rows)
-        return [*lines, *[f"… and {more} more"] * (more > 0), *filter(None, [self._elsewhere(found)])]
+        lines += [f"… and {more:,} more"] * (more > 0)
+        shown = (one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line)
+        return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in shown]
+
+    def _request(self, found: Changed) -> str:
+        """Return what *found* asks a person to allow."""
+        if self.table is not None:
+            return f"{_changes(found)} of {self.setting.shown(self.table)}?"
+        return f"Run the query {self.query}, which changes {found.affected} row{'s' * (found.affected != 1)}?"
 
     def _elsewhere(self, found: Changed) -> str:
         """Return what else would change: rows of tables that the role sees whole, and others."""
-        catalog = self.setting.catalog
+        catalog, own = self.setting.catalog, self.table and self.table.location
         parts: list[str] = []
         hidden = False
         for places, number in found.elsewhere if found.dry_run else ():
@@ -135,12 +168,40 @@ class ChangeCall:
             if len(whole) < len(places):
                 hidden = True
                 continue
-            labels = (
-                catalog.label(each) + " besides" * (each.location == self.table.location) for each in whole
-            )
+            labels = (catalog.label(each) + " besides" * (each.location == own) for each in whole)
             parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
         parts += ["rows elsewhere"] if hidden else []
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
+
+
+def _chooses(shape: WriteShape) -> bool:
+    """Return whether conditions choose the rows."""
+    return isinstance(shape, Write) and shape.chosen is not None
+
+
+def _updated(found: Changed) -> str:
+    """Return how many rows an upsert has inserted and updated, if it has updated any."""
+    updated = len(known(found.before))
+    is_upsert = isinstance(found.shape, Write) and found.shape.conflict and updated
+    return f"{found.affected - updated} inserted, {updated} updated." if is_upsert else ""
+
+
+def _ignored(found: Changed) -> str:
+    some = "1 row exists" if found.ignored == 1 else f"{found.ignored} rows exist"
+    return f"{some} already, left unchanged." if found.ignored else ""
+
+
+def _changes(found: Changed) -> str:
+    """Return what *found* does, such as "Insert 2 rows and update 1 row"."""
+    assert isinstance(found.shape, Write)
+    kind, updated = found.shape.kind, len(known(found.before)) if found.shape.conflict else 0
+    counts = (
+        {kind: found.affected - updated, WriteKind.UPDATE: updated} if updated else {kind: found.affected}
+    )
+    parts = [
+        f"{each} {count} row{'s' * (count != 1)}" for each, count in counts.items() if count or not updated
+    ]
+    return " and ".join(parts).capitalize()
 
 
 def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
@@ -152,15 +213,35 @@ def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence
     return page.table.shown[: len(page.found.rows)]
 
 
-def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, str]]:
-    """Return the first of *rows* by column, as JSON in one line each: a cell cannot imitate the question."""
+def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, object]]:
+    """Return the first of *rows* by column, as JSON values."""
     names = [output.term.name for output in found.outputs]
     shown = encode_rows(replace(found, rows=rows[:MOST_ASKED]), names, Style()).rows
-    return [{name: _cell(cell) for name, cell in zip(names, row, strict=True)} for row in shown]
+    return [dict(zip(names, row, strict=True)) for row in shown]
+
+
+def _difference(
+    key: Sequence[str], written: Collection[str], old: Mapping[str, object], new: Mapping[str, object]
+) -> str:
+    """Return the key of a row, and its columns that change.
+
+    A cell that is *written* may change although it looks the same, if it is masked or cut.
+    """
+    changes = [
+        f"{name} {_cell(old[name])} → {_cell(new[name])}"
+        for name in new
+        if name in written or old[name] != new[name]
+    ]
+    return ": ".join(filter(None, [_cells(key, old), ", ".join(changes)]))
+
+
+def _cells(names: Iterable[str], row: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {_cell(row[name])}" for name in names if row[name] is not None)
 
 
 def _cell(cell: object) -> str:
-    text = one_line(json.dumps(cell, ensure_ascii=False))
+    """Return *cell* as JSON: a text is in quotes, so that it cannot imitate the question."""
+    text = json.dumps(cell, ensure_ascii=False)
     return text if len(text) <= LONGEST_ASKED else f"{text[:LONGEST_ASKED]}…"
 
 

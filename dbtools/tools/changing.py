@@ -10,9 +10,10 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table, Writes
+from dbtools.changes import Transaction, Write, WriteShape, assigned
 from dbtools.errors import listing, nearest
 from dbtools.paths import folded
-from dbtools.statement import Output, Transaction, Write, assigned
+from dbtools.statement import Output
 from dbtools.tools.arguments import Arguments, Object, as_json, as_text, named, unknown_column
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.definition import (
@@ -61,6 +62,16 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
     }
 
 
+def shown_change(setting: Setting, *, confirms: bool) -> Mapping[str, object]:
+    """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
+    properties = setting.schema(ChangeArguments, None)["properties"]
+    assert isinstance(properties, Mapping)
+    kept = KEPT if setting.journal else KEPT_IN_MEMORY
+    key = {"description": f"a retry with the same key changes nothing, for {kept}"}
+    own = {**properties, "idempotency_key": {**properties["idempotency_key"], **key}}
+    return {name: schema for name, schema in own.items() if confirms or name != "confirm"}
+
+
 class ChangeTool(TableTool):
     """A tool that changes rows of one table, or of any table that the role may change in this way."""
 
@@ -82,13 +93,11 @@ class ChangeTool(TableTool):
         schema = dict(self.setting.schema(model, self.table, labels))
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
-        kept = KEPT if self.setting.journal else KEPT_IN_MEMORY
-        key = {"description": f"a retry with the same key changes nothing, for {kept}"}
-        own = {**properties, "idempotency_key": {**properties["idempotency_key"], **key}}
         tables = (self.table,) if self.table is not None else self.setting.catalog.tables
-        if not any(table.writes is not None and table.writes.confirm for table in tables):
-            del own["confirm"]
-        schema["properties"] = own
+        confirms = any(table.writes is not None and table.writes.confirm for table in tables)
+        own = shown_change(self.setting, confirms=confirms)
+        kept = (name for name in properties if name in own or name not in ChangeArguments.model_fields)
+        schema["properties"] = {name: own.get(name, properties[name]) for name in kept}
         return schema
 
     @classmethod
@@ -227,18 +236,30 @@ def write_call(
     asked: ChangeArguments,
     *,
     missing: str = "",
+    meanings: str = "",
 ) -> ChangeCall:
     """Return the call of *tool* that runs *writes* on *table*, as *asked* says."""
-    confirms = granted_writes(table).confirm
+    confirms, what = granted_writes(table).confirm, f"a change of {table.name}"
+    transaction = transaction_of(writes, asked, confirms=confirms, what=what)
+    transaction.missing = missing
+    return ChangeCall(setting=tool.setting, table=table, transaction=transaction, meanings=meanings)
+
+
+def transaction_of(
+    writes: Sequence[tuple[WriteShape, Mapping[str, object]]],
+    asked: ChangeArguments,
+    *,
+    confirms: bool,
+    what: str,
+) -> Transaction:
+    """Return the transaction of *writes* as *asked*, or raise BadArgument if *what* needs no token."""
     if asked.confirm and (asked.dry_run or not confirms):
-        why = "a dry run" if asked.dry_run else f"a change of {table.name}"
+        why = "a dry run" if asked.dry_run else what
         raise errors.BadArgument(f"confirm: {why} needs no confirmation.", hint="Leave it out.")
-    transaction = Transaction(
+    return Transaction(
         writes=writes,
         dry_run=asked.dry_run,
-        missing=missing,
         key=asked.idempotency_key,
         confirms=confirms,
         token=asked.confirm,
     )
-    return ChangeCall(setting=tool.setting, table=table, transaction=transaction)

@@ -112,7 +112,8 @@ class Setting:
     limits: Limits = field(default_factory=Limits)
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
-    journal: bool = False  #: whether the database keeps idempotency keys, for all servers
+    #: Whether the database keeps idempotency keys, for all servers; None: not known so far.
+    journal: bool | None = False
     dialect: str = ""  #: the database and version whose SQL callers may run; empty: they may not
 
     def names(self, table: Table) -> Names:
@@ -347,8 +348,8 @@ class TableTool(Tool):
     general_name: ClassVar[str]  #: of the generic tool
 
     @property
-    def surface(self) -> Surface:
-        """The surface on which it is listed."""
+    def surface(self) -> Surface | None:
+        """The surface on which it is listed; None: both."""
         return Surface.GENERIC if self.table is None else Surface.TYPED
 
     @property

@@ -221,7 +221,10 @@ def _changes(table: Table, writes: Writes) -> dict[str, object]:
             names = [column.name for column in columns]
             changes[name] = "all columns" if names == every else names
     required = [column.name for column in writes.insert or () if column.required]
-    return changes | without_empty(required=required, delete=writes.delete)
+    keys = [[column.name for column in key] for key in writes.conflict_keys]
+    primary = [list(key.columns) for key in table.keys if key.primary]
+    others = [] if keys == primary else keys
+    return changes | without_empty(required=required, conflict_keys=others, delete=writes.delete)
 
 
 def _full(column: Column, stored: list[object]) -> dict[str, object]:

@@ -1,15 +1,18 @@
-"""The tools `insert_T` and `insert_rows`: new rows of a table, all or none."""
+"""The tools `insert_T` and `insert_rows`: new rows of a table, all or none, or upserts by a unique key."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
 
 from dbtools import errors
-from dbtools.catalog import Table, Writes
+from dbtools.catalog import Column, Table, Writes
+from dbtools.changes import Write, WriteKind
 from dbtools.errors import listing
-from dbtools.statement import Write, WriteKind
+from dbtools.paths import folded
 from dbtools.tools.arguments import Array
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
@@ -33,14 +36,25 @@ DESCRIPTION = (
     "Insert rows into a table, all or none; values may be null; returns them as stored. "
     "describe_tables says which columns to give."
 )
+Key = tuple[Column, ...]
+
+
+class OnConflict(StrEnum):
+    """What happens to a given row if a row with the same key exists."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
+    UPDATE = "update"
 
 
 class InsertArguments(ChangeArguments):
-    """Arguments of `insert_T`."""
+    """Arguments of `insert_T`; those of upserts are only listed where they have an effect."""
 
     rows: Annotated[tuple[Values, ...], Field(min_length=1), Array] = Field(
         description='such as [{"name": "Ann"}]'
     )
+    on_conflict: OnConflict = OnConflict.ERROR
+    conflict_key: Annotated[tuple[str, ...], Array] = ()
 
 
 class InsertRowsArguments(InsertArguments):
@@ -54,7 +68,6 @@ class InsertRows(ChangeTool):
 
     prefix = "insert"
     general_name = "insert_rows"
-    effects = effects(destroys=False, repeats=False)
 
     @classmethod
     def grants(cls, writes: Writes) -> bool:
@@ -64,29 +77,38 @@ class InsertRows(ChangeTool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
+        tables = self.setting.catalog.tables if self.table is None else (self.table,)
+        writes = [granted_writes(table) for table in tables if self.suits(table)]
+        choices = _choices(writes)
+        annotations = effects(destroys=OnConflict.UPDATE in choices, repeats=False)
         if self.table is None:
             schema = self.schema(InsertRowsArguments, self.labels())
-            return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", self.effects)
-        table, writes = self.table, granted_writes(self.table)
-        most = writes.most or MOST_INSERTED
-        columns = writes.insert or ()
-        required = [column.name for column in columns if column.required]
-        schema = self.schema(InsertArguments)
-        properties = schema["properties"]
-        assert isinstance(properties, Mapping)
-        items = row_schema(self.setting.catalog, table, columns, required)
-        rows = {"type": "array", "minItems": 1, "maxItems": most, "items": items}
-        schema["properties"] = {**dict(reversed(list(properties.items()))), "rows": rows}
-        preset = [
-            each.column.name for each in writes.insert_presets if each.column.name in table.column_by_name
-        ]
+            schema["properties"] = _with_upserts(schema["properties"], choices, ())
+            return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
+        (own,) = writes
+        schema = self._typed_schema(self.table, own, choices)
+        table = self.table
+        preset = [each.column.name for each in own.insert_presets if each.column.name in table.column_by_name]
         filled = f" Filled in for you: {cleaned(listing(preset), 200)}." if preset else ""
         name = table_name(self.setting.catalog, table)
         description = (
             f"Insert rows into {name}, all or none; values may be null; returns them as stored.{filled}"
         )
         title = f"Insert rows into {self.setting.shown(table)}"
-        return self.defined(description, schema, CHANGES, title, self.effects)
+        return self.defined(description, schema, CHANGES, title, annotations)
+
+    def _typed_schema(self, table: Table, writes: Writes, choices: Sequence[OnConflict]) -> dict[str, object]:
+        columns = writes.insert or ()
+        required = [column.name for column in columns if column.required]
+        schema = self.schema(InsertArguments)
+        properties = schema["properties"]
+        assert isinstance(properties, Mapping)
+        items = row_schema(self.setting.catalog, table, columns, required)
+        most = writes.most or MOST_INSERTED
+        rows = {"type": "array", "minItems": 1, "maxItems": most, "items": items}
+        listed = {**dict(reversed(list(properties.items()))), "rows": rows}
+        schema["properties"] = _with_upserts(listed, choices, writes.conflict_keys)
+        return schema
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the rows in *arguments* to a call."""
@@ -103,9 +125,10 @@ class InsertRows(ChangeTool):
                 f"rows: at most {most} a call, not {len(asked.rows)}.", hint="Split them."
             )
         columns, outputs = writes.insert or (), outputs_of(self.setting, table)
+        rows = [read_values(columns, row, f"rows[{at}]") for at, row in enumerate(asked.rows)]
+        key = _conflict_key(table, writes, asked, rows)
         steps = []
-        for at, row in enumerate(asked.rows):
-            values = read_values(columns, row, f"rows[{at}]")
+        for at, values in enumerate(rows):
             missing = [each.name for each in columns if each.required and each not in values]
             if missing:
                 raise errors.BadArgument(f"rows[{at}]: needs {listing(missing)}.")
@@ -115,6 +138,102 @@ class InsertRows(ChangeTool):
                 # In the order of the table, so that equal sets of columns share one statement.
                 columns=tuple(each for each in columns if each in values),
                 outputs=outputs,
+                conflict=key,
             )
+            if asked.on_conflict is OnConflict.UPDATE:
+                shape = replace(shape, instead=_update_instead(shape, f"rows[{at}]"))
             steps.append((shape, parameters(values)))
         return write_call(self, table, steps, asked)
+
+
+def _choices(writes: Iterable[Writes]) -> Sequence[OnConflict]:
+    """Return what on_conflict may be where *writes* are granted; nothing if they have no key for it."""
+    keyed = [each for each in writes if each.conflict_keys]
+    if not keyed:
+        return ()
+    updates = [OnConflict.UPDATE] * any(map(_may_update, keyed))
+    return (OnConflict.ERROR, OnConflict.IGNORE, *updates)
+
+
+def _may_update(writes: Writes) -> bool:
+    """Return whether a row with what *writes* require of it can be an update instead."""
+    required = {each for each in writes.insert or () if each.required}
+    return bool(writes.update) and any(required <= {*key, *writes.update} for key in writes.conflict_keys)
+
+
+def _with_upserts(properties: object, choices: Sequence[OnConflict], keys: Sequence[Key]) -> object:
+    """Return *properties* with the arguments of upserts last but for those of all changes.
+
+    *keys*: those of the only table.
+    """
+    assert isinstance(properties, Mapping)
+    rest = dict(properties)
+    first = {name: rest.pop(name) for name in ("table", "rows") if name in rest}
+    how, key = rest.pop("on_conflict"), rest.pop("conflict_key")
+    if not choices:
+        return {**first, **rest}
+    of = _spelled(keys) if len(keys) == 1 else "conflict_key"
+    how |= {"enum": list(map(str, choices)), "description": f"if a row has the same {of}"}
+    key |= {"description": _spelled(keys) if keys else "a unique key; default the primary key"}
+    return {**first, "on_conflict": how, **({"conflict_key": key} if len(keys) != 1 else {}), **rest}
+
+
+def _spelled(keys: Iterable[Key]) -> str:
+    return " or ".join(", ".join(each.name for each in key) for key in keys)
+
+
+def _conflict_key(
+    table: Table, writes: Writes, asked: InsertArguments, rows: Sequence[Collection[Column]]
+) -> Key:
+    """Return the unique key by which existing *rows* are found, empty if none are looked for."""
+    if asked.on_conflict is OnConflict.ERROR:
+        if asked.conflict_key:
+            raise errors.BadArgument(
+                "conflict_key: has no effect without on_conflict.",
+                hint="Set on_conflict to ignore or update.",
+            )
+        return ()
+    if asked.on_conflict is OnConflict.UPDATE and not writes.update:
+        raise errors.Denied(f"on_conflict: update is not granted for {table.name}.")
+    keys = writes.conflict_keys
+    if not keys:
+        raise errors.BadArgument(f"on_conflict: {table.name} has no unique key that rows can give.")
+    preset = {each.column for each in writes.insert_presets}
+    if asked.conflict_key:
+        keys = (_named_key(table, keys, asked.conflict_key),)
+        for at, row in enumerate(rows):
+            if lacking := [each.name for each in keys[0] if each not in preset.union(row)]:
+                raise errors.BadArgument(f"rows[{at}]: needs {listing(lacking)} of the conflict_key.")
+    fitting = [key for key in keys if all(preset.union(row) >= set(key) for row in rows)]
+    names = [tuple(each.name for each in key) for key in fitting]
+    is_primary = any(key.primary and key.columns in names[:1] for key in table.keys[:1])
+    if fitting and (is_primary or len(fitting) == 1):
+        return fitting[0]
+    hint = f"Keys: {_spelled(fitting or keys)}."
+    if fitting:
+        raise errors.BadArgument(
+            "conflict_key: the rows give several unique keys.", hint=f"Choose one. {hint}"
+        )
+    raise errors.BadArgument("on_conflict: each row must give all columns of one unique key.", hint=hint)
+
+
+def _named_key(table: Table, keys: Sequence[Key], names: Sequence[str]) -> Key:
+    """Return the one of *keys* that has the columns *names*, or raise a CallError."""
+    found = {folded(name, table.column_by_name) for name in names}
+    for key in keys:
+        if {each.name for each in key} == {each and each.name for each in found}:
+            return key
+    message = f"conflict_key: {listing(names)} is not a unique key of {table.name} that rows can give."
+    raise errors.BadArgument(message, hint=f"Keys: {_spelled(keys)}.")
+
+
+def _update_instead(shape: Write, place: str) -> Write | None:
+    """Return the update of a row that exists, None if *shape*, given at *place*, sets nothing but the key."""
+    update = shape.writes.update
+    given = [each for each in shape.columns if each not in shape.conflict]
+    if fixed := [each.name for each in given if each not in update]:
+        message = f"{place}: {listing(fixed)} can be inserted, but not updated."
+        raise errors.BadArgument(message, hint='Leave it out, or use on_conflict "ignore".')
+    if not given and not shape.writes.update_presets:
+        return None
+    return Write(kind=WriteKind.UPDATE, table=shape.table, columns=tuple(given), outputs=shape.outputs)

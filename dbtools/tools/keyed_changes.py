@@ -1,21 +1,24 @@
-"""The tools `update_T`, `update_rows`, `delete_T` and `delete_rows`: change one row, by its key."""
+"""The tools `update_T`, `update_rows`, `delete_T` and `delete_rows`: change rows by a key or conditions."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.catalog import Column, Table, Writes
+from dbtools.changes import Write, WriteKind
 from dbtools.errors import listing
-from dbtools.expressions import refuse_masked
+from dbtools.expressions import Expressions, refuse_masked
 from dbtools.paths import folded
-from dbtools.statement import Condition, Statement, Write, WriteKind
+from dbtools.statement import Condition, Match, Order, Select, Statement
+from dbtools.styles import Surface
 from dbtools.tools.arguments import as_text, check, named, unknown_argument, unknown_column
-from dbtools.tools.binding import equal_value, equality
+from dbtools.tools.binding import bind_where, equal_value, equality
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
     CHANGES,
@@ -30,14 +33,17 @@ from dbtools.tools.changing import (
     row_schema,
     write_call,
 )
+from dbtools.tools.clauses import OBJECTS, Comparison, Conditions
 from dbtools.tools.definition import ToolDefinition
 from dbtools.tools.get_row import Lookup, key_arguments, key_schema
+from dbtools.tools.reasons import Reasons
 from dbtools.tools.wording import table_name
 from dbtools.types import Operator
 
 #: The names of arguments, which a column of a key must not have.
 RESERVED = {"key", "set", "expected", "dry_run", "idempotency_key", "confirm"}
 KEY = "key"
+CHOOSING = ("where", "match")  #: arguments of the generic tool alone
 
 
 class KeyedArguments(ChangeArguments):
@@ -52,33 +58,41 @@ class UpdateArguments(KeyedArguments):
     set: Values = Field(description="new values by column")
 
 
-class DeleteRowsArguments(KeyedArguments):
-    """Arguments of `delete_rows`."""
+class RowsArguments(KeyedArguments):
+    """Arguments of every tool that changes rows of any table; the conditions are those of `list_rows`."""
 
     table: str
-    key: Values = Field(description='such as {"id": "17"}')
+    key: Values | SkipJsonSchema[None] = Field(default=None, description='such as {"id": "17"}')
+    where: Annotated[Conditions, OBJECTS] = Field(
+        default=(), description="instead of key: conditions as in list tools"
+    )
+    match: Match = Match.ALL
 
 
-class UpdateRowsArguments(UpdateArguments):
+class UpdateRowsArguments(RowsArguments, UpdateArguments):
     """Arguments of `update_rows`."""
-
-    table: str
-    key: Values = Field(description='such as {"id": "17"}')
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KeyedTool(ChangeTool):
-    """A tool that changes one row of a table with a key, or of any table."""
+    """A tool that changes one row of a table with a key, or chosen rows of any table."""
 
     kind: ClassVar[WriteKind]
     typed: ClassVar[type[KeyedArguments]]
-    generic: ClassVar[type[DeleteRowsArguments | UpdateRowsArguments]]
+    generic: ClassVar[type[RowsArguments]]
     does: ClassVar[str]  #: the description, with the name of the table
+    chooses: ClassVar[str]  #: the description of the generic tool
 
     @classmethod
     def suits(cls, table: Table) -> bool:
         """Return whether the role may change *table* in this way, and arguments can hold its key."""
         return super().suits(table) and bool(key_arguments(table))
+
+    @property
+    def surface(self) -> Surface | None:
+        """The surface on which it is listed; both if it is the only tool that may change several rows."""
+        tables = () if self.table is not None else filter(self.suits, self.setting.catalog.tables)
+        return None if any((granted_writes(each).most or 1) > 1 for each in tables) else super().surface
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -86,7 +100,9 @@ class KeyedTool(ChangeTool):
         title = f"{self.prefix.capitalize()} a row"
         if self.table is None:
             schema = self.schema(self.generic, self.labels())
-            return self.defined(self.does.format("a table"), schema, CHANGES, title, self.effects)
+            # After a change, other rows may meet the same conditions.
+            once = effects(destroys=True, repeats=False)
+            return self.defined(self.chooses, schema, CHANGES, f"{self.prefix.capitalize()} rows", once)
         setting, table = self.setting, self.table
         schema = self.schema(self.typed)
         properties = schema["properties"]
@@ -119,6 +135,12 @@ class KeyedTool(ChangeTool):
         if self.table is None:
             found = self.setting.read(self.generic, arguments)
             table = self.target(found.table)
+            if "where" in found.model_fields_set:
+                return self._choose(table, found)
+            if found.key is None:
+                raise errors.BadArgument("key: is missing.", hint="Or choose rows with where.")
+            if "match" in found.model_fields_set:
+                raise errors.BadArgument("match: only with where.", hint="Leave it out.")
             keys = {column.name: column for column in key_arguments(table).values()}
             return self._call(table, keys, found.key, found, f"{KEY}.")
         own = {name: value for name, value in arguments.items() if name in self.typed.model_fields}
@@ -141,6 +163,7 @@ class KeyedTool(ChangeTool):
                 error = unknown_argument(name, [*known, *reversed(self.typed.model_fields)])
                 settable = _names(self.table) if self.table and "set" in self.typed.model_fields else ()
                 error.hint = "Put new values into set. " * (name in settable) + error.hint
+                error.hint = f"{self.general_name} takes {name}. " * (name in CHOOSING) + error.hint
                 raise error
 
     def _call(
@@ -156,14 +179,10 @@ class KeyedTool(ChangeTool):
         found: Statement = lookup.statement(texts)
         values = self.assignments(table, asked)
         conditions, expected = _expected(table, asked.expected)
-        shape = Write(
-            kind=self.kind,
-            table=table,
-            # In the order of the table, so that equal sets of columns share one statement.
-            columns=tuple(each for each in granted_writes(table).update if each in values),
+        shape = replace(
+            self._shape(table, values),
             conditions=(*found.shape.comparisons, *conditions),
             key=len(found.shape.comparisons),
-            outputs=outputs_of(self.setting, table),
         )
         return write_call(
             self,
@@ -171,6 +190,40 @@ class KeyedTool(ChangeTool):
             [(shape, {**found.values, **expected, **parameters(values)})],
             asked,
             missing=lookup.missing(texts),
+        )
+
+    def _choose(self, table: Table, asked: RowsArguments) -> ChangeCall:
+        """Return the call that changes the rows that meet the conditions of *asked*."""
+        if not asked.where:
+            hint = f"Name at least one condition, such as {Comparison.example}."
+            raise errors.BadArgument("where: is empty.", hint=hint)
+        for name, hint in (("key", "Pass one of them."), ("expected", "Put the old values into where.")):
+            if name in asked.model_fields_set:
+                raise errors.BadArgument(f"{name}: not together with where.", hint=hint)
+        terms = Expressions(names=self.setting.names(table))
+        conditions, chosen = bind_where(terms, asked.where)
+        reasons = Reasons(
+            terms=terms, written=asked.where, conditions=conditions, match=asked.match, values=chosen
+        )
+        values = self.assignments(table, asked)
+        shape = self._shape(table, values)
+        order = tuple(Order(each) for each in table.key_columns)
+        rows = Select(
+            table=table, outputs=shape.outputs, conditions=conditions, match=asked.match, order=order
+        )
+        bound = {**terms.values, **chosen, **parameters(values)}
+        return write_call(
+            self, table, [(replace(shape, chosen=rows), bound)], asked, meanings=reasons.meanings
+        )
+
+    def _shape(self, table: Table, values: Mapping[Column, object]) -> Write:
+        """Return the change of *table* that sets columns to *values*."""
+        return Write(
+            kind=self.kind,
+            table=table,
+            # In the order of the table, so that equal sets of columns share one statement.
+            columns=tuple(each for each in granted_writes(table).update if each in values),
+            outputs=outputs_of(self.setting, table),
         )
 
     @abstractmethod
@@ -186,6 +239,10 @@ class UpdateRow(KeyedTool):
     kind = WriteKind.UPDATE
     typed, generic = UpdateArguments, UpdateRowsArguments
     does = "Update one row of {} by key; values may be null; returns it as stored."
+    chooses = (
+        "Update rows of a table by key or where, all or none; values may be null; dry_run previews; "
+        "returns them as stored."
+    )
     effects = effects(destroys=True, repeats=True)
 
     @classmethod
@@ -207,8 +264,11 @@ class DeleteRow(KeyedTool):
     prefix = "delete"
     general_name = "delete_rows"
     kind = WriteKind.DELETE
-    typed, generic = KeyedArguments, DeleteRowsArguments
+    typed, generic = KeyedArguments, RowsArguments
     does = "Delete one row of {} by key; returns it as it was."
+    chooses = (
+        "Delete rows of a table by key or where, all or none; dry_run previews; returns them as they were."
+    )
     effects = effects(destroys=True, repeats=True)
 
     @classmethod

@@ -1,12 +1,13 @@
 """Servers that clients of all kinds visit, each started for the first of them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
 
 from tests.clients.places import DDL, KINDS, Place, open_place
-from tests.protocol.changing import open_changing
+from tests.protocol.changing import Changing, open_changing
+from tests.protocol.confirmed_things import DDL as THINGS
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +39,10 @@ async def place(
     place = await places(request.param)
     yield place
     await place.lend_a_hand("drop it")  # a tour that failed has not
+
+
+@pytest.fixture
+def things(request: pytest.FixtureRequest) -> Iterator[Changing]:
+    """Give a database with things that may be changed."""
+    with open_changing("sqlite", THINGS, request) as changing:
+        yield changing

@@ -5,12 +5,19 @@ import { Notices } from "./notices.mjs";
 /** What a client of the handshake has for a subscription: it is told of changes on its connection. */
 export const TOLD_ANYWAY = { async close() {} };
 
+/** The capabilities of a client whose person has an *answer* to questions. */
+export function able(answer) {
+  return answer ? { capabilities: { elicitation: { form: {} } } } : {};
+}
+
 export class TypeScriptClient {
   notices = new Notices();
+  questions = [];
 
-  /** Take the *client* of an SDK and its classes of transports. */
-  constructor(client, { Http, Stdio }) {
+  /** Take the *client* of an SDK, its classes of transports, and what its person answers. */
+  constructor(client, { Http, Stdio }, answer) {
     this.client = client;
+    this.given = answer;
     this.Http = Http;
     this.Stdio = Stdio;
   }
@@ -25,6 +32,12 @@ export class TypeScriptClient {
   /** Whether the server says that it tells of changes. */
   get told() {
     return this.client.getServerCapabilities().tools.listChanged;
+  }
+
+  /** Give the person's answer to a question. */
+  async answer({ params }) {
+    this.questions.push(params.message);
+    return this.given;
   }
 
   async tools() {

@@ -3,13 +3,14 @@
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as Stdio } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport as Http } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import { ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
+import { ElicitRequestSchema, ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 
-import { TOLD_ANYWAY, TypeScriptClient } from "./typescript.mjs";
+import { TOLD_ANYWAY, TypeScriptClient, able } from "./typescript.mjs";
 
 export class Version1 extends TypeScriptClient {
-  constructor() {
-    super(new Client({ name: "tour-1", version: "1" }), { Http, Stdio: NotingStdio });
+  constructor(answer) {
+    super(new Client({ name: "tour-1", version: "1" }, able(answer)), { Http, Stdio: NotingStdio }, answer);
+    if (answer) this.client.setRequestHandler(ElicitRequestSchema, (request) => this.answer(request));
     this.client.setNotificationHandler(ToolListChangedNotificationSchema, () => this.notices.take());
   }
 

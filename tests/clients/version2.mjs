@@ -3,14 +3,16 @@
 import { Client, StreamableHTTPClientTransport as Http } from "@modelcontextprotocol/client";
 import { StdioClientTransport as Stdio } from "@modelcontextprotocol/client/stdio";
 
-import { TOLD_ANYWAY, TypeScriptClient } from "./typescript.mjs";
+import { TOLD_ANYWAY, TypeScriptClient, able } from "./typescript.mjs";
 
 export class Version2 extends TypeScriptClient {
   /** The mode is `legacy`, `auto`, or a version that is asked for without another to fall back to. */
-  constructor(mode) {
+  constructor(mode, answer) {
     const pinned = mode !== "legacy" && mode !== "auto";
     const versionNegotiation = { mode: pinned ? { pin: mode } : mode };
-    super(new Client({ name: "tour-2", version: "1" }, { versionNegotiation }), { Http, Stdio });
+    const options = { versionNegotiation, ...able(answer) };
+    super(new Client({ name: "tour-2", version: "1" }, options), { Http, Stdio }, answer);
+    if (answer) this.client.setRequestHandler("elicitation/create", (request) => this.answer(request));
     this.client.setNotificationHandler("notifications/tools/list_changed", () => this.notices.take());
   }
 

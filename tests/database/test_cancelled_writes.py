@@ -8,10 +8,10 @@ import pytest
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.port import Backend, Runner, Writer, WriteResult, WriteRun
+from dbtools.changes import WriteShape
 from dbtools.service.execution import Execution
 from dbtools.service.resolve import Resolved
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import Write
 from tests.database.conftest import Serve
 from tests.database.logged_calls import Logged
 from tests.database.role_callers import Caller
@@ -41,7 +41,7 @@ class Passing:
         self.writer = writer
         self.begun = asyncio.Event()
 
-    def compile(self, shape: Write) -> WritePlan:
+    def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*."""
         return self.writer.compile(shape)
 

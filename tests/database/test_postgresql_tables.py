@@ -63,6 +63,7 @@ async def test_tables_of_the_system_and_internal_ones_are_hidden(postgresql_url:
     create table public.dbtools_version (id integer);
     create table public.dbtools_query (id integer);
     create table public.dbtools_call (id integer);
+    create table public.dbtools_write (id integer);
     create table public.of_extension (id integer);
     alter extension plpgsql add table of_extension;
     create temporary table brief (id integer);

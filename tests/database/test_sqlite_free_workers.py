@@ -191,6 +191,18 @@ async def test_worker_that_dies_twice_is_a_refusal(path: Path) -> None:
         assert await shop.ask("select 2") == [[2]]
 
 
+async def test_worker_of_a_large_server_is_kept(path: Path) -> None:
+    """Linux counts what the server has held as the memory of a process that it starts."""
+    held = bytearray(os.urandom(1) * (200 * MIB))
+    async with serving(path) as shop:
+        await shop.ask("select 1")
+        before = shop.workers
+        await shop.ask("select 2")
+
+        assert len(held) > free.worker.RETIRES
+        assert shop.workers == before != []
+
+
 async def test_process_ends_with_the_server(path: Path) -> None:
     async with serving(path) as shop:
         await shop.ask("select 1")

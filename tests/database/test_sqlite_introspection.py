@@ -137,6 +137,7 @@ def test_internal_tables_are_hidden(connection: sqlite3.Connection) -> None:
     create table dbtools_version (a);
     create table DBTOOLS_query (a);
     create table dbtools_call (a);
+    create table Dbtools_Write (a);
     create table dbtools_mine (a);
     create temp table temporary (a);
     attach ':memory:' as other;

@@ -49,6 +49,7 @@ def caller(shop: Shop, proxy: Cutting) -> Iterator[Caller]:
     """Give a caller whose changes go through the proxy."""
     restore(shop)
     with writing(shop, write_url=proxy.url) as caller:
+        caller.tools()  # the query is checked before a connection is cut
         yield caller
 
 

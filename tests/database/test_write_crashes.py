@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, closing, suppress
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import anyio
 import asyncpg
 import pytest
 
+from dbtools.alembic import upgrade
 from tests.database.cutting_proxy import Cutting, cutting_proxy, is_commit, numbered
 from tests.database.written_journal import AFTER, BEFORE, CALLS, DDL
 from tests.protocol.client import ProcessClient, spawn
@@ -57,12 +58,12 @@ where datname = current_database() and pid <> pg_backend_pid() and backend_type 
 """
 
 
-async def _killed_at(number: int, path: Path, proxy: Cutting) -> bool:
+async def _killed_at(number: int, path: Path, proxy: Cutting, arguments: Mapping[str, object]) -> bool:
     """Kill a server when its change makes the request *number*; return False if it makes fewer."""
     async with _server(path) as client:
         await client.call("update_things", WARM)
         proxy.at(numbered(number), None)
-        id = await client.start_call("update_things", CALLS["update"][1])
+        id = await client.start_call("update_things", arguments)
         async with anyio.create_task_group() as group:
 
             async def answered() -> None:
@@ -88,7 +89,7 @@ async def test_server_that_is_killed_between_two_requests_leaves_all_or_nothing(
             path = _configured(tmp_path, url, proxy.url)
             other = await asyncpg.connect(url)
             for number in range(MOST_REQUESTS):
-                if not await _killed_at(number, path, proxy):
+                if not await _killed_at(number, path, proxy, CALLS["update"][1]):
                     break
                 while await other.fetchval(OTHERS):
                     await anyio.lowlevel.checkpoint()
@@ -101,6 +102,33 @@ async def test_server_that_is_killed_between_two_requests_leaves_all_or_nothing(
     assert left == [*[UNDONE] * (len(left) - 1), DONE]
     assert len(left) >= 4
     assert after == DONE
+
+
+async def test_change_of_a_server_that_is_killed_is_made_once_by_the_next_one_with_its_key(
+    tmp_path: Path, postgresql_database: PostgresqlDatabase
+) -> None:
+    left: list[Stored] = []
+    with postgresql_database(DDL["postgresql"]) as url, anyio.fail_after(5 * PATIENCE):
+        await anyio.to_thread.run_sync(upgrade, url)
+        async with cutting_proxy(url) as proxy:
+            path = _configured(tmp_path, url, proxy.url)
+            other = await asyncpg.connect(url)
+            for number in range(MOST_REQUESTS):
+                keyed = {**CALLS["update"][1], "idempotency_key": f"{number}"}
+                if not await _killed_at(number, path, proxy, keyed):
+                    break
+                proxy.at(lambda _: False, None)
+                async with _server(path) as client:
+                    again = (await client.call("update_things", keyed))["structuredContent"]
+                left.append(await _stored(other))
+                # Only the last request, COMMIT, arrived before.
+                assert again["affected"] == 1
+                assert await other.fetchval("select count(*) from dbtools.dbtools_write") == number + 1
+                await other.execute("update things set v = 'one' where id = 1; delete from journal")
+            await other.close()
+
+    assert left == [DONE] * len(left)
+    assert len(left) >= 7
 
 
 async def test_cancelled_call_that_was_committed_is_logged_as_done(
@@ -198,23 +226,26 @@ STEPS: dict[str, tuple[str, str, str, Callable[[Path], Awaitable[None]]]] = {
 }
 
 
+@pytest.mark.parametrize("keys", [{}, {"idempotency_key": "k"}], ids=["no key", "key"])
 @pytest.mark.parametrize("step", STEPS)
 async def test_file_of_a_server_that_is_killed_needs_no_recovery_by_hand(
-    step: str, tmp_path: Path, sqlite_database: Callable[[str], Path]
+    step: str, keys: Mapping[str, object], tmp_path: Path, sqlite_database: Callable[[str], Path]
 ) -> None:
     mode, trigger, lock, arrived = STEPS[step]
     file = sqlite_database(f"pragma journal_mode = {mode};{DDL['sqlite']}{trigger}")
+    await anyio.to_thread.run_sync(upgrade, f"sqlite:///{file}")
     path = _configured(tmp_path, f"sqlite:///{file}", f"sqlite:///{file}")
     with anyio.fail_after(2 * PATIENCE):
         async with _server(path) as client:
             await client.call("update_things", WARM)
             async with _holding(file, lock):
-                await client.start_call("update_things", CALLS["update"][1])
+                await client.start_call("update_things", {**CALLS["update"][1], **keys})
                 await arrived(file)
                 await _kill(client)
         async with _server(path) as client:
             listed = await client.call("list_things")
-            changed = await client.call("update_things", {"id": 2, "set": {"v": "fine"}})
+            # The key is free: the first call changed nothing.
+            changed = await client.call("update_things", {"id": 2, "set": {"v": "fine"}, **keys})
 
     assert listed["structuredContent"]["rows"] == [list(row) for row in BEFORE]
     assert changed["structuredContent"]["affected"] == 1

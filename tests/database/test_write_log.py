@@ -265,3 +265,29 @@ def test_row_that_is_too_large_for_the_answer_is_changed_and_logged(opened: Open
     assert found == [(1,)]
     assert (line["outcome"], line["affected"], line["rows"], line["truncated"]) == ("ok", 1, 0, True)
     assert line["changes"][0]["new"]["id"] == 1
+
+
+def test_upsert_logs_the_old_values_of_the_rows_that_it_updates(opened: Opens, dialect: str) -> None:
+    known = {"id": 1, "customer_id": 1, "number": "A-1", "note": "x"}
+    with opened(dialect) as (caller, _):
+        line = Logged(caller=caller).call("insert_orders", rows=[NEW, known], on_conflict="update")
+        rows = [known, {**NEW, "id": 10, "number": "A-3"}]
+        ignored = Logged(caller=caller).call("insert_orders", rows=rows, on_conflict="ignore")
+
+    assert line["changes"] == [
+        {"key": {"id": 9}, "old": None, "new": LOGGED_NEW},
+        {"key": {"id": 1}, "old": {"note": "call"}, "new": {"note": "x"}},
+    ]
+    assert (line["affected"], ignored["affected"]) == (2, 1)
+    assert [each["key"] for each in ignored["changes"]] == [{"id": 10}]
+
+
+def test_redacted_arguments_of_an_upsert_keep_its_words(opened: Opens, dialect: str) -> None:
+    with opened(dialect) as (caller, _):
+        log = Logged(caller=caller)
+        line = log.call("insert_orders", rows=[NEW], on_conflict="update", conflict_key=["id"])
+        odd = log.call("insert_orders", rows=[NEW], on_conflict="secret", conflict_key=["secret"])
+
+    names = {"on_conflict": "update", "conflict_key": ["id"]}
+    assert line["arguments"] == {"rows": [dict.fromkeys(NEW, "…")], **names}
+    assert "secret" not in str(odd["arguments"])

@@ -143,6 +143,29 @@ def test_one_login_makes_the_changes_of_its_role_and_no_others(desk: Shop) -> No
     ]
 
 
+UPSERTED = """
+[roles.support.tables.tickets]
+exclude = ["margin", "author", "code", "number"]
+insert = ["id", "title", "status"]
+preset = { region = "north" }
+"""
+
+
+@pytest.mark.parametrize(("grant", "how"), [("", "ignore"), ('update = ["status", "title"]', "update")])
+def test_login_of_the_script_makes_upserts(grant: str, how: str, desk: Shop) -> None:
+    roles = UPSERTED + grant
+    desk.execute(script(desk, roles=roles))
+    path = configured(desk, desk.own_url, roles=roles)
+    rows = [{"id": 2, "title": "B"}, {"id": 7, "title": "C"}]
+    results = [call(path, "insert_tickets", {"rows": rows, "on_conflict": how}) for _ in range(2)]
+
+    affected = [json.loads(each.stdout)["affected"] for each in results]
+    assert affected == ([1, 0] if how == "ignore" else [2, 2])
+    listed = call(path, "list_tickets", {"columns": ["id", "title"], "order_by": ["id"]})
+    expected = [[1, "a"], [2, "b" if how == "ignore" else "B"], [7, "C"]]
+    assert json.loads(listed.stdout)["rows"] == expected
+
+
 def test_second_login_makes_the_changes_and_the_first_one_only_reads(desk: Shop) -> None:
     text = script(desk, writer_url(desk))
     desk.execute(text)
@@ -192,6 +215,7 @@ def test_set_role_has_the_grants_of_both_logins(desk: Shop) -> None:
         pytest.param("insert (title) on tickets", "lacks insert (title).", "tickets", id="insert"),
         pytest.param("update (status) on tickets", "lacks update (status).", "tickets", id="update"),
         pytest.param("delete on tickets", "lacks delete.", "tickets", id="delete"),
+        pytest.param("select (xmin) on tickets", "lacks select (xmin).", "tickets", id="version of a row"),
         pytest.param("select (id, code) on tickets", "lacks select (code, id).", "tickets", id="select"),
         pytest.param(
             "usage on sequence app.codes", "lacks usage of sequences (app.codes).", "tickets", id="sequence"

@@ -1,7 +1,7 @@
 """Rows that are changed while their table is: each change happens once, or not at all."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import anyio
 import anyio.lowlevel
@@ -44,7 +44,9 @@ MIGRATIONS = {
 PASSING = {"schema_changed", "unknown_tool", "unknown_argument", "unknown_column", "unknown_table", "busy"}
 
 
-async def _write_under_migrations(caller: Caller, shop: Shop) -> tuple[set[int], dict[int, str]]:
+async def _write_under_migrations(
+    caller: Caller, shop: Shop, more: Mapping[str, str]
+) -> tuple[set[int], dict[int, str]]:
     """Return the rows whose insertion succeeded, and the codes of those that failed."""
     inserted, failed, ended = set[int](), dict[int, str](), asyncio.Event()
 
@@ -53,7 +55,7 @@ async def _write_under_migrations(caller: Caller, shop: Shop) -> tuple[set[int],
         while not ended.is_set():
             try:
                 row = {"id": id, "v": "new"}
-                await caller.toolbox.call(caller.identity, "insert_things", {"rows": [row]})
+                await caller.toolbox.call(caller.identity, "insert_things", {"rows": [row], **more})
                 inserted.add(id)
             except DbtoolsError as exc:
                 failed[id] = exc.code
@@ -82,12 +84,15 @@ async def _migrate(shop: Shop, migration: str) -> None:
     await connection.close()
 
 
-def test_each_change_under_forty_migrations_happens_once_or_not_at_all(serve: Serve, dialect: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"on_conflict": "update"}], ids=["insert", "upsert"])
+def test_each_change_under_forty_migrations_happens_once_or_not_at_all(
+    more: Mapping[str, str], serve: Serve, dialect: str
+) -> None:
     with serve(dialect, DDL[dialect]) as shop, writing(shop, lock_timeout=10) as caller:
         if dialect == "sqlite":
             shop.bare.execute("pragma busy_timeout = 60000")
         caller.call("list_things")
-        inserted, failed = caller.portal.call(_write_under_migrations, caller, shop)
+        inserted, failed = caller.portal.call(_write_under_migrations, caller, shop, more)
         stored = {id for id, _ in things(shop)} - {1, 2, 3}
         done = shop.bare.rows("select id from journal order by id")
         shop.refresh()

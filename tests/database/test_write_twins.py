@@ -68,6 +68,7 @@ def _grants(dialect: str) -> Grants:
         check=CHECKS[dialect],
         preset={"region": ":claims.region"},
         preset_update={"owner": ":claims.sub"},
+        max_affected=3,
     )
     return {"accounts": section}
 
@@ -128,6 +129,42 @@ EXPECTED: tuple[Mapping[str, object], ...] = (
 )
 
 
+#: Conditions that hidden rows would meet, or that could raise an error on one.
+CONDITIONS: tuple[Mapping[str, object], ...] = (
+    {"column": "id", "op": "gte", "value": 0},
+    {"column": "id", "op": "in", "values": [1, 9, 77]},
+    {"column": "balance * 9000000000000000000 * balance", "op": "ne", "value": 7},
+    {"column": "abs(balance)", "op": "gt", "value": 1},
+    {"column": "round(100 / balance)", "op": "is_null", "value": "true"},
+    {"column": "balance", "op": "lte", "value_column": "id - 1"},
+    {"column": "note", "op": "contains", "value": "CANARY"},
+    {"column": "owner", "value": "CANARY"},
+    {"column": "pin", "op": "is_null", "value": "true"},
+    {"column": "canary_secret", "value": "CANARY"},
+    {"some": "canary_vault"},
+    {"none": "canary_vault"},
+    {"any": [{"column": "region", "value": "south"}, {"column": "balance / 0", "op": "gt", "value": 1}]},
+)
+
+
+def _choices(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
+    """Yield changes of rows that conditions choose."""
+    update, delete, accounts = "update_rows", "delete_rows", {"table": "accounts"}
+    for condition in CONDITIONS:
+        same = {"column": "id", "value": at}
+        for name, where in (("alone", [condition]), ("with the key", [same, condition])):
+            label = f"{condition} {name}"
+            yield f"update {label}", calling(update, **accounts, where=where, set={"note": "w"}, **dry)
+            yield f"delete {label}", calling(delete, **accounts, where=where, dry_run=True)
+        either = {"where": [same, condition], "match": "any"}
+        yield f"update {condition} or", calling(update, **accounts, **either, set={"balance": 1}, **dry)
+    for table in ("canary_vault", "absent"):
+        yield f"table {table}", calling(delete, table=table, where=[CONDITIONS[0]], **dry)
+    yield "leave", calling(update, **accounts, where=[CONDITIONS[0]], set={"region": "south"}, **dry)
+    yield "raising check", calling(update, **accounts, where=[CONDITIONS[0]], set={"balance": 0}, **dry)
+    yield "delete all", calling(delete, **accounts, where=[CONDITIONS[0]], dry_run=True)
+
+
 def _writes(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
     """Yield changes of the row *at*, which may be hidden, or of new rows."""
     update, delete = "update_accounts", "delete_accounts"
@@ -140,6 +177,8 @@ def _writes(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
     for name in HIDDEN_NAMES:
         yield f"set {name}", calling(update, id=at, set={name: "x"}, **dry)
         yield f"insert {name}", calling("insert_accounts", rows=[{"id": 50 + at, name: "x"}], **dry)
+        by_name = {"on_conflict": "ignore", "conflict_key": [name]}
+        yield f"by {name}", calling("insert_accounts", rows=[{"id": 50 + at}], **by_name, **dry)
         yield f"key {name}", calling(update, **{"id": at, name: 1}, set={"note": "n"}, **dry)
     yield "note", calling(update, id=at, set={"note": "changed"}, **dry)
     yield "masked", calling(update, id=at, set={"pin": "1234"}, **dry)
@@ -158,9 +197,16 @@ def _writes(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
         "insert many",
         calling("insert_accounts", rows=[{"id": 30 + at}, {"id": 40 + at, "balance": 1}], **dry),
     )
+    # A hidden row with the same key necessarily shows: as a constraint, as for a plain insert.
+    for how in ("ignore", "update") if at != 9 else ():
+        row = {"id": at, "balance": 5, "note": how, "pin": "CANARY"}
+        yield how, calling("insert_accounts", rows=[{"id": 70 + at}, row], on_conflict=how, **dry)
+        twice = [{**row, "id": 80 + at}, {**row, "id": 80 + at, "balance": 0}]
+        yield f"{how} twice", calling("insert_accounts", rows=twice, on_conflict=how, **dry)
     yield "move", calling(update, id=at, set={"id": 60 + at}, **dry)
     yield "delete", calling(delete, id=60 + at, **dry)
     yield "delete absent", calling(delete, id=at, **dry)
+    yield from _choices(at, dry)
 
 
 @pytest.mark.parametrize("at", [1, 9, 77], ids=["visible", "hidden", "absent"])

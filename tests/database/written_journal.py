@@ -8,7 +8,8 @@ from typing import Any
 from dbtools import errors
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
-from dbtools.settings.sections import GrantSection, RoleSection
+from dbtools.settings.sections import GrantSection, QueriesSection, RoleSection, ServerSection
+from tests.database.query_shop import FILES
 from tests.database.role_callers import ROLE, Caller
 from tests.database.shop import Shop
 
@@ -40,12 +41,20 @@ CALLS: Mapping[str, tuple[str, Mapping[str, Any], tuple[object, ...]]] = {
     "insert": ("insert_things", {"rows": [{"id": 9, "v": "new"}]}, ("+", 9, "new")),
     "update": ("update_things", {"id": 1, "set": {"v": "new"}}, ("=", 1, "new")),
     "delete": ("delete_things", {"id": 1}, ("-", 1, "one")),
+    "query": ("change_thing", {"id": 1, "v": "new"}, ("=", 1, "new")),
+    "upsert": (
+        "insert_things",
+        {"rows": [{"id": 1, "v": "new"}], "on_conflict": "update"},
+        ("=", 1, "new"),
+    ),
 }
 BEFORE: list[tuple[object, ...]] = [(1, "one"), (2, "two"), (3, "three")]
 AFTER: Mapping[str, list[tuple[object, ...]]] = {
     "insert": [*BEFORE, (9, "new")],
     "update": [(1, "new"), (2, "two"), (3, "three")],
     "delete": [(2, "two"), (3, "three")],
+    "query": [(1, "new"), (2, "two"), (3, "three")],
+    "upsert": [(1, "new"), (2, "two"), (3, "three")],
 }
 GRANT = GrantSection(insert=True, update=True, delete=True)
 
@@ -59,13 +68,16 @@ def writing(
     table: str = "things",
     role: Mapping[str, Any] | None = None,
     more: Mapping[str, GrantSection] | None = None,
+    server: ServerSection | None = None,
     **database: Any,
 ) -> Iterator[Caller]:
     """Give a caller who may change a table of *shop* by *grant*; *database* has other settings."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, **database),
         limits=LimitsSection(timeout=timeout),
-        roles={ROLE: RoleSection(tables={table: grant, **(more or {})}, **(role or {}))},
+        server=server or ServerSection(),
+        queries=QueriesSection(directory=str(FILES / "changing") if table == "things" else ""),
+        roles={ROLE: RoleSection(tables={table: grant, **(more or {})}, queries=("*",), **(role or {}))},
     )
     toolbox, backend = open_toolbox(settings)
     try:

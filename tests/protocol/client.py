@@ -41,6 +41,7 @@ class Client:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: str = MODERN
     ) -> None:
         self.version = version
+        self.able: Mapping[str, object] = {}  #: the capabilities of a client of 2026-07-28
         self.received: list[Message] = []  #: everything, in the order of its arrival
         self._reader = reader
         self._writer = writer
@@ -76,7 +77,7 @@ class Client:
         meta: Message = {} if token is None else {"progressToken": token}
         if self.version == MODERN:
             meta["io.modelcontextprotocol/protocolVersion"] = MODERN
-            meta["io.modelcontextprotocol/clientCapabilities"] = {}
+            meta["io.modelcontextprotocol/clientCapabilities"] = self.able
             meta["io.modelcontextprotocol/clientInfo"] = CLIENT
         return {**(params or {}), **({"_meta": meta} if meta else {})}
 
@@ -304,10 +305,14 @@ def build_server(
     *,
     calls: Calls | None = None,
     notifications: Notifications | None = None,
+    patience: float = PATIENCE,
 ) -> Serving:
-    """Return a server of *toolbox* for *caller*; with *notifications* it tells of changes."""
+    """Return a server of *toolbox* for *caller*; with *notifications* it tells of changes.
+
+    A person has *patience* seconds to answer.
+    """
     calls = calls or Calls(toolbox, Limiter(), AuditLog([], arguments=False))
-    server = Server(toolbox, calls, instructions=instructions, notifications=notifications)
+    server = Server(toolbox, calls, instructions=instructions, notifications=notifications, patience=patience)
     return Serving(server=server, caller=caller)
 
 

@@ -12,7 +12,9 @@ from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings, ToolsSection
 from dbtools.styles import Surface
+from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import VERSIONS, Client, Serving, build_server, connect
+from tests.protocol.confirmed_things import DDL as THINGS
 from tests.redis_server import NoRedisError, open_redis
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
@@ -92,3 +94,16 @@ def redis() -> Iterator[str]:
             yield url
     except NoRedisError as exc:
         pytest.skip(str(exc))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def things(request: pytest.FixtureRequest) -> Iterator[Changing]:
+    """Give a database with things, on each dialect."""
+    with open_changing(request.param, THINGS, request) as changing:
+        yield changing
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Give the path of the audit log."""
+    return tmp_path / "calls.jsonl"

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from unittest.mock import create_autospec
 
 import uvicorn
@@ -14,8 +15,11 @@ from dbtools.server.endpoint import Endpoint
 from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.protocol import Handler
 from dbtools.server.running import Reporter, RunningServer
+from dbtools.settings import Settings
 from dbtools.settings.sections import ServerSection
 from tests.protocol.conftest import settings_for
+
+NOTHING: Mapping[str, Handler] = MappingProxyType({})
 
 
 @asynccontextmanager
@@ -54,6 +58,15 @@ async def http_endpoint(
 ) -> AsyncIterator[tuple[str, Endpoint]]:
     """The same, limited by *section*; give the endpoint as well."""
     settings = settings_for(path).model_copy(update={"server": section or ServerSection()})
+    async with served_over_http(settings, handlers, stateless=stateless) as served:
+        yield served
+
+
+@asynccontextmanager
+async def served_over_http(
+    settings: Settings, handlers: Mapping[str, Handler] = NOTHING, *, stateless: bool = False
+) -> AsyncIterator[tuple[str, Endpoint]]:
+    """Serve *settings* and *handlers*; give the URL without a path, and the endpoint."""
     startup = Startup(
         settings=settings,
         anonymous=Caller(),

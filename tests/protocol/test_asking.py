@@ -13,19 +13,26 @@ import pytest
 
 from dbtools.server.exchange import Exchange
 from dbtools.server.messages import Code, Json, ProtocolError
-from tests.protocol.client import CLIENT, MODERN, PATIENCE, Client, Message, Serving, connect
+from tests.protocol.client import MODERN, PATIENCE, Message, Serving, connect
 from tests.protocol.http_application import http_application
-from tests.protocol.http_server import HANDSHAKE, SESSION, modern, posted
+from tests.protocol.http_server import HANDSHAKE, modern, posted
+from tests.protocol.talking import (
+    ABLE,
+    ELICIT,
+    HttpTalk,
+    LineTalk,
+    answered,
+    initialize,
+    shake_hands,
+)
 
-ABLE: Mapping[str, object] = {"elicitation": {}}
-ELICIT = "elicitation/create"
 FORM = {
     "message": "Which one?",
     "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
 }
 ACCEPTED = {"action": "accept", "content": {"name": "Ada"}}
 PARAMS: Mapping[str, object] = {"name": "ask"}
-GET: Mapping[str, object] = {"jsonrpc": "2.0", "id": "get", "method": "prompts/get", "params": PARAMS}
+GET: Message = {"jsonrpc": "2.0", "id": "get", "method": "prompts/get", "params": PARAMS}
 SHORT, LONG = 0.01, 300.0  #: seconds for an answer that never comes, and for one that does
 
 
@@ -58,73 +65,6 @@ def prompt(answer: Json) -> Message:
     return {"messages": [{"role": "user", "content": {"type": "text", "text": json.dumps(answer)}}]}
 
 
-def initialize(version: str, capabilities: Mapping[str, object]) -> Message:
-    """Return the params of a handshake."""
-    return {"protocolVersion": version, "capabilities": capabilities, "clientInfo": CLIENT}
-
-
-class LineTalk:
-    """A client that has shaken hands over a socket, as over the pipes of stdio."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def start(self) -> None:
-        """Ask for the prompt."""
-        await self._client.send(GET)
-
-    async def hear(self) -> Message:
-        """Return the next message."""
-        return await self._client.receive()
-
-    async def say(self, message: Message) -> None:
-        """Send a message."""
-        await self._client.send(message)
-
-    async def leave(self) -> None:
-        """Say no more."""
-        self._client.hang_up()
-
-
-class HttpTalk:
-    """A client that has shaken hands over HTTP."""
-
-    def __init__(self, client: httpx2.AsyncClient, session: Mapping[str, str]) -> None:
-        self._client = client
-        self._session = session
-        self._response = httpx2.Response(204)
-        self._lines: AsyncIterator[str] = self._response.aiter_lines()
-
-    async def start(self) -> None:
-        """Ask for the prompt, and take the answer as it comes."""
-        request = self._client.build_request("POST", **posted(GET, self._session))
-        self._response = await self._client.send(request, stream=True)
-        self._lines = self._response.aiter_lines()
-
-    async def hear(self) -> Message:
-        """Return the next message of the answer."""
-        with anyio.fail_after(PATIENCE):
-            async for line in self._lines:
-                if (content := line.removeprefix("data: ")).startswith("{"):
-                    message: Message = json.loads(content)
-                    return message
-        raise EOFError("The answer has ended.")
-
-    async def say(self, message: Message) -> None:
-        """Send a message in a request of its own."""
-        answer = await self._client.post(**posted(message, self._session))
-        assert (answer.status_code, answer.content) == (202, b"")
-
-    async def hang_up(self) -> None:
-        """Read no more of the answer."""
-        await self._response.aclose()
-
-    async def leave(self) -> None:
-        """End the session."""
-        answer = await self._client.delete("/mcp", headers=self._session)
-        assert answer.status_code == 200
-
-
 Talking = AbstractAsyncContextManager[LineTalk | HttpTalk]
 
 
@@ -138,16 +78,6 @@ async def line_talk(
         await client.result("initialize", initialize(HANDSHAKE, able))
         await client.notify("notifications/initialized")
         yield LineTalk(client)
-
-
-async def shake_hands(client: httpx2.AsyncClient, able: Mapping[str, object] = ABLE) -> HttpTalk:
-    """Open a session of a client that is *able*."""
-    params = initialize(HANDSHAKE, able)
-    asked = posted({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
-    answer = await client.post(**asked)
-    assert answer.status_code == 200, answer.text
-    session = {SESSION: answer.headers[SESSION], "MCP-Protocol-Version": HANDSHAKE}
-    return HttpTalk(client, session)
 
 
 @asynccontextmanager
@@ -166,11 +96,6 @@ def talk_to(request: pytest.FixtureRequest, server: Serving, path: Path) -> Call
     return partial(line_talk, server) if request.param == "stdio" else partial(http_talk, path)
 
 
-def answered(question: Message, result: Message = ACCEPTED) -> Message:
-    """Return the answer to *question*."""
-    return {"jsonrpc": "2.0", "id": question["id"], "result": result}
-
-
 def result_of(answer: Json) -> Message:
     """Return the message in which the server answers the request."""
     return {"jsonrpc": "2.0", "id": GET["id"], "result": prompt(answer)}
@@ -179,9 +104,9 @@ def result_of(answer: Json) -> Message:
 async def test_answer_of_the_client_helps_to_answer(talk_to: Callable[..., Talking]) -> None:
     asker = Asker()
     async with talk_to(asker) as talk:
-        await talk.start()
+        await talk.start(GET)
         question = await talk.hear()
-        await talk.say(answered(question))
+        await talk.say(answered(question, ACCEPTED))
         told = await talk.hear()
 
     assert question == {"jsonrpc": "2.0", "id": question["id"], "method": ELICIT, "params": FORM}
@@ -191,7 +116,7 @@ async def test_answer_of_the_client_helps_to_answer(talk_to: Callable[..., Talki
 async def test_error_of_the_client_is_raised(talk_to: Callable[..., Talking]) -> None:
     asker = Asker()
     async with talk_to(asker) as talk:
-        await talk.start()
+        await talk.start(GET)
         question = await talk.hear()
         problem = {"code": -1, "message": "Nobody is there"}
         await talk.say({"jsonrpc": "2.0", "id": question["id"], "error": problem})
@@ -206,9 +131,9 @@ async def test_error_of_the_client_is_raised(talk_to: Callable[..., Talking]) ->
 async def test_question_without_an_answer_is_taken_back(talk_to: Callable[..., Talking]) -> None:
     asker = Asker(SHORT)
     async with talk_to(asker) as talk:
-        await talk.start()
+        await talk.start(GET)
         question, cancelled, told = [await talk.hear() for _ in range(3)]
-        await talk.say(answered(question))  # too late: it is dropped
+        await talk.say(answered(question, ACCEPTED))  # too late: it is dropped
         outcome = await asker.ended()
 
     assert isinstance(outcome, TimeoutError)
@@ -221,10 +146,10 @@ async def test_question_without_an_answer_is_taken_back(talk_to: Callable[..., T
 async def test_answer_without_a_question_is_dropped(talk_to: Callable[..., Talking], id: object) -> None:
     asker = Asker()
     async with talk_to(asker) as talk:
-        await talk.start()
+        await talk.start(GET)
         question = await talk.hear()
         await talk.say({**answered(question, {"action": "decline"}), "id": id})
-        await talk.say(answered(question))
+        await talk.say(answered(question, ACCEPTED))
         await talk.say(answered(question, {"action": "cancel"}))
         told = await talk.hear()
 
@@ -244,7 +169,7 @@ async def test_client_is_asked_for_nothing_that_it_cannot_do(
 ) -> None:
     asker = Asker(method=method)
     async with talk_to(asker, able) as talk:
-        await talk.start()
+        await talk.start(GET)
         told = await talk.hear()
 
     assert told == _refused(method)
@@ -305,7 +230,7 @@ async def test_client_without_a_session_is_not_asked(
 async def test_client_that_takes_its_request_back_is_asked_no_more(talk_to: Callable[..., Talking]) -> None:
     asker = Asker()
     async with talk_to(asker) as talk:
-        await talk.start()
+        await talk.start(GET)
         await talk.hear()
         cancelled = {"method": "notifications/cancelled", "params": {"requestId": GET["id"]}}
         await talk.say({"jsonrpc": "2.0", **cancelled})
@@ -317,7 +242,7 @@ async def test_client_that_takes_its_request_back_is_asked_no_more(talk_to: Call
 async def test_client_that_leaves_is_asked_no_more(talk_to: Callable[..., Talking]) -> None:
     asker = Asker()
     async with talk_to(asker) as talk:
-        await talk.start()
+        await talk.start(GET)
         await talk.hear()
         await talk.leave()
     outcome = await asker.ended()
@@ -329,10 +254,10 @@ async def test_client_may_answer_after_it_has_lost_the_stream(path: Path) -> Non
     """Until 2025-11-25, a client that loses a connection has not cancelled what it asked for there."""
     asker = Asker()
     async with http_talk(path, asker) as talk:
-        await talk.start()
+        await talk.start(GET)
         question = await talk.hear()
         await talk.hang_up()
-        await talk.say(answered(question))
+        await talk.say(answered(question, ACCEPTED))
         outcome = await asker.ended()
 
     assert outcome == ACCEPTED
@@ -345,10 +270,10 @@ async def test_answer_in_another_session_is_dropped(path: Path) -> None:
         httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
     ):
         asked, other = await shake_hands(client), await shake_hands(client)
-        await asked.start()
+        await asked.start(GET)
         question = await asked.hear()
         await other.say(answered(question, {"action": "decline"}))
-        await asked.say(answered(question))
+        await asked.say(answered(question, ACCEPTED))
         told = await asked.hear()
 
     assert told == result_of(ACCEPTED)

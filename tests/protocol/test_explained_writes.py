@@ -105,6 +105,18 @@ def test_allowed_change_is_explained_by_its_rule_and_all_its_statements(
     assert filtered == [verb != "INSERT" and not check for verb, check in zip(verbs, checked, strict=True)]
 
 
+def test_upsert_is_explained_with_what_finds_the_row(path: str) -> None:
+    row = {"id": 3, "title": "Tent", "status": "new"}
+    found = _explained(path, "insert_ticket", {"rows": [row], "on_conflict": "ignore"})
+    refused = _explained(path, "insert_ticket", {"rows": [row], "on_conflict": "update"})
+
+    first, *others = _statements(found)
+    assert first.startswith("SELECT")
+    assert "region = " in first
+    assert {"INSERT", "SELECT"} == {each.split()[0] for each in others}
+    assert (refused["allowed"], refused["sql"]) == (False, None)
+
+
 def test_rows_of_the_same_columns_share_one_statement(path: str) -> None:
     row = {"id": 3, "title": "Tent", "status": "new"}
     found = _explained(path, "insert_ticket", {"rows": [row, {**row, "id": 4}]})

@@ -46,7 +46,7 @@ def test_upgrade_says_what_there_is(url: str) -> None:
     result = run("registry", "upgrade", url)
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "The registry has version registry_0002 and 0 queries.\n"
+    assert result.stdout == "The registry has version registry_0003 and 0 queries.\n"
 
 
 def test_queries_of_a_file_are_saved_one_by_one_and_served_at_once(registry: str) -> None:
@@ -99,7 +99,7 @@ def test_each_command_prints_json(registry: str) -> None:
     assert printed("query", "disable", registry, "things") == {"name": "things", "state": "disabled"}
     assert printed("query", "enable", registry, "things") == {"name": "things", "state": "enabled"}
     assert printed("query", "remove", registry, "things") == {"name": "things", "state": "removed"}
-    assert printed("registry", "upgrade", registry) == {"version": "registry_0002", "query_count": 1}
+    assert printed("registry", "upgrade", registry) == {"version": "registry_0003", "query_count": 1}
     shown = printed("query", "show", registry, "thing_count")
     assert isinstance(shown, dict)
     assert shown.pop("changed_at")[-1] == "Z"

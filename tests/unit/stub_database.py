@@ -7,11 +7,11 @@ import anyio
 from dbtools import errors
 from dbtools.backends.port import JournalEntry
 from dbtools.catalog import Catalog
+from dbtools.changes import Transaction
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Changed
 from dbtools.service.snapshot import View
 from dbtools.service.transactions import Agrees
-from dbtools.statement import Transaction
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 
 LARGE = Catalog(tables=(SALE, ORDER_LINE, PRODUCT))

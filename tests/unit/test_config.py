@@ -156,7 +156,10 @@ def test_schema_of_the_file_accepts_it() -> None:
         pytest.param("[limits]", ["database", "url"], id="no database"),
         pytest.param(
             "[roles.a]\nqueries = ['gg', {name='g', accept_read=true}]",
-            ["dbtools.toml:2: roles.a.queries.1.accept_read: unknown key", "Did you mean accept_reads? Keys"],
+            [
+                "dbtools.toml:2: roles.a.queries.1.accept_read: unknown key",
+                "Did you mean accept_reads or accept_writes? Keys",
+            ],
             id="unknown key of a grant of queries",
         ),
         pytest.param(

@@ -109,6 +109,12 @@ def test_odd_value_of_each_key_is_read_or_refused_with_file_and_line(
             "auth.tokens.0.claims.a: must be a string, true, false or a finite number",
             id="claim that is no number",
         ),
+        pytest.param(
+            f'[server]\nsecret = "{"x" * 31}"',
+            4,
+            "server.secret: must have at least 32 characters.",
+            id="short secret",
+        ),
         pytest.param(f"[limits]\n\nmax_rows = {'9' * 5_000}", 1, "too many digits", id="too many digits"),
         pytest.param(f"[limits]\nmax_rows = 0x{'f' * 9_000}", 4, "limits.max_rows:", id="hexadecimal digits"),
         pytest.param(f"[limits]\n#\nmax_rows = {'[' * 5_000}", 1, "too many brackets", id="brackets"),

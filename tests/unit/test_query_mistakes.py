@@ -48,6 +48,10 @@ def test_misspelt_header_line_gets_the_right_form(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
+        ("-- writes: 0", "writes: must be a number of rows from 1 to 1,000, not '0'."),
+        ("-- writes: 1001", "writes: must be a number of rows from 1 to 1,000, not '1001'."),
+        ("-- writes: yes", "writes: must be a number of rows from 1 to 1,000, not 'yes'."),
+        ("-- confirm: yes", "confirm: must be true or false, not 'yes'."),
         ("-- returns: some", "returns: must be one or many, not 'some'."),
         ("-- returns: One", "returns: must be one or many, not 'One'."),
         ("-- max_rows: 0", "max_rows: must be a number of rows such as 50, not '0'."),
@@ -200,3 +204,33 @@ def test_all_mistakes_of_a_query_are_reported_together() -> None:
 )
 def test_mistake_in_a_query_is_named(text: str, expected: list[tuple[int, str]]) -> None:
     assert complaints(text) == expected
+
+
+@pytest.mark.parametrize("key", ["returns: one", "returns: many", "max_rows: 5"])
+def test_query_that_writes_has_no_limit_of_reading(key: str) -> None:
+    found = complaints(f"-- name: q\n-- writes: 1\n-- {key}\ndelete from t")
+
+    problem = f"{key.partition(':')[0]}: a query that writes returns what RETURNING returns."
+    assert [message for _, message in found] == [problem]
+
+
+@pytest.mark.parametrize("name", ["dry_run", "idempotency_key", "confirm"])
+def test_arguments_of_changes_are_taken(name: str) -> None:
+    text = f"-- name: q\n{{}}-- param {name}: text  X.\ninsert into t values (:{name})"
+    reading, writing = complaints(text.format("")), complaints(text.format("-- writes: 1\n"))
+
+    assert reading == []
+    assert writing == [(3, f"param {name}: a query that writes has this argument already.")]
+
+
+@pytest.mark.parametrize("line", ["-- write: 5", "-- Writes: 5", "-- writes 5", "-- confirm true"])
+def test_misspelt_key_of_a_query_that_writes_gets_the_right_form(line: str) -> None:
+    found = complaints(f"-- name: q\n{line}\ndelete from t")
+
+    assert [message for _, message in found] == [_near(line)]
+
+
+def test_only_a_query_that_writes_can_be_confirmed() -> None:
+    found = complaints("-- name: q\n-- confirm: true\ndelete from t")
+
+    assert found == [(1, "confirm: only a query that writes can be confirmed: add -- writes: N.")]

@@ -1,14 +1,15 @@
 """The Backend of PostgreSQL, which uses asyncpg."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_SESSION, Facts, Heard, Place
+from dbtools.backends.port import NO_SESSION, Facts, Heard, Lacking
 from dbtools.backends.postgresql import changes, inspection
+from dbtools.backends.postgresql.change_inspection import ChangeDescription
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import are_alike, read_catalog
@@ -18,8 +19,9 @@ from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.postgresql.vocabulary import read_vocabulary
 from dbtools.backends.records import Registry
-from dbtools.catalog import Catalog, Location, Selection, Table
+from dbtools.catalog import Catalog, Selection, Table
 from dbtools.policy import Role
+from dbtools.queries import Permitted
 from dbtools.types import Family
 
 __all__ = ["Backend"]
@@ -91,6 +93,12 @@ class Backend(port.Backend):
         """Return a context that checks SQL written by operators."""
         return inspection.describe(self.url, session)
 
+    def describe_changes(
+        self, session: Mapping[str, str] = NO_SESSION
+    ) -> AbstractAsyncContextManager[inspection.Description]:
+        """Return a context that checks queries that change rows, as the login of `write_url`."""
+        return inspection.describe(self.write_url, session, ChangeDescription)
+
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""
         return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.PATIENCE)
@@ -108,16 +116,14 @@ class Backend(port.Backend):
         return PostgresqlRecords(self.url, patience)
 
     async def grants(
-        self, catalog: Catalog, roles: Sequence[Role], reads: Iterable[Place], login: str
+        self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
     ) -> str:
-        """Return a script that grants *login* what *roles* and their queries read, and a login to write."""
+        """Return a script that grants *login* what *roles* and *queries* read, and a login to write."""
         writer = f"{login}_writer" if self.write_url != self.url else None
         async with self.describe() as description:
-            return await write_script(description, catalog, roles, reads, login, writer)
+            return await write_script(description, catalog, roles, queries, login, writer)
 
-    async def lacking(
-        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Mapping[Location, str]:
+    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
         async with inspection.describe(self.write_url, session) as description:
             return await lacking(description, tables, destination(self.write_url).place)

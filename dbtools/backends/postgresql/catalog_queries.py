@@ -63,7 +63,9 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and not c.relispartition
     and not pg_catalog.starts_with(n.nspname::text, 'pg_')
     and n.nspname not in ('information_schema', 'dbtools')
-    and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
+    and c.relname not in (
+        'alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call', 'dbtools_write'
+    )
     and not {of_extension("pg_class", "c.oid")}
 """
 #: The columns of the tables $1. Those of the tables $2 are readable only if they were granted separately. The
@@ -141,14 +143,25 @@ where i.indrelid = any($1::pg_catalog.oid[])
             )
     )
 """
-#: A deferrable primary key is included, since committed rows are unique.
+#: A deferrable primary key is included, since committed rows are unique. An index is left out if it
+#: distinguishes texts that are equal by the collation of their column.
 KEYS = """
-select i.indrelid as relation, i.indisprimary as main,
+select i.indrelid as relation, i.indisprimary as main, not i.indimmediate as deferrable,
     (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] as columns
 from pg_catalog.pg_index as i
 where i.indrelid = any($1::pg_catalog.oid[])
     and i.indisunique and i.indisvalid and (i.indimmediate or i.indisprimary)
     and i.indpred is null and i.indexprs is null
+    and not exists (
+        select 1
+        from rows from (
+            pg_catalog.unnest(i.indkey::pg_catalog.int2[]),
+            pg_catalog.unnest(i.indcollation::pg_catalog.oid[])
+        ) as u (number, used)
+        join pg_catalog.pg_attribute as a on a.attrelid = i.indrelid and a.attnum = u.number
+        join pg_catalog.pg_collation as l on l.oid = a.attcollation
+        where u.used <> a.attcollation and not l.collisdeterministic
+    )
 order by i.indrelid, i.indisprimary desc, i.indnkeyatts, columns
 """
 #: CHECK constraints, and the columns of a NOT NULL that is not valid for old rows (since version 18).

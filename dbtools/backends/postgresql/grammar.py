@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
+from sqlalchemy.sql import quoted_name
 
-from dbtools.backends.plans import ESCAPE, sought
+from dbtools.backends.plans import ESCAPE, pin, sought
 from dbtools.backends.postgresql import arithmetic
 from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, Written, placing
-from dbtools.catalog import TextIndex
+from dbtools.catalog import Column, TextIndex
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
@@ -38,10 +39,17 @@ FORMATS: Mapping[Bucket, str] = {
 }
 
 
+#: The transaction that has made this version of a row (PostgreSQL, "System Columns").
+VERSION = Column(
+    name="xmin", type=ColumnType(family=Family.OTHER, name="xid", cast="pg_catalog.xid"), nullable=False
+)
+
+
 class PostgresqlGrammar(Grammar):
     """The Grammar of PostgreSQL."""
 
     barrier = False
+    version = VERSION
     dialect: sa.Dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
@@ -61,6 +69,12 @@ class PostgresqlGrammar(Grammar):
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return *values* as texts."""
         return [self.bound(value, type) for value in values]
+
+    def pinned(self, columns: Sequence[Column], name: str) -> sa.FromClause:
+        """Return arrays as a table."""
+        lists = [self.array(pin(at), f"{_cast(each.type)}[]") for at, each in enumerate(columns)]
+        table = sa.func.unnest(*lists).table_valued(*(f"k{at}" for at in range(len(lists))))
+        return table.render_derived(name=quoted_name(name, quote=True))
 
     def insert(self, table: sa.TableClause) -> postgresql.Insert:
         """Return an INSERT into *table* that can have an ON CONFLICT clause."""

@@ -12,17 +12,26 @@ from operator import itemgetter
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Place
+from dbtools.backends.postgresql.grammar import VERSION
 from dbtools.backends.postgresql.inspection import Description
 from dbtools.backends.postgresql.introspection import PLACE
-from dbtools.backends.postgresql.privileges import conditions_of, needs_of, read_columns, sequences_of
+from dbtools.backends.postgresql.privileges import (
+    conditions_of,
+    needs_of,
+    read_columns,
+    sequences_behind,
+    sequences_of,
+)
 from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
+from dbtools.paths import Paths
 from dbtools.policy import Role, restrict
+from dbtools.queries import Effect, Permitted
 from dbtools.sql import Fragment
 from dbtools.types import quoted
 
-SYSTEM = tuple(column.name for column in PLACE)
+SYSTEM = tuple(column.name for column in (*PLACE, VERSION))
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
@@ -75,6 +84,22 @@ end"""
 TRIGGERS = (
     "\n-- - Triggers run with the privileges of the login, unless their functions are `security definer`."
 )
+NO_JOURNAL = (
+    "\n-- - Without the table dbtools_write, each server keeps confirmations and idempotency keys in memory."
+    "\n--   `dbtools registry upgrade URL` creates it; then print and run this again."
+)
+JOURNAL = """
+select exists (
+    select
+    from pg_catalog.pg_class as c
+    join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+    where n.nspname = 'dbtools' and c.relname = 'dbtools_write'
+)
+"""
+JOURNAL_GRANTS = (
+    "grant usage on schema dbtools to",
+    "grant select, insert, update, delete on table dbtools.dbtools_write to",
+)
 READER = """\
 begin
     if not exists (select from pg_catalog.pg_roles where oid = {role}) then
@@ -87,25 +112,30 @@ async def write_script(
     description: Description,
     catalog: Catalog,
     roles: Sequence[Role],
-    reads: Iterable[Place],
+    queries: Sequence[Permitted],
     login: str,
     writer: str | None,
 ) -> str:
-    """Return the script for a *login* that reads what *roles* and their queries read.
+    """Return the script for a *login* that reads what *roles* and their *queries* read.
 
     It also changes what they change, unless the login *writer* does.
     """
     for each in (login, writer or login):
         _check_name(each)
     set_role = _set_role(roles, login)
-    tables = [(role, table) for role in roles for table in restrict(catalog, role).tables]
-    read, changed = await _places(description, catalog, tables, reads)
-    named = {*catalog.search_path, *(schema for schema, *_ in read), *_schemas_named(tables)}
+    seen = [(role, restrict(catalog, role)) for role in roles]
+    tables = [(role, table) for role, shown in seen for table in shown.tables]
+    chosen_by = {location for _, shown in seen for location in _locations_of_conditions(shown)}
+    effects = [each for query in queries if query.effects for each in query.effects.changes if each.named]
+    read, changed = await _places(description, catalog, tables, queries, chosen_by)
+    read |= set() if writer else changed
+    written = {each.schema for each in effects}
+    named = {*catalog.search_path, *written, *(place[0] for place in read | changed), *_schemas_named(tables)}
     ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named))
     reading = _grants(
         catalog, read, {table.location for each, table in tables if _is_whole(catalog, each, table)}
     )
-    writing = await _write_grants(description, [table for _, table in tables])
+    writing = await _write_grants(description, [table for _, table in tables], effects)
     # The role that both logins become has the grants of both.
     grants = {login: reading if writer and not set_role else [*reading, *writing]}
     if writer and writing:
@@ -126,7 +156,7 @@ set local search_path = pg_catalog;
 
 commit;
 
-{_left(list(grants), set_role, database, schemas)}{TRIGGERS if writing else ""}
+{_left(list(grants), set_role, database, schemas)}{_left_to_writer(writing)}
 """
 
 
@@ -151,22 +181,44 @@ async def _places(
     description: Description,
     catalog: Catalog,
     tables: Sequence[tuple[Role, Table]],
-    reads: Iterable[Place],
-) -> tuple[Collection[Place], Collection[Place]]:
-    """Return what is read, *reads* and the types of what is written included, and what writes read."""
-    read, changed = {*reads}, set[Place]()
+    queries: Sequence[Permitted],
+    chosen_by: Collection[Location],
+) -> tuple[set[Place], set[Place]]:
+    """Return what is read, the types of what is written included, and what writes read.
+
+    *chosen_by*: the tables that the conditions of writes may read.
+    """
+    read, changed = (
+        {place for query in queries if bool(query.effects) == writes for place in query.reads or ()}
+        for writes in (False, True)
+    )
     for _, table in tables:
         of_conditions = await _reads_of_conditions(description, table)
         needs = [*needs_of(table)]
         names = ("", *read_columns(table), *(name for _, name in needs))
         read.update(of_conditions, ((*table.location, name) for name in names))
         selected = [(*table.location, name) for privilege, name in needs if privilege == "select"]
+        if table.location in chosen_by:
+            selected += [(*table.location, name) for name in read_columns(table)]
         changed.update(selected, of_conditions if selected else ())
     invokers = {(schema, name) for schema, name in await description.connection.fetch(INVOKERS)}
     for places in (read, changed):
         _add_reads_of_views(catalog, places, invokers)
         places -= {each for each in places if each[0].startswith("pg_") or each[0] == "information_schema"}
     return read, changed
+
+
+def _locations_of_conditions(shown: Catalog) -> Collection[Location]:
+    """Return the tables that conditions on changed rows may read: all that foreign keys connect with them."""
+    paths, found = Paths(shown), dict[Location, None]()
+    left = [each for each in shown.tables if each.writes and (each.writes.update or each.writes.delete)]
+    while left:
+        table = left.pop()
+        if table.location not in found:
+            found[table.location] = None
+            relations = (*paths.relations(table).values(), *paths.referrers(table).values())
+            left += [each.target for each in relations]
+    return found
 
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
@@ -251,19 +303,25 @@ def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Locatio
     return grants
 
 
-async def _write_grants(description: Description, tables: Sequence[Table]) -> Sequence[str]:
-    """Return the starts of the statements that grant the writes of *tables*."""
+async def _write_grants(
+    description: Description, tables: Sequence[Table], effects: Sequence[Effect]
+) -> Sequence[str]:
+    """Return the starts of the statements that grant the writes of *tables*, and the *effects* of queries."""
     columns: defaultdict[tuple[Location, str], dict[str, None]] = defaultdict(dict)
     for table in tables:
         for privilege, name in needs_of(table):
             columns[table.location, privilege][name] = None
+    for each in effects:
+        columns[(each.schema, each.table), each.kind][each.column] = None
     grants = []
     for (location, privilege), names in sorted(columns.items(), key=itemgetter(0)):
         chosen = "" if "" in names else f" ({', '.join(map(identifier, names))})"
         if privilege != "select":
             grants.append(f"grant {privilege}{chosen} on table {_name(location)} to")
-    sequences = sorted({sequence for _, sequence, _ in await sequences_of(description, tables)})
-    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sequences)]
+    numbering = {sequence for _, sequence, _ in await sequences_of(description, tables)}
+    sequences = sorted(numbering | {sequence for sequence, _ in await sequences_behind(description, effects)})
+    journal = JOURNAL_GRANTS if grants and await description.connection.fetchval(JOURNAL) else ()
+    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sequences), *journal]
 
 
 def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
@@ -312,6 +370,11 @@ def _left(logins: Sequence[str], set_role: str | None, database: str, schemas: S
 {revokes}
 -- - Row-level security: on tables that have it, {reader} sees no row without a policy for it.
 -- - `dbtools check` with the URL of the login says what it still lacks."""
+
+
+def _left_to_writer(grants: Sequence[str]) -> str:
+    """Return further comments if there are *grants* for writes."""
+    return f"{TRIGGERS}{'' if JOURNAL_GRANTS[0] in grants else NO_JOURNAL}" if grants else ""
 
 
 def _block(template: str, role: str, *, create: str) -> str:

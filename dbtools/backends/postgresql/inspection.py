@@ -89,15 +89,8 @@ UNANSWERED = "The queries cannot be checked against the database."
 BEFORE, AFTER = "select * from (", "\n) as q limit 0"  #: the grammar allows only a SELECT between them
 BLIND = "select 1 as one from ("  #: if the driver has no codec for a column
 NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
-PASSING = (
-    "08",
-    "40",
-    "53",
-    "55",
-    "57",
-    "58",
-    "XX",
-)  #: SQLSTATE classes of errors that are not about the query
+#: SQLSTATE classes of errors that are not about the query.
+PASSING = ("08", "40", "53", "55", "57", "58", "XX")
 
 #: The SQL types of declared types, if their names differ.
 CASTS: Mapping[str, str] = {
@@ -121,6 +114,7 @@ class Query:
     declared: Mapping[str, Declared]
     casts: Mapping[str, str] = field(default_factory=dict)  #: the types that parameters are cast to
     before: str = BEFORE
+    after: str = AFTER
 
     @cached_property
     def parameters(self) -> Mapping[str, Declared]:
@@ -140,7 +134,7 @@ class Query:
     @property
     def sql(self) -> str:
         """The statement."""
-        return f"{self.before}{''.join(self.texts)}{AFTER if self.before else ''}"
+        return f"{self.before}{''.join(self.texts)}{self.after}"
 
     def offset_at(self, position: int) -> int:
         """Return the offset in the operator's text that is nearest to *position* in the statement."""
@@ -176,7 +170,9 @@ class PreparedQuery:
 
 
 @asynccontextmanager
-async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator["Description"]:
+async def describe(
+    url: str, session: Mapping[str, str], kind: "type[Description] | None" = None
+) -> AsyncIterator["Description"]:
     """Open a connection to *url* with the settings *session*, and yield what asks the server on it."""
     async with opened(url, UNANSWERED) as connection:
         await connection.keep_setting({"lock_timeout": LOCK_TIMEOUT})
@@ -184,7 +180,7 @@ async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator["Descr
         await prepare(connection)
         if session:
             await apply(connection, session)
-        yield Description(connection)
+        yield (kind or Description)(connection)
 
 
 class Description:
@@ -199,7 +195,7 @@ class Description:
         arrays = {name for name, each in declared.items() if each.array}
         written = with_lists(pieces, arrays.__contains__, LIST_FORMS)
         query = Query(source=tuple(pieces), pieces=written, declared=declared)
-        with _refusing():
+        with refusing():
             prepared = await prepare_query(self.connection, query)
             if prepared.columns is not None:
                 check_names(each.name for each in prepared.columns)
@@ -212,7 +208,7 @@ class Description:
         written = condition.written(lambda _: f"${next(numbers)}")
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
         sql = f"select 1 from {name} where ({written}\n)"
-        with _refusing(condition.text):
+        with refusing(condition.text):
             async with rolled_back(self.connection, PATIENT):
                 prepared = await self.connection.prepare(sql)
                 # EXPLAIN checks privileges, and runs nothing.
@@ -271,27 +267,28 @@ class Description:
             # Words in the text are not the names of the functions that it calls.
             raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
         called = [name for name, _ in names_before("(", text)]
-        _check_functions(prepared.query, await self.connection.fetch(CALLED, [], called))
+        check_functions(prepared.query, await self.connection.fetch(CALLED, [], called))
         async with rolled_back(self.connection, READING):
             columns = [(each.name, (each.type.oid, UNLIMITED)) for each in prepared.columns]
-            return await self._inspected(prepared, columns)
+            return await self.inspected(prepared, columns)
 
     async def _shown(self, prepared: PreparedQuery, columns: Sequence[Record]) -> Inspected:
         """Return what the view with *columns* shows."""
         ((_, tree),) = await self.connection.fetch(TREES, [columns[0]["view"]])
         called = (await called_by(self.connection, {0: tree}))[0]
-        _check_functions(prepared.query, called)
+        check_functions(prepared.query, called)
         read = list(reads_of(tree))
         tables = by_relation(await self.connection.fetch(COLUMNS, [table for table, _ in read]))
         typed = [(each["name"], (each["type"], each["modifier"])) for each in columns]
-        inspected = await self._inspected(prepared, typed)
+        inspected = await self.inspected(prepared, typed)
         places = (places_of(tables[each], numbers) or {location_of(tables[each])} for each, numbers in read)
         functions = dict.fromkeys(f"{row['schema']}.{row['name']}" for row in called if row["reads"])
         return replace(inspected, reads=frozenset[Place]().union(*places), functions=tuple(functions))
 
-    async def _inspected(
+    async def inspected(
         self, prepared: PreparedQuery, columns: Sequence[tuple[str, TypeNumber]]
     ) -> Inspected:
+        """Return the types of *columns* and of the parameters of *prepared*."""
         taken = {name: (type.oid, UNLIMITED) for name, type in prepared.types.items()}
         wanted = {*(number for _, number in columns), *taken.values()}
         rows = await read_types(self.connection, wanted - self._types.keys())
@@ -328,13 +325,14 @@ async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
     """
     for each in (query, replace(query, before=BLIND)):
         with suppress(*UNDECODABLE):
-            return await _prepare_query(connection, each)
+            return await prepare_once(connection, each)
     raise refusal(
         "The type of a parameter is a row or a range.", hint="Cast it from a text, as in :p::text::daterange."
     )
 
 
-async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
+async def prepare_once(connection: Any, query: Query) -> PreparedQuery:
+    """Return *query* as the server has prepared it; the driver must have a codec for each column."""
     casts = {
         name: f'"pg_catalog"."{CASTS.get(each.type, each.type)}"{"[]" if each.array else ""}'
         for name, each in query.parameters.items()
@@ -358,7 +356,7 @@ async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) 
     """Return the error of a query that cannot be prepared, as the server words it for the bare query."""
     if error.sqlstate not in NO_GRAMMAR:
         return refused(error, query)
-    alone = replace(query, casts={}, before="")
+    alone = replace(query, casts={}, before="", after="")
     try:
         await connection.prepare(alone.sql)
     except asyncpg.PostgresError as exc:
@@ -377,7 +375,7 @@ def refused(error: asyncpg.PostgresError, query: Query) -> Exception:
 
 
 @contextmanager
-def _refusing(condition: str | None = None) -> Iterator[None]:
+def refusing(condition: str | None = None) -> Iterator[None]:
     """Raise Refused if the server rejects a *condition*, or a query that it has prepared."""
     try:
         yield
@@ -389,7 +387,7 @@ def _refusing(condition: str | None = None) -> Iterator[None]:
         raise (passing_refusal if passes else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc
 
 
-def _check_functions(query: Query, called: Iterable[Record]) -> None:
+def check_functions(query: Query, called: Iterable[Record]) -> None:
     """Raise Refused if one of the functions *called* does more than read."""
     for name in (row["name"] for row in called if acts(row)):
         calls = reversed([*names_before("(", "".join(map(str, query.source)))])

@@ -311,7 +311,7 @@ def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:
         found = _find(columns, row["relation"], row["columns"])
         if found and not any(each.nullable for each in found):
             names = tuple(column.name for column in found)
-            keys.setdefault(names, Key(columns=names, primary=row["main"]))
+            keys.setdefault(names, Key(columns=names, primary=row["main"], deferrable=row["deferrable"]))
     return tuple(keys.values())
 
 

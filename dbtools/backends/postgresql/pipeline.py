@@ -9,7 +9,7 @@ asyncpg would let us drop the transport and the loop.
 import asyncio
 import secrets
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -228,6 +228,17 @@ class Connection(DriverConnection):
             return rows
         finally:
             self.transport.around = None
+
+    async def run_each(
+        self, statement: Any, runs: Sequence[tuple[object, ...]], before: bytes
+    ) -> list[asyncpg.Record]:
+        """Return the rows of *statement* with each of *runs* as its values, after the messages *before*."""
+        if len(runs) == 1:
+            return await self.run(statement, runs[0], before, b"")
+        if before:
+            await self.send(before)
+        rows: list[asyncpg.Record] = await statement.fetchmany(runs)
+        return rows
 
     async def send(self, statements: bytes) -> str:
         """Run the messages *statements* in one round trip, and return the start of the transaction."""

@@ -4,10 +4,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dbtools import errors
+from dbtools.backends.port import NO_DBTOOLS_WRITE, Lacking
+from dbtools.backends.postgresql.grammar import VERSION
 from dbtools.backends.postgresql.inspection import Description
+from dbtools.backends.postgresql.pipeline import rolled_back
+from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.masks import BLANK
+from dbtools.queries import Effect
 
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
 SEQUENCES = """
@@ -50,14 +55,15 @@ STANDBY = "the server is a standby, which takes no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 
-async def lacking(description: Description, tables: Sequence[Table], place: str) -> Mapping[Location, str]:
-    """Return why the login at *place* cannot make the writes of those of *tables* that it cannot change."""
+async def lacking(description: Description, tables: Sequence[Table], place: str) -> Lacking:
+    """Return what the login at *place* lacks for the writes of *tables*."""
     fetch = description.connection.fetch
     if await description.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
-        return {table.location: STANDBY for table in tables}
+        return Lacking({table.location: STANDBY for table in tables})
     needs = [(*table.location, *need) for table in tables for need in needs_of(table)]
     parts: defaultdict[Location, dict[str, list[str]]] = defaultdict(dict)
-    for schema, name, privilege, column in await fetch(LACKING, *map(list, zip(*needs, strict=True))):
+    listed = list(zip(*needs, strict=True)) or [(), (), (), ()]
+    for schema, name, privilege, column in await fetch(LACKING, *listed):
         parts[schema, name].setdefault(privilege, []).append(column)
     for table, sequence, is_usable in await sequences_of(description, tables):
         if not is_usable:
@@ -71,7 +77,18 @@ async def lacking(description: Description, tables: Sequence[Table], place: str)
                 if exc.passes:
                     raise
                 found[table.location] = f"{place}: {exc.message} {GRANTING}"
-    return found
+    return Lacking(found, await _lacking_journal(description, place))
+
+
+async def _lacking_journal(description: Description, place: str) -> str:
+    """Return why the login at *place* cannot use the journal, or nothing."""
+    async with rolled_back(description.connection, f"begin read only; {PIN_READING}"):
+        found = await description.connection.fetchrow(JOURNAL)
+    if found is None:
+        return NO_DBTOOLS_WRITE
+    if not (found["trusted"] and found["plain"]):
+        return f"dbtools.dbtools_write is not used: {UNTRUSTED.format(found['owner'])}"
+    return "" if found["usable"] else f"{place} lacks privileges on dbtools.dbtools_write. {GRANTING}"
 
 
 def _privileges(parts: Mapping[str, Sequence[str]]) -> str:
@@ -97,6 +114,8 @@ def needs_of(table: Table) -> Iterator[tuple[str, str]]:
     if writes.delete:
         yield "delete", ""
     read = dict.fromkeys((*read_columns(table), *(column.name for column in table.identity)))
+    if writes.update or writes.delete:
+        read[VERSION.name] = None
     yield from (("select", name) for name in read)
 
 
@@ -118,6 +137,17 @@ async def sequences_of(
         if writes is not None and column not in {each.column.name for each in writes.insert_presets}:
             found[(schema, name), (sequence[0], sequence[1])] = usable
     return [(inserted[table], sequence, usable) for (table, sequence), usable in found.items()]
+
+
+async def sequences_behind(
+    description: Description, effects: Sequence[Effect]
+) -> Sequence[tuple[Location, bool]]:
+    """Return the sequences that number new rows of *effects*, and whether the login may use them."""
+    inserts = [each for each in effects if each.kind == "insert"]
+    given = {each[1:4] for each in inserts}
+    places = list(zip(*{each[1:3] for each in inserts}, strict=True)) or [(), ()]
+    rows = await description.connection.fetch(SEQUENCES, *places)
+    return [((row[3], row[4]), row["usable"]) for row in rows if tuple(row)[:3] not in given]
 
 
 def read_columns(table: Table) -> Collection[str]:

@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 import anyio
 import asyncpg
 
 from dbtools import errors
 from dbtools.backends.journal import TABLE, journal_of
-from dbtools.backends.plans import WritePlan
+from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import FAILED, WriteResult, WriteRun
+from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
+from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     KEEP,
@@ -41,10 +41,15 @@ from dbtools.backends.postgresql.runner import (
     time_limit,
     translated,
 )
-from dbtools.backends.writing import compile_write, script_of
+from dbtools.backends.postgresql.touched import TOUCHED, Touched, changed_elsewhere
+from dbtools.backends.postgresql.types import lexis
+from dbtools.backends.queries import compile_changing_query
+from dbtools.backends.scripts import script_of
+from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.catalog import Location
+from dbtools.changes import WriteKind, WriteShape
 from dbtools.errors import Broken
-from dbtools.statement import Write, WriteKind
+from dbtools.statement import QueryShape
 
 JOURNAL = journal_of(GRAMMAR, SCHEMA)
 CONNECTIONS = 4
@@ -56,16 +61,6 @@ SETTLE = messages("set constraints all immediate")
 RESTORED = b"".join(map(messages, ("reset all", "reset role", "unlisten *", "discard temp")))
 NUMBER = "select pg_catalog.pg_current_xact_id()::pg_catalog.text"
 OUTCOME = "select pg_catalog.pg_xact_status($1::pg_catalog.text::pg_catalog.xid8)"
-#: What the transaction has done so far, by table; partitions count for their table.
-TOUCHED = """
-select n.nspname::text, c.relname::text, c.relkind = 'p',
-    pg_catalog.sum(s.n_tup_ins)::int8, pg_catalog.sum(s.n_tup_upd)::int8, pg_catalog.sum(s.n_tup_del)::int8
-from pg_catalog.pg_stat_xact_user_tables as s
-join pg_catalog.pg_class as c on c.oid = coalesce(pg_catalog.pg_partition_root(s.relid), s.relid)
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-where s.n_tup_ins + s.n_tup_upd + s.n_tup_del > 0
-group by 1, 2, 3
-"""
 #: The table of the constraint or unique index $3 of the table $2 in the schema $1, and its columns.
 CONSTRAINED = """
 select m.nspname::text, w.relname::text, array(
@@ -92,6 +87,7 @@ KINDS: Mapping[str, Broken] = {
     "23P01": Broken.EXCLUSION,
     "P0001": Broken.TRIGGER,
 }
+LOCK = "for update"
 LOCKED = "Another transaction locks the row."
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
@@ -114,16 +110,21 @@ class PostgresqlWriter:
         self._lock_timeout = setting({"lock_timeout": f"{max(1, round(lock_timeout * 1000))}ms"})
         self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
 
-    def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*; the row to be updated is locked when it is read.
+    def compile(self, shape: WriteShape) -> WritePlan:
+        """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
 
         To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
         barrier of a filter that may raise an error, every row that the role sees would be locked.
         """
+        if isinstance(shape, QueryShape):
+            return compile_changing_query(shape, GRAMMAR, LIST_FORMS, lexis)
         plan = compile_write(shape, GRAMMAR)
-        if shape.kind is not WriteKind.UPDATE or plan.before is None or shape.table.guarded:
-            return plan
-        return replace(plan, before=replace(plan.before, sql=f"{plan.before.sql}\nfor update"))
+        if plan.existing is not None:
+            existing = plan.existing.ending(LOCK) if plan.instead is not None else plan.existing
+            return replace(plan, existing=existing, attempt=attempt_of(shape, GRAMMAR))
+        is_keyed = shape.kind is WriteKind.UPDATE and shape.chosen is None
+        lock = LOCK if is_keyed and not shape.table.guarded else ""
+        return replace(plan, before=plan.before and plan.before.ending(lock))
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK if it does not keep them."""
@@ -181,19 +182,14 @@ class PostgresqlWriter:
                     transaction.add(SETTLE)
                     step = script.send(())
                 else:
-                    plan, parameters = step
-                    step = script.send(rows_of(await transaction.rows(plan.sql, parameters), plan))
+                    plan, *runs = step
+                    step = script.send(await transaction.run(plan, *runs))
         except StopIteration as exc:
             written: WriteResult = exc.value
         if run.counts:
-            own = {run.steps[0][0].shape.table.location: written.affected}
-            later = await transaction.touched()
-            more = {
-                each: found.since(earlier.get(each, UNTOUCHED)) - own.get(each, 0)
-                for each, found in later.items()
-            }
-            elsewhere = [(frozenset({each}), number) for each, number in more.items() if number]
-            written = written._replace(elsewhere=elsewhere)
+            later, target = await transaction.touched(), run.steps[0][0].shape.target
+            elsewhere = changed_elsewhere(earlier, later, target, written.affected)
+            written = written._replace(elsewhere=[*elsewhere])
         transaction.add(CHECK + confirmation(tuple(run.versions)) + _restored(connection))
         ((number,),) = await transaction.rows(NUMBER)
         return written, str(number)
@@ -278,38 +274,31 @@ class OpenTransaction:
         """Send the messages *before* with the next statement."""
         self._before += before
 
-    async def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> Sequence[asyncpg.Record]:
+    async def run(self, plan: Plan, *runs: tuple[object, ...]) -> Sequence[Row]:
+        """Return the rows of *plan*; without outputs, one row with the number of rows that it changed."""
+        records, tag = await self._run_statement(plan.sql, *runs)
+        return rows_of(records, plan) if plan.outputs else ((int(tag.rpartition(" ")[2]),),)
+
+    async def rows(self, sql: str) -> Sequence[asyncpg.Record]:
         """Return the rows of *sql*."""
+        return (await self._run_statement(sql))[0]
+
+    async def _run_statement(
+        self, sql: str, *runs: tuple[object, ...]
+    ) -> tuple[Sequence[asyncpg.Record], str]:
+        """Return the rows of *sql*, which is run with each of *runs* or once, and the last command tag."""
         connection, key = self._connection, (self._run.comment + sql, self._run.stamp)
         with self._beginning():
             prepared = connection.prepared(key) or await connection.prepare_key(key, ())
             before, self._before = self._before, b""
-            return await connection.run(prepared.statement, parameters, before, b"")
+            records = await connection.run_each(prepared.statement, runs or [()], before)
+            return records, str(prepared.statement.get_statusmsg())
 
-    async def touched(self) -> Mapping[Location, "Touched"]:
+    async def touched(self) -> Mapping[Location, Touched]:
         """Return how many rows have been changed, by table."""
         found = {(schema, name): Touched(*rest) for schema, name, *rest in await self.rows(TOUCHED)}
         found.pop((SCHEMA, TABLE), None)
         return found
-
-
-class Touched(NamedTuple):
-    """How many rows of a table have been changed."""
-
-    has_partitions: bool
-    inserted: int
-    updated: int
-    deleted: int
-
-    def since(self, earlier: "Touched") -> int:
-        """Return how many rows have been changed since *earlier*."""
-        inserted, deleted = self.inserted - earlier.inserted, self.deleted - earlier.deleted
-        # A row that moves to another partition is deleted from one and inserted into the other.
-        moved = min(inserted, deleted) if self.has_partitions else 0
-        return inserted + deleted - moved + self.updated - earlier.updated
-
-
-UNTOUCHED = Touched(has_partitions=False, inserted=0, updated=0, deleted=0)
 
 
 def _restored(connection: Connection) -> bytes:
@@ -388,6 +377,8 @@ async def _violation(
             for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=PATIENCE):
                 violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
     shape = run.steps[0][0].shape if run is not None else None
+    if isinstance(shape, QueryShape):
+        return violated
     is_own = shape is None or violated.table == shape.table.location
     # No row refers to a new one: then a trigger has changed the other table.
     if kind is Broken.FOREIGN_KEY and not is_own and shape and shape.kind is not WriteKind.INSERT:

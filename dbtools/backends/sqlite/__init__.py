@@ -12,15 +12,16 @@ from pathlib import Path
 
 from dbtools.backends import port, url_of_file
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_SESSION, Describe, Facts
+from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Describe, Facts, Lacking
 from dbtools.backends.records import Registry
+from dbtools.backends.sqlite.change_inspection import ChangeDescription
 from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of, unwritable
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
+from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, read_registry
 from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.catalog import Catalog, Location as Place, Selection, Table
+from dbtools.catalog import Catalog, Selection, Table
 from dbtools.errors import Refused
 
 __all__ = ["Backend"]
@@ -88,12 +89,23 @@ class Backend(port.Backend):
         with closing(Description(self._location)) as description:
             yield description
 
-    async def lacking(
-        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Mapping[Place, str]:
-        """Return why the file of `write_url` cannot be changed."""
+    @asynccontextmanager
+    async def describe_changes(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
+        """Open a Description of changes, or raise Refused if the file cannot be changed."""
+        if session:
+            raise Refused(SESSIONLESS)
         why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
-        return {table.location: why for table in tables if why}
+        if why:
+            raise Refused(why)
+        with closing(ChangeDescription(self._location)) as description:
+            yield description
+
+    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
+        """Return why the file of `write_url` cannot be changed, and whether it lacks a journal."""
+        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
+        if why:
+            return Lacking({table.location: why for table in tables})
+        return Lacking({}, "" if await asyncio.to_thread(has_journal, self._location) else NO_DBTOOLS_WRITE)
 
     async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
         """Return that run_sql can be offered, if this system can limit and end a process."""

@@ -158,7 +158,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
     arrays = {name for name, each in declared.items() if each.array}
     query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, LIST_FORMS))
-    _check_lists(query, arrays)
+    check_lists(query, arrays)
     with closing(connect(location)) as connection:
         secure(connection)
         connection.text_factory = lambda text: text.decode(errors="replace")
@@ -166,20 +166,20 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         # From here on, only the temporary view is created, of a query that only reads.
         connection.set_authorizer(None)
         connection.executescript("pragma query_only = off; pragma temp_store = memory")
-        _check_pragmas(connection, query, {fold(table) for table, _ in seen})
-        strict = _is_strict(connection, query, {table for table, _ in seen})
-        columns = tuple(_columns(connection, query, strict=strict))
-        reads = frozenset(_reads(connection, query, seen))
+        check_pragmas(connection, query, {fold(table) for table, _ in seen})
+        strict = is_strict(connection, query, {table for table, _ in seen})
+        columns = tuple(columns_of(connection, query, strict=strict))
+        reads = frozenset(reads_of(connection, query, seen))
     return Inspected(
         columns=columns,
-        parameters={name: _parameter_type(declared.get(name, TEXT)) for name in query.numbers},
+        parameters={name: parameter_type(declared.get(name, TEXT)) for name in query.numbers},
         casts={},
         reads=reads,
         functions=(),
     )
 
 
-def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
+def check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
     """Raise Refused for a list outside of the list syntax, JSON functions and columns."""
     texts = ["", *map(str, query.pieces), ""]
     for at, piece in enumerate(query.pieces):
@@ -231,7 +231,7 @@ class Description:
         try:
             self._connection.execute(sql, nulls).close()
         except sqlite3.Error as exc:
-            if _is_passing(exc):
+            if is_passing(exc):
                 raise
             raise Refused(explained(str(exc), condition.text)) from exc
 
@@ -252,12 +252,12 @@ def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> set[tuple[s
         sql = f"select * from ({query.alone()}\n)"
         return explain(connection, sql, [None] * len(query.numbers), allow=authorize)
     except (sqlite3.Error, sqlite3.Warning) as exc:
-        if _is_passing(exc):
+        if is_passing(exc):
             raise
         raise _refused(connection, query, exc) from exc
 
 
-def _is_passing(error: Exception) -> bool:
+def is_passing(error: Exception) -> bool:
     """Return whether *error* is temporary or about the file, not the statement."""
     name = getattr(error, "sqlite_errorname", "") or ""
     passing = is_locked(error) or wants_recovery(error)
@@ -266,29 +266,30 @@ def _is_passing(error: Exception) -> bool:
 
 def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Exception) -> Exception:
     """Return the error of an invalid query, with SQLite's message for the query without its wrapper."""
-    if _is_denied(error):
+    if is_denied(error):
         return refusal(f"{error}.")
     try:
         connection.execute(f"explain {query.alone()}", [None] * len(query.numbers)).close()
     except (sqlite3.Error, sqlite3.Warning) as exc:
         message = str(exc).rstrip(".")
-        problem = NOT_READING if _is_denied(exc) else explained(message, query.text)
+        problem = NOT_READING if is_denied(exc) else explained(message, query.text)
         return refusal(problem, offset=query.offset_of(message))
     return refusal(NOT_READING)
 
 
-def _is_denied(error: Exception) -> bool:
+def is_denied(error: Exception) -> bool:
+    """Return whether the authorizer has denied the statement."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
 
 
-def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> None:
+def check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> None:
     """Raise Refused if a pragma is read as a table, which would run during the call and be denied."""
     found = {name for name in tables if name.startswith(PRAGMAS)}
-    for name in sorted(found - {fold(name) for name, _ in _relations(connection, found)}):
+    for name in sorted(found - {fold(name) for name, _ in relations_of(connection, found)}):
         raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
 
 
-def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> bool:
+def is_strict(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> bool:
     """Return whether columns with a type only hold it: all are from STRICT tables, unchanged."""
     if query.words & COMPOUNDS:
         return False
@@ -298,7 +299,7 @@ def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, tables: set[
     return bool(strict)
 
 
-def _columns(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:
+def columns_of(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:
     """Yield the columns, with types except for expressions."""
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
@@ -313,19 +314,19 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, *, strict: boo
         yield Column(name=name, type=column_type(declared, strict=strict))
 
 
-def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str]]:
+def relations_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str]]:
     """Return the tables and views with one of the folded *names*, with their kinds."""
     return connection.execute(RELATIONS, (json.dumps([*names]),)).fetchall()
 
 
-def _reads(
+def reads_of(
     connection: sqlite3.Connection, query: WrittenQuery, seen: Collection[tuple[str, str]]
 ) -> Iterator[Place]:
     """Yield what is read of the tables and views that the query may name.
 
     Always include a named view, because SQLite does not report a view of which no column is read.
     """
-    relations = _relations(connection, query.names)
+    relations = relations_of(connection, query.names)
     relations += [(name, "table") for name in query.names & SCHEMA_TABLES]
     for name, kind in relations:
         columns = {column for table, column in seen if table == name}
@@ -337,7 +338,7 @@ def _reads(
             yield from (("", name, column) for column in columns - NO_COLUMNS or {""})
 
 
-def _parameter_type(declared: Declared) -> ColumnType:
+def parameter_type(declared: Declared) -> ColumnType:
     """Return the type of a column with the *declared* type."""
     type = column_type(NAMES.get(declared.type, declared.type), strict=False)
     if not declared.array:

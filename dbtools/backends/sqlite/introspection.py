@@ -32,7 +32,7 @@ from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind, i
 from dbtools.types import ColumnType, Family, quoted
 
 #: The tables of migrations and of the registry.
-INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call"})
+INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call", "dbtools_write"})
 KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL}
 #: Modules of virtual tables whose rowids are known to be stable.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})

@@ -31,6 +31,15 @@ def read_registry(location: Location) -> Registry | None:
             raise DatabaseUnavailable("The registry cannot be read.") from exc
 
 
+def has_journal(location: Location) -> bool:
+    """Return whether the file at *location* keeps which changes have been made."""
+    with closing(_reading(location)) as connection:
+        try:
+            return _has(connection, "dbtools_write")
+        except sqlite3.Error as exc:
+            raise unavailable(location, exc) from exc
+
+
 def _reading(location: Location) -> sqlite3.Connection:
     connection = connect(location)
     connection.text_factory = lambda text: text.decode(errors="replace")

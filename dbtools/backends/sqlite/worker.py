@@ -1,7 +1,7 @@
 """Run callers' SQL on one file, in a process that can be killed. Frames in, frames out.
 
-The server starts this file as a script, with nothing but the standard library, so that it starts fast. It
-knows no secret and no other file. A frame is the length of a JSON value, in four bytes, and the value.
+The server starts this file as a script, without a secret and without packages, so that it starts fast. A
+frame is the length of a JSON value, in four bytes, and the value.
 
 The first wall is names: in a connection, the names of what the role sees stand for tables that it sees whole,
 or for temporary views; all others for a table that does not exist. The second wall is the authorizer and an
@@ -111,7 +111,6 @@ class Sandbox:
                 driver.execute(f"select 1 from {self._schema}.sqlite_schema").fetchall()
             except sqlite3.OperationalError as exc:
                 driver.close()
-                # Attached databases must have the encoding of main.
                 if "encoding" not in str(exc):
                     raise Refusal("open") from exc
             except sqlite3.Error as exc:
@@ -291,10 +290,9 @@ class Sandbox:
         if f"{identity}.{version}" != self._head:
             raise Refusal("changed")
         # A program may overwrite the file with one of the same version.
-        if (seen := self._version()) != self._seen:
-            if self._read_schema() != self._schema_rows:
-                raise Refusal("changed")
-            self._seen = seen
+        if self._version() != self._seen and self._read_schema() != self._schema_rows:
+            raise Refusal("changed")
+        self._seen = self._version()
 
     def _audit(self, sql: str) -> bool:
         """Refuse *sql* if it opens what is not permitted; return whether virtual tables run statements."""
@@ -310,8 +308,8 @@ class Sandbox:
 
     def _name_of(self, step: Step) -> str:
         """Return the name of the table that *step* opens."""
-        known = {page: table for _, _, table, page, _ in self._schema_rows if page}
-        return known.get(step.p2, "sqlite_schema") if step.p3 == FILE else "sqlite_schema"
+        known = {page: table for _, _, table, page, _ in self._schema_rows if page and step.p3 == FILE}
+        return known.get(step.p2, "sqlite_schema")
 
     def _fetch(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         cursor = self._driver.execute(request["sql"])
@@ -353,6 +351,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     sqlite3.connect(":memory:").execute(f"pragma hard_heap_limit = {HEAP}")
     os.nice(5)  # callers of other tools go first
+    # Linux counts the memory of the server as the process's own, up to here.
+    most = max(RETIRES, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
     with open(0, "rb") as source, open(1, "wb") as sink:
         for request in _requests(source):
@@ -360,7 +360,7 @@ def main() -> None:
             signal.setitimer(signal.ITIMER_REAL, request["timeout"] + LATE)
             answer = dict(_answer(request, sandboxes))
             signal.setitimer(signal.ITIMER_REAL, 0)
-            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > RETIRES:
+            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > most:
                 answer["last"] = True
             content = json.dumps(answer).encode()
             sink.write(HEAD.pack(len(content)) + content)

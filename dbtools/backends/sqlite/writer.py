@@ -5,12 +5,15 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Coroutine, Sequence
+from itertools import islice
 from threading import Event
 
 from dbtools import errors
 from dbtools.backends.journal import journal_of
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
+from dbtools.backends.queries import compile_changing_query
+from dbtools.backends.scripts import script_of
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
 from dbtools.backends.sqlite.files import (
     Location,
@@ -20,11 +23,13 @@ from dbtools.backends.sqlite.files import (
     secure_for_writes,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
-from dbtools.backends.sqlite.runner import GRACE, cut, pool_of, translated
-from dbtools.backends.writing import compile_write, script_of
+from dbtools.backends.sqlite.inspection import LIST_FORMS
+from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cut, pool_of, translated
+from dbtools.backends.writing import compile_write
 from dbtools.catalog import Location as Place
+from dbtools.changes import Write, WriteKind, WriteShape
 from dbtools.errors import Broken, SchemaChanged
-from dbtools.statement import Write, WriteKind
+from dbtools.statement import QueryShape
 
 GRAMMAR = SqliteGrammar()
 JOURNAL = journal_of(GRAMMAR, "main")
@@ -66,9 +71,11 @@ class SqliteWriter:
         self._pool = pool_of(lambda: WriteConnection(where), size=1)
         self._lock_timeout = lock_timeout
 
-    def compile(self, shape: Write) -> WritePlan:
-        """Return the SQL of *shape*."""
-        return compile_write(shape, GRAMMAR)
+    def compile(self, shape: WriteShape) -> WritePlan:
+        """Return the SQL of *shape*; conditions load no cell of a hidden row, which may be too large."""
+        if isinstance(shape, QueryShape):
+            return compile_changing_query(shape, GRAMMAR, LIST_FORMS)
+        return compile_write(shape, GRAMMAR if shape.chosen is None else FilteringGrammar())
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK if it does not keep them."""
@@ -187,16 +194,24 @@ class WriteJob:
         elsewhere = ((self._touched(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
-    def _rows(self, plan: Plan, parameters: tuple[object, ...]) -> list[Row]:
-        self._check()
-        before = self._driver.total_changes
-        rows = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters).fetchall()
+    def _rows(self, plan: Plan, *runs: tuple[object, ...]) -> list[Row]:
+        before, most = self._driver.total_changes, plan.most
+        rows: list[Row] = []
+        for parameters in runs:
+            self._check()
+            cursor = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters)
+            # Cut at once: only one large row is held.
+            rows += (tuple(map(cut, row, plan.outputs)) for row in islice(cursor, most and most + 1))
+            cursor.close()
         if JOURNAL.includes(plan):
             self._in_journal += self._driver.total_changes - before
-        return [tuple(map(cut, row, plan.outputs)) for row in rows]
+        return rows if plan.outputs else self._driver.execute("select changes()").fetchall()
 
     def _touched(self) -> frozenset[Place]:
         """Return the tables that foreign keys and triggers may change."""
+        shape = self._run.steps[0][0].shape
+        if isinstance(shape, QueryShape):
+            return shape.others or frozenset({shape.target})
         touched: list[str] = []
         others: set[str] = set()
 
@@ -207,14 +222,16 @@ class WriteJob:
 
         self._driver.set_authorizer(note)
         try:
-            for plan, _ in self._run.steps:
+            changes = [each for plan, _ in self._run.steps for each in (plan.change, plan.instead)]
+            for change in filter(None, changes):
                 # The driver keeps prepared statements, which ask for nothing again.
-                sql = f"explain {plan.change.sql} -- {secrets.token_hex(8)}"
+                sql = f"explain {change.sql} -- {secrets.token_hex(8)}"
                 touched.clear()
-                self._driver.execute(sql, [None] * len(plan.change.parameters)).close()
+                self._driver.execute(sql, [None] * len(change.parameters)).close()
                 # The statement itself comes first, column by column if it updates.
-                shape = plan.shape
-                others.update(touched[len(shape.written) if shape.kind is WriteKind.UPDATE else 1 :])
+                own = change.shape
+                assert isinstance(own, Write)
+                others.update(touched[len(own.parameters) if own.kind is WriteKind.UPDATE else 1 :])
         finally:
             self._driver.set_authorizer(authorize_writes)
         return frozenset(("", name) for name in others)

@@ -1,0 +1,71 @@
+"""The syntax of permitted queries that change rows. Pieces of SQL in; the place of the change in them out.
+
+A change is an INSERT, UPDATE or DELETE, which may follow a WITH. Where the database permits that, it moves
+into the WITH, as one more common table expression whose rows can be read, cut and counted.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dbtools.backends.plans import Piece
+from dbtools.backends.port import NOT_CHANGING, refusal
+from dbtools.sql import Kind, Lexis, Token, code_of
+
+CHANGE = "dbtools_change"  #: the name of the common table expression
+AFTER_CHANGE = "\n)\n"
+VERBS = ("insert", "update", "delete")
+OTHER_VERBS = ("select", "values", "table", "merge", "replace")
+FOLLOWED_BY = {"insert": "into", "delete": "from"}
+HINT = "Without -- writes, a query only reads."
+
+
+class Main(NamedTuple):
+    """The change in a query, by its tokens outside of parentheses."""
+
+    tokens: Sequence[Token]  #: from its verb on
+    follows: bool  #: whether a WITH precedes it
+
+    @property
+    def verb(self) -> str:
+        """What it does: insert, update or delete."""
+        return self.tokens[0].word
+
+    @property
+    def offset(self) -> int:
+        """Where it begins."""
+        return self.tokens[0].offset
+
+    @property
+    def returning(self) -> int | None:
+        """Where the list after RETURNING begins, None if there is none."""
+        return next((token.end for token in self.tokens if token.word == "returning"), None)
+
+
+def main_of(pieces: Sequence[Piece], lexis: Lexis) -> Main:
+    """Return the change in *pieces*, or raise Refused if there is none."""
+    outside: list[Token] = []
+    depth = 0
+    for token in code_of("".join(map(str, pieces)), lexis):
+        depth -= token.kind is Kind.CLOSING
+        if depth == 0:
+            outside.append(token)
+        depth += token.kind is Kind.OPENING
+    follows = bool(outside) and outside[0].word == "with"
+    verbs = (at for at, token in enumerate(outside) if token.word in (*VERBS, *OTHER_VERBS))
+    at = next(verbs, 0) if follows else 0
+    if not outside or outside[at].word not in VERBS:
+        raise refusal(NOT_CHANGING, hint=HINT, offset=outside[at].offset if outside else 0)
+    return Main(outside[at:], follows)
+
+
+def within_with(pieces: Sequence[Piece], main: Main) -> Sequence[Piece]:
+    """Return as many *pieces*, with *main* as a common table expression that AFTER_CHANGE ends."""
+    written, offset = list(pieces), main.offset
+    for at, piece in enumerate(written):
+        text = str(piece)
+        if isinstance(piece, str) and offset < len(text):
+            joint = ", " if main.follows else "with "
+            written[at] = f"{text[:offset]}{joint}{CHANGE} as ({text[offset:]}"
+            break
+        offset -= len(text)
+    return written

@@ -1,0 +1,236 @@
+"""The statements of a write in their order, for every database. A WriteRun in; its WriteResult out.
+
+A script is a generator: it yields each statement with its parameters, and gets the rows.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+from dbtools import errors
+from dbtools.backends.journal import Journal, completed, earlier_of, entered, outdated
+from dbtools.backends.plans import Plan, WritePlan, pin, place
+from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
+from dbtools.changes import WriteKind, keys_of
+from dbtools.statement import QueryShape
+
+ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
+MEANWHILE = "The rows have changed meanwhile, or a trigger keeps some as they are."
+AGAIN = "Try again."
+MOVED = "A trigger moves a row away."
+#: A statement, and the parameters of each of its runs; their rows come back together, in this order.
+Query = tuple[Plan, *tuple[Row, ...]]
+Script = Generator[Query | None, Sequence[Row], WriteResult]
+
+
+def script_of(run: WriteRun, journal: Journal) -> Script:
+    """Yield the statements of *run* in their order, each with its parameters; get their rows.
+
+    A statement without outputs gets one row with the number of rows that it changed. None asks for all
+    deferred constraints to be checked. Raise a CallError if the transaction must be rolled back.
+    """
+    if run.entry is None:
+        return (yield from _changes(run))
+    yield journal.prune, journal.prune.bound(outdated(), 1)
+    parameters = entered(run.entry)
+    if not (yield journal.enter, journal.enter.bound(parameters, 1)):
+        earlier = earlier_of(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
+        return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
+    result = yield from _changes(run)
+    keys = keys_of(run.steps[0][0].shape, result.rows)
+    yield journal.complete, journal.complete.bound(completed(run.entry, result.affected, keys), 1)
+    return result
+
+
+class Step(NamedTuple):
+    """What one step has done."""
+
+    found: Sequence[Row]  #: the identity of the changed row, or the cells of the deleted one
+    before: Sequence[Row | None] = ()
+    previous: Row = ()  #: the identity of the row before an upsert updated it
+
+
+def _changes(run: WriteRun) -> Script:
+    plan, values = run.steps[0]
+    if isinstance(plan.shape, QueryShape):
+        return (yield from _of_query(plan, plan.shape.writes or 0, values, run))
+    if plan.shape.chosen is not None:
+        return (yield from _chosen(plan, values, run))
+    return (yield from _of_rows(run))
+
+
+def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun) -> Script:
+    found = yield _bound(plan.change, values, run=run, limit=most)
+    affected = len(found) if plan.change.outputs else int(str(found[0][0]))
+    if affected > most:
+        raise errors.TooManyRows(f"The query would change more than {most} row{'s' * (most > 1)}.")
+    yield None
+    return WriteResult(rows=found if plan.change.outputs else (), before=(), affected=affected)
+
+
+def _of_rows(run: WriteRun) -> Script:
+    rows: list[Row] = []
+    before: list[Row | None] = []
+    changed: list[tuple[WritePlan, Row]] = []
+    ignored = 0
+    for plan, values in run.steps:
+        step = yield from (_changed if plan.existing is None else _upserted)(plan, values, run)
+        rows += step.found if plan.after is None else ()
+        before += step.before
+        ignored += not step.found
+        for identity in step.found:
+            # An earlier step may have changed the same row.
+            changed = [(each, identity if known == step.previous else known) for each, known in changed]
+            changed.append((plan, identity))
+    yield None
+    for plan, identity in changed:
+        rows += yield from _after(plan, [identity], run)
+    return WriteResult(rows=rows, before=before, affected=len(changed), ignored=ignored)
+
+
+Steps = Generator[Query | None, Sequence[Row], Step]
+
+
+def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
+    """Insert, update or delete a row, or raise a CallError."""
+    before: Sequence[Row] = ()
+    is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key
+    # What is expected is compared only with a row that the role sees: a comparison may raise an error.
+    if plan.before is not None and (expects or not is_delete):
+        before = yield _bound(plan.before, values, run=run)
+        if not before:
+            raise errors.NoRow
+    found = yield _bound(plan.change, values, run=run)
+    if not found:
+        seen = (yield _bound(plan.before, values, run=run)) if plan.before is not None else ()
+        raise _unchanged(plan, seen)
+    if len(found) > 1:
+        raise errors.TooManyRows
+    return Step(found, () if is_delete else before)
+
+
+def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
+    """Insert a row, or update the visible one with its key or leave it as it is, or raise a CallError.
+
+    If a hidden row has the key, the plain insert fails as any other.
+    """
+    assert plan.existing is not None
+    for left in reversed(range(ATTEMPTS + 1)):
+        seen = yield _bound(plan.existing, values, run=run)
+        if seen or plan.attempt is None or not left:
+            break
+        found = yield _bound(plan.attempt, values, run=run)
+        if found:
+            return Step(found, (None,))
+        # The row is hidden, or another transaction has just inserted it.
+    if not seen:
+        inserted = yield from _changed(plan, values, run)
+        return inserted._replace(before=(None,))
+    if len(seen) > 1:
+        raise errors.TooManyRows
+    if plan.instead is None:
+        return Step(())
+    width = len(plan.write.table.identity)
+    previous, before = seen[0][:width], seen[0][width:]
+    found = yield _bound(plan.instead, {**values, **_places(previous)}, run=run)
+    if not found:
+        raise _unchanged(plan, seen)
+    return Step(found, (before,), previous)
+
+
+Reads = Generator[Query | None, Sequence[Row], Sequence[Row]]
+
+
+def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script:
+    """Change the rows that conditions choose, all or none."""
+    shape = plan.write
+    assert plan.before is not None
+    found = yield _bound(plan.before, values, run=run, limit=shape.most)
+    if len(found) > shape.most:
+        raise errors.TooManyRows
+    if not found:
+        return WriteResult(rows=(), before=(), affected=0)
+    width = len(shape.outputs)
+    before, pins = [row[:width] for row in found], [row[width:] for row in found]
+    keys = [cells[: len(shape.table.key_columns)] for cells in pins]
+    pinned = {pin(at): list(cells) for at, cells in enumerate(zip(*pins, strict=True))}
+    changed = yield _bound(plan.change, {**values, **pinned}, run=run)
+    if shape.kind is WriteKind.DELETE:
+        yield from _check_deleted(plan, keys, changed, run)
+        yield None
+        return WriteResult(rows=before, before=(), affected=len(found))
+    identities = _paired(plan, keys, changed)
+    yield None
+    rows = yield from _after(plan, identities, run)
+    if len(rows) != len(before):
+        raise errors.Refused(MOVED)
+    return WriteResult(rows=rows, before=before, affected=len(found))
+
+
+def _check_deleted(plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun) -> Reads:
+    """Raise a CallError unless exactly the rows with *keys* are gone; the change has returned *deleted*."""
+    left = set(keys) - set(deleted)
+    # One database does not return a row that a foreign key deletes together with another one.
+    if len(deleted) + len(left) > len(keys) or (left and plan.after is None):
+        raise _kept(plan)
+    if left and plan.after is not None and (yield _bound(plan.after, *map(_places, left), run=run)):
+        raise _kept(plan)
+    return ()
+
+
+def _paired(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Sequence[Row]:
+    """Return the identities of the *changed* rows in the order of the *keys* that they had.
+
+    Each of *changed* is an identity with the new key. The columns of it that the change does not set
+    distinguish the rows, since all get the same values in the others.
+    """
+    written = {column.name for column in plan.write.written}
+    same = [at for at, column in enumerate(plan.write.table.key_columns) if column.name not in written]
+    width = len(plan.write.table.identity)
+    by_key = {tuple(row[width + at] for at in same): row[:width] for row in changed}
+    identities = [by_key.get(tuple(key[at] for at in same)) for key in keys]
+    if len(changed) != len(keys) or None in identities:
+        raise _kept(plan)
+    return [each for each in identities if each is not None]
+
+
+def _kept(plan: WritePlan) -> errors.CallError:
+    """Return why the change of chosen rows has left out some of them."""
+    return errors.Busy(MEANWHILE, hint=AGAIN) if plan.is_pinned else _refused_by_trigger()
+
+
+def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Reads:
+    """Read the rows with *identities* after the change, or raise Denied if the role may not write them so."""
+    if plan.after is None:
+        return ()
+    places = [_places(each) for each in identities]
+    shown = yield _bound(plan.after, *places, run=run)
+    # Without a filter, a trigger has moved a row elsewhere.
+    if len(shown) < len(places) and plan.write.table.filter is not None:
+        raise errors.Denied(UNSEEN)
+    if plan.checked is not None and len((yield _bound(plan.checked, *places, run=run))) < len(places):
+        raise errors.Denied(UNFIT)
+    return shown
+
+
+def _places(identity: Row) -> Mapping[str, object]:
+    return {place(at): cell for at, cell in enumerate(identity)}
+
+
+def _bound(plan: Plan, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> Query:
+    claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
+    return plan, *(plan.bound({**each, **claims}, limit) for each in values)
+
+
+def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
+    """Return why a change found no row; *seen*: the row exists."""
+    if plan.before is not None and not seen:
+        return errors.NoRow()
+    if len(plan.write.conditions) > plan.write.key:
+        return errors.Conflict()
+    return _refused_by_trigger()
+
+
+def _refused_by_trigger() -> errors.CallError:
+    refused = errors.ConstraintViolated()
+    refused.kind = errors.Broken.TRIGGER
+    return refused

@@ -1,0 +1,194 @@
+"""Changes as values: the shapes of writes, the transaction of a call, and the rows that it has changed."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from dbtools.catalog import Column, Location, Preset, RowFilter, Table, Writes
+from dbtools.links import key_text
+from dbtools.statement import Condition, Output, QueryShape, Select
+from dbtools.terms import Term
+
+T = TypeVar("T")
+
+
+class WriteKind(StrEnum):
+    """What is done to a row."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write:
+    """The shape of a change of one row, or of chosen rows, and what reads them before and after it."""
+
+    kind: WriteKind
+    table: Table
+    columns: tuple[Column, ...] = ()  #: that the caller sets
+    conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
+    key: int = 0  #: how many of the conditions are the key
+    chosen: Select | None = None  #: the rows, unless it is one with a key: in the order of their keys
+    outputs: tuple[Output, ...]
+    #: Of an upsert: the unique key by which a row that exists is found, and its update; None leaves it as is.
+    conflict: tuple[Column, ...] = ()
+    instead: "Write | None" = None
+
+    def __hash__(self) -> int:
+        """Hash by what usually differs: it is looked up at every call."""
+        compared = (self.conditions, self.chosen, self.conflict)
+        return hash((self.kind, self.table, self.columns, *compared))
+
+    @property
+    def writes(self) -> Writes:
+        """What the role may change in the table."""
+        assert self.table.writes is not None
+        return self.table.writes
+
+    @property
+    def most(self) -> int:
+        """The most rows that conditions may choose."""
+        return self.writes.most or 1
+
+    @property
+    def target(self) -> Location:
+        """The place of the table."""
+        return self.table.location
+
+    @property
+    def presets(self) -> tuple[Preset, ...]:
+        """The values that the change sets, whatever the caller says."""
+        writes = self.writes
+        by_kind = {WriteKind.INSERT: writes.insert_presets, WriteKind.UPDATE: writes.update_presets}
+        return by_kind.get(self.kind, ())
+
+    @property
+    def variants(self) -> "tuple[Write, ...]":
+        """The write itself, and the one that is made instead if the row exists."""
+        return (self,) if self.instead is None else (self, self.instead)
+
+    @property
+    def parameters(self) -> Mapping[Column, str]:
+        """The columns that the change sets, each with the parameter for its new value."""
+        given = {column: assigned(column.name) for column in self.columns}
+        # An upsert may preset a column to one value in a new row and to another one in an updated row.
+        return given | {each.column: f"{self.kind}_{each.column.name}" for each in self.presets}
+
+    @property
+    def written(self) -> tuple[Column, ...]:
+        """The columns that the change sets, or the one instead of it."""
+        return tuple(dict.fromkeys(column for each in self.variants for column in each.parameters))
+
+    @property
+    def check(self) -> RowFilter | None:
+        """What the row must satisfy after the change, besides the row filter."""
+        return None if self.kind is WriteKind.DELETE else self.writes.check
+
+    @property
+    def comparisons(self) -> tuple[Condition, ...]:
+        """All comparisons."""
+        return self.conditions if self.chosen is None else self.chosen.comparisons
+
+    @property
+    def stable(self) -> frozenset[str]:
+        """The outputs that are the same whenever it makes the same change: not what the database chooses."""
+        shown = (output.term.name for output in self.outputs)
+        return frozenset(shown if self.kind is WriteKind.DELETE else (each.name for each in self.written))
+
+    @property
+    def refers(self) -> bool:
+        """Whether it may give the row foreign keys."""
+        keys = {name for key in self.table.foreign_keys for name in key.columns}
+        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in self.written)
+
+    @property
+    def compared(self) -> tuple[Term, ...]:
+        """The terms that are compared with values of the caller."""
+        return tuple(each.term for each in self.comparisons if each.parameters)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the row filter, the check or a preset asks for a claim of the caller."""
+        filters = (self.table.filter, self.writes.check)
+        asked = any(each is not None and each.condition.parameters for each in filters)
+        chosen = self.chosen is not None and self.chosen.claimed
+        return asked or chosen or any(preset.claim for each in self.variants for preset in each.presets)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that rules are about."""
+        return (self.table,) if self.chosen is None else self.chosen.tables
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of the tables, if they are known."""
+        return tuple(table.version for table in self.tables) if self.table.version else ()
+
+
+WriteShape = Write | QueryShape
+
+
+def assigned(name: str) -> str:
+    """Return the parameter for the value that the caller gives to the column *name*."""
+    return f"set_{name}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction:
+    """Writes that happen together or not at all."""
+
+    writes: Sequence[tuple[WriteShape, Mapping[str, object]]]  #: each with its values; or one query
+    dry_run: bool = False  #: whether to roll back at the end
+    missing: str = ""  #: the message if no row has the key
+    key: str = ""  #: the idempotency key; empty for none
+    confirms: bool = False  #: whether a person, or else a token, must confirm it
+    token: str = ""  #: of a preview, with which the caller confirms
+    timeout: float = math.inf  #: seconds, if less than the role's limit
+
+
+class RowKeys(NamedTuple):
+    """The key of some rows of a table."""
+
+    table: Location
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]  #: the values as texts
+
+
+class Earlier(NamedTuple):
+    """An earlier call with the same idempotency key and the same arguments, which made the change."""
+
+    affected: int
+    keys: RowKeys | None  #: of its rows; None if they cannot be read again
+    seconds: int  #: when it was made, since 1970
+
+
+def keys_of(shape: WriteShape, rows: Sequence[Sequence[object]]) -> RowKeys | None:
+    """Return the keys of the changed *rows*; None if the rows cannot be read again by them."""
+    if not isinstance(shape, Write):
+        return None
+    places = {output.term: at for at, output in enumerate(shape.outputs)}
+    key = [places[column] for column in shape.table.key_columns]
+    if not key or shape.kind is WriteKind.DELETE:
+        return None
+    keys = [[key_text(row[at]) or "" for at in key] for row in rows]
+    if not all(map(all, keys)):
+        return None
+    return RowKeys(shape.table.location, tuple(column.name for column in shape.table.key_columns), keys)
+
+
+def known(before: Sequence[T | None]) -> tuple[T, ...]:
+    """Return the rows that there were *before* an upsert."""
+    return tuple(row for row in before if row is not None)
+
+
+def paired(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:
+    """Yield *rows*, which are the first of those known *before* in another form, with None in its places."""
+    shown = iter(rows)
+    for old in before:
+        row = None if old is None else next(shown, None)
+        if row is None and old is not None:
+            return
+        yield row

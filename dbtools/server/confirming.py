@@ -1,0 +1,118 @@
+"""Let a person confirm a change. A call in; its answer out, perhaps after a question, or the question.
+
+Until 2025-11-25, the server asks during the call. Since 2026-07-28, it returns the question, and the client
+repeats the call with the person's answer.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from dbtools import errors
+from dbtools.records import AuditEntry
+from dbtools.results import Answer, Pending
+from dbtools.server.exchange import Exchange
+from dbtools.server.messages import Json, ProtocolError
+from dbtools.service.confirmations import VALID
+from dbtools.service.snapshot import View
+from dbtools.service.transactions import Confirmation
+
+METHOD = "elicitation/create"
+MEANS = "elicitation"  #: for the audit log
+KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
+PATIENCE = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
+ROUNDS = 3  #: questions of one call
+FORM = {
+    "type": "object",
+    "properties": {KEY: {"type": "boolean", "title": "Make this change"}},
+    "required": [KEY],
+}
+DECLINED = "The user declined the change; nothing was changed."
+SILENT = "The user did not answer within {:g} seconds; nothing was changed."
+UNASKED = "The client did not get an answer from the user; nothing was changed."
+UNSTEADY = "What the call would change differed after each confirmation; nothing was changed."
+UNLESS_ASKED = "Do not repeat the call unless the user asks for it."
+
+Call = Callable[[View | None, Confirmation], Awaitable[Answer]]
+Ask = Callable[[str], Awaitable[None]]  #: asks a person a question, and raises NotConfirmed unless they agree
+
+
+def can_ask(exchange: Exchange) -> bool:
+    """Return whether the client of *exchange* can show a form to a person now."""
+    able, revision = exchange.peer.capabilities.get(MEANS), exchange.peer.revision
+    if not isinstance(able, Mapping) or ("url" in able and "form" not in able):
+        return False
+    return not revision.has_handshake or (METHOD in revision.asks and exchange.questions is not None)
+
+
+def confirming(
+    exchange: Exchange, entry: AuditEntry, call: Call, patience: float
+) -> Callable[[View], Awaitable[Answer]]:
+    """Return what makes *call*, which *entry* records, and lets the person behind the client confirm it."""
+    if exchange.peer.revision.has_handshake:
+        return partial(ask_and_call, entry, call, partial(_ask, exchange, patience))
+    return partial(_repeat, exchange.params, entry, call)
+
+
+async def ask_and_call(entry: AuditEntry, call: Call, ask: Ask, view: View) -> Answer:
+    """Return the answer of *call*; if its change must be confirmed, *ask* first."""
+    answer = await call(view, Confirmation("", MEANS))
+    for _ in range(ROUNDS):
+        if answer.pending is None:
+            return answer
+        entry.changed, entry.dry_run = answer.changed, True
+        await ask(answer.pending.question)
+        entry.changed, entry.dry_run, entry.confirmed = None, None, MEANS
+        # The role may have changed while the person read the question: look it up again.
+        answer = await call(None, Confirmation(answer.pending.token, MEANS))
+    if answer.pending is not None:
+        raise errors.NotConfirmed(UNSTEADY, hint=UNLESS_ASKED)
+    return answer
+
+
+async def _ask(exchange: Exchange, patience: float, question: str) -> None:
+    """Ask the person behind the client of *exchange*; raise NotConfirmed unless they agree."""
+    try:
+        answer = await exchange.ask(METHOD, _form(question), patience)
+    except TimeoutError as exc:
+        raise errors.NotConfirmed(SILENT.format(patience), hint=UNLESS_ASKED) from exc
+    except ProtocolError as exc:
+        raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED) from exc
+    _check(answer)
+
+
+async def _repeat(params: Json, entry: AuditEntry, call: Call, view: View) -> Answer:
+    """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer."""
+    state, answers = params.get("requestState"), params.get("inputResponses")
+    answer = answers.get(KEY) if isinstance(answers, Mapping) else None
+    if not (isinstance(state, str) and isinstance(answer, Mapping)):
+        return await call(view, Confirmation("", MEANS))
+    _check(answer)
+    entry.confirmed = MEANS
+    return await call(view, Confirmation(state, MEANS))
+
+
+def question_result(pending: Pending) -> Json:
+    """Return the result that asks the question of *pending* (MCP 2026-07-28, basic/patterns/mrtr)."""
+    question = {"method": METHOD, "params": _form(pending.question)}
+    return {
+        "resultType": "input_required",
+        "inputRequests": {KEY: question},
+        "requestState": pending.token,
+    }
+
+
+def _form(question: str) -> Json:
+    return {"message": question, "requestedSchema": FORM}
+
+
+def _check(answer: Json) -> None:
+    """Raise NotConfirmed unless *answer* says that a person agrees."""
+    match answer:
+        case {"action": "accept", "content": {"confirm": True}}:
+            return
+        case {"action": "decline" | "cancel"} | {"action": "accept", "content": {"confirm": False}}:
+            error = errors.NotConfirmed(DECLINED, hint=UNLESS_ASKED)
+            error.declined = True
+            raise error
+        case _:
+            raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED)
