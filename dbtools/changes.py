@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from dbtools import errors
 from dbtools.catalog import Column, Location, Preset, RowFilter, Table, Writes
 from dbtools.links import key_text
 from dbtools.statement import Condition, Output, QueryShape, Select
@@ -163,6 +164,18 @@ class Earlier(NamedTuple):
     affected: int
     keys: RowKeys | None  #: of its rows; None if they cannot be read again
     seconds: int  #: when it was made, since 1970
+
+
+def used() -> errors.NotConfirmed:
+    """Return the error of a confirmation that works no more."""
+    message = "This confirmation has been used already."
+    return errors.NotConfirmed(message, hint="Read the rows before you ask for another preview.")
+
+
+def taken() -> errors.Conflict:
+    """Return the error of a key that belongs to another change."""
+    message = "A call with other arguments has used this idempotency_key."
+    return errors.Conflict(message, hint="Use a new key for another change.")
 
 
 def keys_of(shape: WriteShape, rows: Sequence[Sequence[object]]) -> RowKeys | None:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from dbtools import errors
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import JournalEntry, Row
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.changes import Earlier, RowKeys
+from dbtools.changes import Earlier, RowKeys, taken, used
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
@@ -83,18 +82,6 @@ def outdated() -> Mapping[str, object]:
 def completed(entry: JournalEntry, affected: int, keys: RowKeys | None) -> Mapping[str, object]:
     """Return the parameters of `Journal.complete` after a change of *affected* rows with *keys*."""
     return {"id": entry.id, "affected": affected, "keys": None if keys is None else json.dumps(keys)}
-
-
-def used() -> errors.NotConfirmed:
-    """Return the error of a confirmation that works no more."""
-    message = "This confirmation has been used already."
-    return errors.NotConfirmed(message, hint="Read the rows before you ask for another preview.")
-
-
-def taken() -> errors.Conflict:
-    """Return the error of a key that belongs to another change."""
-    message = "A call with other arguments has used this idempotency_key."
-    return errors.Conflict(message, hint="Use a new key for another change.")
 
 
 def earlier_of(entry: JournalEntry, found: Sequence[Row]) -> Earlier:

@@ -18,10 +18,9 @@ from typing import NamedTuple, Protocol
 import anyio
 
 from dbtools import errors
-from dbtools.backends.journal import taken, used
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
-from dbtools.changes import Earlier, Transaction, keys_of
+from dbtools.changes import Earlier, Transaction, keys_of, taken, used
 from dbtools.policy import Caller
 from dbtools.results import Answer, Changed, ResultSet
 from dbtools.service.confirmations import VALID, Confirmations

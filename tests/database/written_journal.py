@@ -59,6 +59,11 @@ AFTER: Mapping[str, list[tuple[object, ...]]] = {
 GRANT = GrantSection(insert=True, update=True, delete=True)
 
 
+def repeated(answer: Mapping[str, Any]) -> bool:
+    """Return whether *answer* says that an earlier call with its idempotency key has made the change."""
+    return "An earlier call" in str(answer.get("note"))
+
+
 @contextmanager
 def writing(
     shop: Shop,

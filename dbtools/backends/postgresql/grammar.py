@@ -14,6 +14,7 @@ from sqlalchemy.sql import quoted_name
 from dbtools.backends.plans import ESCAPE, pin, sought
 from dbtools.backends.postgresql import arithmetic
 from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
+from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, Written, placing
 from dbtools.catalog import Column, TextIndex
 from dbtools.statement import Output
@@ -39,17 +40,11 @@ FORMATS: Mapping[Bucket, str] = {
 }
 
 
-#: The transaction that has made this version of a row (PostgreSQL, "System Columns").
-VERSION = Column(
-    name="xmin", type=ColumnType(family=Family.OTHER, name="xid", cast="pg_catalog.xid"), nullable=False
-)
-
-
 class PostgresqlGrammar(Grammar):
     """The Grammar of PostgreSQL."""
 
     barrier = False
-    version = VERSION
+    version = ROW_VERSION
     dialect: sa.Dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:

@@ -12,9 +12,8 @@ from operator import itemgetter
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Place
-from dbtools.backends.postgresql.grammar import VERSION
 from dbtools.backends.postgresql.inspection import Description
-from dbtools.backends.postgresql.introspection import PLACE
+from dbtools.backends.postgresql.introspection import PLACE, ROW_VERSION
 from dbtools.backends.postgresql.privileges import (
     conditions_of,
     needs_of,
@@ -31,7 +30,7 @@ from dbtools.queries import Effect, Permitted
 from dbtools.sql import Fragment
 from dbtools.types import quoted
 
-SYSTEM = tuple(column.name for column in (*PLACE, VERSION))
+SYSTEM = tuple(column.name for column in (*PLACE, ROW_VERSION))
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"

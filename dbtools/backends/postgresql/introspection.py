@@ -41,13 +41,14 @@ KINDS: Mapping[str, TableKind] = {
     "f": TableKind.FOREIGN,
 }
 HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
-#: Where a row is stored: its partition, and its place there (PostgreSQL, "System Columns").
-PLACE = tuple(
+#: PostgreSQL, "System Columns"; the version is the transaction that has made it.
+TABLE_NUMBER, ROW_PLACE, ROW_VERSION = (
     Column(
         name=name, type=ColumnType(family=Family.OTHER, name=type, cast=f"pg_catalog.{type}"), nullable=False
     )
-    for name, type in (("tableoid", "oid"), ("ctid", "tid"))
+    for name, type in (("tableoid", "oid"), ("ctid", "tid"), ("xmin", "xid"))
 )
+PLACE = (TABLE_NUMBER, ROW_PLACE)  #: of a row: its partition, and where it is stored there
 DERIVED = ("v", "m")  #: kinds in which an outer join may leave nulls that a domain forbids
 
 #: Different types of a target and of a source that "=" compares as their foreign key does.

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dbtools import errors
 from dbtools.backends.port import NO_DBTOOLS_WRITE, Lacking
-from dbtools.backends.postgresql.grammar import VERSION
 from dbtools.backends.postgresql.inspection import Description
+from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
@@ -115,7 +115,7 @@ def needs_of(table: Table) -> Iterator[tuple[str, str]]:
         yield "delete", ""
     read = dict.fromkeys((*read_columns(table), *(column.name for column in table.identity)))
     if writes.update or writes.delete:
-        read[VERSION.name] = None
+        read[ROW_VERSION.name] = None
     yield from (("select", name) for name in read)
 
 
