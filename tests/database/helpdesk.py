@@ -58,7 +58,7 @@ REMOVE = """
 -- writes: 1
 -- confirm: true
 -- param id: integer  Which.
-delete from tickets where id = :id
+delete from tickets where id = :id returning id
 """
 NOTE = """
 -- name: add_note
