@@ -20,6 +20,7 @@ from dbtools.tools.get_row import Lookup, key_arguments
 
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
+INSIDE = "Of run_query, put it into arguments."
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
 NO_MATCH = "No row matches where."
 UNCHECKED = "Deferred foreign keys were not checked."
@@ -90,7 +91,7 @@ class ChangeCall:
             content,
             rows=count,
             truncated=count < len(found.rows),
-            note=f"{CHANGED_SINCE} {TO_CONFIRM}" if is_outdated else TO_CONFIRM,
+            note=" ".join([CHANGED_SINCE] * is_outdated + [TO_CONFIRM] + [INSIDE] * bool(self.query)),
             changed=found,
             pending=Pending(token=token, question=question),
         )
