@@ -102,8 +102,12 @@ class Write:
     @property
     def refers(self) -> bool:
         """Whether it may give the row foreign keys."""
-        keys = {name for key in self.table.foreign_keys for name in key.columns}
-        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in self.written)
+        written = {each.name for each in self.written}
+        foreign = {name for key in self.table.foreign_keys for name in key.columns}
+        own = {*self.table.unique, *(name for key in self.table.keys for name in key.columns)}
+        # The role may not see a foreign key; but rows can only refer to a key.
+        is_update = self.kind is WriteKind.UPDATE
+        return self.kind is WriteKind.INSERT or (is_update and bool(written & foreign or not written & own))
 
     @property
     def compared(self) -> tuple[Term, ...]:
