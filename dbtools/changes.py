@@ -102,8 +102,12 @@ class Write:
     @property
     def refers(self) -> bool:
         """Whether it may give the row foreign keys."""
-        keys = {name for key in self.table.foreign_keys for name in key.columns}
-        return self.kind is WriteKind.INSERT or not keys.isdisjoint(each.name for each in self.written)
+        written = {each.name for each in self.written}
+        foreign = {name for key in self.table.foreign_keys for name in key.columns}
+        own = {*self.table.unique, *(name for key in self.table.keys for name in key.columns)}
+        # The role may not see a foreign key; but rows can only refer to a key.
+        is_update = self.kind is WriteKind.UPDATE
+        return self.kind is WriteKind.INSERT or (is_update and bool(written & foreign or not written & own))
 
     @property
     def compared(self) -> tuple[Term, ...]:
@@ -111,12 +115,17 @@ class Write:
         return tuple(each.term for each in self.comparisons if each.parameters)
 
     @property
+    def claims(self) -> frozenset[str]:
+        """The claims of the caller that row filters, the check and presets use."""
+        filters = (*(table.filter for table in self.tables), self.writes.check)
+        used = {each.claim for one in filters if one is not None for each in one.condition.parameters}
+        used |= {each.claim for each in (*self.writes.insert_presets, *self.writes.update_presets)}
+        return frozenset(claim for claim in used if claim is not None)
+
+    @property
     def claimed(self) -> bool:
-        """Whether the row filter, the check or a preset asks for a claim of the caller."""
-        filters = (self.table.filter, self.writes.check)
-        asked = any(each is not None and each.condition.parameters for each in filters)
-        chosen = self.chosen is not None and self.chosen.claimed
-        return asked or chosen or any(preset.claim for each in self.variants for preset in each.presets)
+        """Whether a claim of the caller is used."""
+        return bool(self.claims)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -176,6 +185,12 @@ def taken() -> errors.Conflict:
     """Return the error of a key that belongs to another change."""
     message = "A call with other arguments has used this idempotency_key."
     return errors.Conflict(message, hint="Use a new key for another change.")
+
+
+def running() -> errors.Busy:
+    """Return the error of a call that cannot wait for another one with its key."""
+    message = "Another call is running, perhaps one with this idempotency_key; this one changed nothing."
+    return errors.Busy(message, hint="Repeat the call with the same key.")
 
 
 def keys_of(shape: WriteShape, rows: Sequence[Sequence[object]]) -> RowKeys | None:

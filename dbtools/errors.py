@@ -156,7 +156,7 @@ class Conflict(CallError, code="conflict"):
 
 
 class TooManyRows(CallError, code="too_many_rows"):
-    """The change affects more rows than one call may; nothing was changed."""
+    """The change affects more rows than one call may."""
 
 
 class NotConfirmed(CallError, code="not_confirmed"):

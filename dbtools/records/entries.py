@@ -106,7 +106,7 @@ class AuditEntry:
             "rows": self.rows,
             "bytes": self.bytes,
             "truncated": self.truncated,
-            "affected": self.changed and self.changed.affected,
+            "affected": self.changed and (0 if self.changed.earlier else self.changed.affected),
             "dry_run": self.dry_run,
             "changes": _Values().copy(_changes(self.changed)) if changes and self.changed else None,
             "confirmed": self.confirmed,
@@ -129,6 +129,8 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     A column whose cells are masked or cut may have changed although they look the same: it is included if the
     call has set it.
     """
+    if changed.earlier is not None:
+        return None
     shape = changed.shape
     if not isinstance(shape, Write):
         return None  # a query says neither which rows it has changed, nor how they were

@@ -207,7 +207,9 @@ def _notes(startup: Startup, snapshot: Snapshot) -> Iterator[str]:
     workers = startup.workers
     if workers > 1:
         for role, view in snapshot.views.items():
-            if not view.setting.journal and any(table.writes for table in view.catalog.tables):
+            changes: list[object] = [each.writes for each in view.catalog.tables]
+            changes += [each.effects for each in view.setting.queries]
+            if not view.setting.journal and any(changes):
                 yield f"role {role}: each worker keeps idempotency keys in its own memory. {NO_KEYS}"
         yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if startup.settings.limits.storage == "memory":

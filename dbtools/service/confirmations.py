@@ -54,7 +54,7 @@ class Confirmations:
             content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
         ):
             raise errors.NotConfirmed(
-                "The confirmation is for another call, or for other arguments.", hint=HINT
+                "The confirmation is for another call, for other arguments, or of another server.", hint=HINT
             )
         if expires < time.time():
             raise errors.NotConfirmed("The confirmation has expired.", hint=HINT)

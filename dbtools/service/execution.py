@@ -23,7 +23,7 @@ from dbtools.backends.port import (
     WriteRun,
 )
 from dbtools.catalog import Catalog
-from dbtools.changes import Transaction, Write, WriteKind, WriteShape, known, paired
+from dbtools.changes import Transaction, Write, WriteKind, WriteShape, known, paired, running
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
@@ -265,6 +265,8 @@ def preset_values(shape: WriteShape, caller: Caller) -> Mapping[str, object]:
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
     worded = _reworded_write(error, transaction, catalog)
+    if isinstance(worded, errors.Busy) and transaction.key:
+        return running()
     if isinstance(worded, errors.NoRow | errors.Conflict | errors.NotConfirmed | errors.UnknownOutcome):
         return worded
     return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)

@@ -86,7 +86,8 @@ async def _writing(
     claims = {name: claim_of(caller, claim) for name, claim in first.claims.items()}
     values = {**values, **preset_values(shape, caller), **claims}
     statements = dict.fromkeys(each.sql for plan in plans for each in plan.statements)
-    return ";\n".join(statements), first.bound(values, shape.most if isinstance(shape, Write) else 1)
+    most = shape.most if isinstance(shape, Write) else shape.writes or 1
+    return ";\n".join(statements), first.bound(values, most)
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:

@@ -135,6 +135,9 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
     if any(columns != shown[0] for columns in shown[1:]):
         problem = "Its columns depend on its optional clauses, but must not."
         raise Unusable(WITHDRAWN, problem, query.sql_source)
+    if query.confirm and not found[0].columns:
+        problem = "confirm: needs RETURNING, so that the rows can be shown, and compared when they change."
+        raise Unusable(WITHDRAWN, problem, query.source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     _check_values(query, types)
     casts = {name: cast for each in found for name, cast in each.casts.items()}

@@ -7,7 +7,6 @@ answer has a token, with which the same call makes the change, if it would still
 import hashlib
 import hmac
 import json
-import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +19,7 @@ import anyio
 from dbtools import errors
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
-from dbtools.changes import Earlier, Transaction, keys_of, taken, used
+from dbtools.changes import Earlier, Transaction, keys_of, running, taken, used
 from dbtools.policy import Caller
 from dbtools.results import Answer, Changed, ResultSet
 from dbtools.service.confirmations import VALID, Confirmations
@@ -98,7 +97,7 @@ class Transactions:
         if view.setting.journal is None:
             raise errors.DatabaseUnavailable(UNKNOWN, hint="Try again in a moment.")
         asked = (call.query, call.arguments) if call.query else (tool, arguments)
-        entry = _entry(transaction, *asked, caller)
+        entry = _entry(transaction, *asked, view, caller)
         if not transaction.confirms:
             return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
         token, means = confirmation or Confirmation(transaction.token, TOKEN)
@@ -109,8 +108,8 @@ class Transactions:
             confirmed = confirmations.open(token, _binding(entry))
             agrees = partial(_is_same, confirmations, confirmed.preview)
             found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
-            found.confirmed = None if found.dry_run else means
-        if not found.affected:
+            found = replace(found, confirmed=None if found.dry_run or found.earlier else means)
+        if not (found.affected or found.elsewhere):
             # There is nothing to confirm.
             found = replace(found, dry_run=False)
         if found.dry_run:
@@ -130,16 +129,18 @@ class Transactions:
         if view.setting.journal or entry is None:
             return await self._execution.change(transaction, view, caller, entry, agrees)
         change = partial(self._execution.change, transaction, view, caller, None, agrees)
-        return await self._memory.once(entry, change)
+        return await self._memory.once(entry, change, view.role.limits.timeout)
 
     async def _finish(self, call: ChangeCall, found: Changed, view: View, caller: Caller) -> Answer:
         """Return the answer to *found*; what an earlier call has changed is read again."""
         if found.earlier is None:
             return call.render(found)
         rows: list[tuple[object, ...]] = []
+        ends = time.monotonic() + view.role.limits.timeout
         try:
             for statement in call.again(found.earlier.keys):
-                rows += (await self._execution.execute(statement, view, caller, math.inf)).rows
+                left = max(ends - time.monotonic(), 0.01)
+                rows += (await self._execution.execute(statement, view, caller, left)).rows
         except errors.SchemaChanged:
             raise
         except errors.CallError:
@@ -153,17 +154,25 @@ def _is_same(confirmations: Confirmations, preview: bytes, found: Changed) -> bo
 
 
 def _entry(
-    transaction: Transaction, tool: str, arguments: Mapping[str, object], caller: Caller
+    transaction: Transaction, tool: str, arguments: Mapping[str, object], view: View, caller: Caller
 ) -> JournalEntry:
+    """Return the entry of a call; its caller includes the claims on which the change depends."""
+    used = {*transaction.writes[0][0].claims, *(each.claim for each in view.role.session if each.claim)}
+    claims = {name: str(caller.claims.get(name)) for name in sorted(used)}
+    who = (caller.role, caller.identity, *([_digest(claims)] if claims else []))
     bound = {name: value for name, value in arguments.items() if name not in UNBOUND}
-    written = json.dumps(bound, sort_keys=True, default=str)
     return JournalEntry(
         id=secrets.token_hex(16),
-        caller=json_of([caller.role, caller.identity]),
+        caller=json_of(who),
         tool=tool,
         key=transaction.key or None,
-        arguments=hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest(),
+        arguments=_digest(bound),
     )
+
+
+def _digest(values: Mapping[str, object]) -> str:
+    written = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()
 
 
 def _binding(entry: JournalEntry) -> str:
@@ -188,27 +197,38 @@ class MemoryJournal:
         self._kept: dict[tuple[str, str, str], Kept] = {}
         self._used: dict[str, float] = {}  #: until when, by the ID of a confirmation
 
-    async def once(self, entry: JournalEntry, change: Change) -> Changed:
-        """Return what *change* does, or what it has done for an earlier call with the same key."""
+    async def once(self, entry: JournalEntry, change: Change, patience: float) -> Changed:
+        """Return what *change* does, or what it has done for an earlier call with the same key.
+
+        Raise Busy if such a call still runs after *patience* seconds.
+        """
         self._prune()
         if entry.key is None:
             return await self._use(entry, change)
         until = time.monotonic() + KEPT
         kept = self._kept.setdefault((entry.caller, entry.tool, entry.key), Kept(until=until))
-        async with kept.lock:
-            if kept.entry is not None:
-                return _repeated(kept, entry)
-            try:
-                changed = await self._use(entry, change)
-            except errors.UnknownOutcome:
-                kept.entry = entry
-                raise
-            if not changed.dry_run:
-                keys = keys_of(changed.shape, changed.rows)
-                earlier = Earlier(changed.affected, keys, int(time.time()))
-                kept.entry = entry
-                kept.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
-            return changed
+        try:
+            with anyio.fail_after(patience):
+                await kept.lock.acquire()
+        except TimeoutError as exc:
+            raise running() from exc
+        try:
+            return _repeated(kept, entry) if kept.entry is not None else await self._keep(kept, entry, change)
+        finally:
+            kept.lock.release()
+
+    async def _keep(self, kept: Kept, entry: JournalEntry, change: Change) -> Changed:
+        try:
+            changed = await self._use(entry, change)
+        except errors.UnknownOutcome:
+            kept.entry = entry
+            raise
+        if not changed.dry_run:
+            keys = keys_of(changed.shape, changed.rows)
+            earlier = Earlier(changed.affected, keys, int(time.time()))
+            kept.entry = entry
+            kept.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
+        return changed
 
     async def _use(self, entry: JournalEntry, change: Change) -> Changed:
         """Return what *change* does, or raise NotConfirmed if its confirmation has been used."""

@@ -146,7 +146,10 @@ class GrantSection(Section):
     )
     preset_update: dict[str, Claim] = key({}, "the same for updated rows")
     max_affected: Whole | None = key(
-        None, "rows that one call may change; by default 100 new ones, or 1", ge=1, le=1_000
+        None,
+        "rows that one call may change; by default 100 for inserts and upserts, otherwise 1",
+        ge=1,
+        le=1_000,
     )
     confirm: StrictBool = key(False, "whether a person, or a second call, must confirm each change")
 

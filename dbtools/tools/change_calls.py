@@ -11,6 +11,7 @@ from dbtools.catalog import Table
 from dbtools.cells import one_line, size
 from dbtools.changes import RowKeys, Transaction, Write, WriteKind, WriteShape, known, paired
 from dbtools.errors import listing
+from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
 from dbtools.statement import Statement
 from dbtools.styles import Style
@@ -19,12 +20,14 @@ from dbtools.tools.get_row import Lookup, key_arguments
 
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
+INSIDE = "Of run_query, put it into arguments."
 CHANGED_SINCE = "What the call would change is no longer what was confirmed."
 NO_MATCH = "No row matches where."
 UNCHECKED = "Deferred foreign keys were not checked."
+PREPOSITIONS = {WriteKind.INSERT: "into", WriteKind.UPDATE: "of", WriteKind.DELETE: "from"}
 MOST_ASKED = 10  #: rows of a question
 LONGEST_ASKED = 200  #: characters of a cell in a question
-LONGEST_LINE = 1_000  #: characters of a row in a question
+LONGEST_LINE, SHORTEST = 1_000, 10  #: characters of all cells of a row in a question, and at least of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +91,7 @@ class ChangeCall:
             content,
             rows=count,
             truncated=count < len(found.rows),
-            note=f"{CHANGED_SINCE} {TO_CONFIRM}" if is_outdated else TO_CONFIRM,
+            note=" ".join([CHANGED_SINCE] * is_outdated + [TO_CONFIRM] + [INSIDE] * bool(self.query)),
             changed=found,
             pending=Pending(token=token, question=question),
         )
@@ -147,15 +150,17 @@ class ChangeCall:
             for row, old in zip(rows, chain(before, repeat(None)), strict=False)
         ]
         more = len(found.rows) - len(rows)
-        lines += [f"… and {more:,} more"] * (more > 0)
-        shown = (one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line)
-        return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in shown]
+        lines += [f"… and {more:,} more, which are not shown"] * (more > 0)
+        return [one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line]
 
     def _request(self, found: Changed) -> str:
         """Return what *found* asks a person to allow."""
         if self.table is not None:
-            return f"{_changes(found)} of {self.setting.shown(self.table)}?"
-        return f"Run the query {self.query}, which changes {found.affected} row{'s' * (found.affected != 1)}?"
+            return f"{_changes(found)} {self.setting.shown(self.table)}?"
+        given = {name: each for name, each in self.arguments.items() if name not in OF_CHANGES}
+        with_them = f" with {_cells(given, given)}" if given else ""
+        number = f"{found.affected} row{'s' * (found.affected != 1)}"
+        return f"Run the query {self.query}{with_them}, which changes {number}?"
 
     def _elsewhere(self, found: Changed) -> str:
         """Return what else would change: rows of tables that the role sees whole, and others."""
@@ -192,7 +197,7 @@ def _ignored(found: Changed) -> str:
 
 
 def _changes(found: Changed) -> str:
-    """Return what *found* does, such as "Insert 2 rows and update 1 row"."""
+    """Return what *found* does, such as "Insert 2 rows and update 1 row of"."""
     assert isinstance(found.shape, Write)
     kind, updated = found.shape.kind, len(known(found.before)) if found.shape.conflict else 0
     counts = (
@@ -201,7 +206,7 @@ def _changes(found: Changed) -> str:
     parts = [
         f"{each} {count} row{'s' * (count != 1)}" for each, count in counts.items() if count or not updated
     ]
-    return " and ".join(parts).capitalize()
+    return f"{' and '.join(parts).capitalize()} {'of' if updated else PREPOSITIONS[kind]}"
 
 
 def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
@@ -227,22 +232,22 @@ def _difference(
 
     A cell that is *written* may change although it looks the same, if it is masked or cut.
     """
-    changes = [
-        f"{name} {_cell(old[name])} → {_cell(new[name])}"
-        for name in new
-        if name in written or old[name] != new[name]
-    ]
+    changed = [name for name in new if name in written or old[name] != new[name]]
+    cells = 2 * len(changed)
+    changes = [f"{name} {_cell(old[name], cells)} → {_cell(new[name], cells)}" for name in changed]
     return ": ".join(filter(None, [_cells(key, old), ", ".join(changes)]))
 
 
 def _cells(names: Iterable[str], row: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {_cell(row[name])}" for name in names if row[name] is not None)
+    shown = [name for name in names if row[name] is not None]
+    return ", ".join(f"{name} {_cell(row[name], len(shown))}" for name in shown)
 
 
-def _cell(cell: object) -> str:
-    """Return *cell* as JSON: a text is in quotes, so that it cannot imitate the question."""
+def _cell(cell: object, cells: int) -> str:
+    """Return *cell*, one of so many *cells* in a line, as JSON: a text cannot imitate the question."""
     text = json.dumps(cell, ensure_ascii=False)
-    return text if len(text) <= LONGEST_ASKED else f"{text[:LONGEST_ASKED]}…"
+    longest = max(SHORTEST, min(LONGEST_ASKED, LONGEST_LINE // cells))
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def as_change(call: object) -> ChangeCall | None:

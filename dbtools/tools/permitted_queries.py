@@ -246,7 +246,7 @@ class FindQueries(GenericQueryTool):
         """Render the matching queries, as many as fit."""
         budget = self.setting.budgets[Reserve.QUERY]
         matching = best_first(search, self.setting.queries, _searched) if search else self.setting.queries
-        shown = budget.entries(map(_entry, matching))
+        shown = budget.entries(map(partial(_entry, self.setting), matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
         note = "More queries: search for words." if truncated else ""
@@ -260,8 +260,10 @@ def _searched(permitted: Permitted) -> tuple[Sequence[str], str]:
     return (permitted.name,), f"{permitted.query.title} {permitted.query.description}"
 
 
-def _entry(permitted: Permitted) -> dict[str, object]:
-    schema = arguments_schema(permitted)
+def _entry(setting: Setting, permitted: Permitted) -> dict[str, object]:
+    query = permitted.query
+    of_changes = shown_change(setting, confirms=query.confirm) if query.writes else {}
+    schema = arguments_schema(permitted, of_changes)
     return without_empty(
         query=permitted.name,
         description=cleaned(permitted.query.description, LONGEST_TEXT),

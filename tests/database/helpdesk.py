@@ -29,6 +29,7 @@ create table notes (body text not null);
 """
 TRIGGERS = {
     "sqlite": """
+create table labels (label text unique on conflict replace);
 create trigger kept after update on tickets begin
     insert into history values (new.id, new.status);
 end;
@@ -58,7 +59,7 @@ REMOVE = """
 -- writes: 1
 -- confirm: true
 -- param id: integer  Which.
-delete from tickets where id = :id
+delete from tickets where id = :id returning id
 """
 NOTE = """
 -- name: add_note

@@ -88,8 +88,16 @@ def test_change_is_made_once_it_is_confirmed(opened: OpenDesk, dialect: str) -> 
     assert preview["preview"]["affected"] == 1
     assert "rows elsewhere" in preview["preview"]["note"]
     assert (before, after, drafts) == ([(3,)], [(2,)], [(3,)])
-    assert made == {"affected": 1, "dry_run": False, "columns": [], "rows": []}
+    assert made == {"affected": 1, "dry_run": False, "columns": ["id"], "rows": [[1]]}
     assert again.startswith("not_confirmed")
+
+
+def test_question_shows_what_a_query_is_called_with(opened: OpenDesk, dialect: str) -> None:
+    with opened(dialect) as shop:
+        answer = shop.call("remove_ticket", {"id": 2}, **DESK)
+
+    assert answer.pending is not None
+    assert answer.pending.question.startswith("Run the query remove_ticket with id 2, which changes 1 row?")
 
 
 def test_confirmation_by_one_tool_holds_for_the_other(opened: OpenDesk, dialect: str) -> None:

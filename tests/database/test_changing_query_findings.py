@@ -88,6 +88,7 @@ REFUSED: Mapping[str, Sequence[str]] = {
         "replace into notes values ('x')",
         "insert or replace into notes values ('x')",
         "update or replace notes set body = 'x'",
+        "insert into labels values ('x')",
         "delete from sqlite_master",
         "update sqlite_schema set sql = ''",
         "insert into notes select load_extension('x')",

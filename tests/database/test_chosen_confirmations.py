@@ -111,7 +111,7 @@ def test_question_names_each_row_and_its_changes(opened: Opens, dialect: str) ->
     ]
     assert deleted.pending is not None
     first, *_, last = deleted.pending.question.splitlines()
-    assert first == "Delete 2 rows of things?"
+    assert first == "Delete 2 rows from things?"
     assert "2 rows of parts" in last
 
 

@@ -1,8 +1,10 @@
 """A change that must be confirmed: the question for a person, and the tokens that confirm nothing."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ from tests.database.shop import Shop
 from tests.database.written_shop import GRANTS, ORDERS, opening, refused, stored
 
 PAY: Mapping[str, Any] = {"id": 1, "set": {"status": "paid"}}
+#: The columns of a new order that are not null.
+SHOWN = ["id", "customer_id", "number", "status", "note", "quantity", "region", "created_by"]
 STATUS = "select status from orders where id = 1"
 Opened = Callable[..., AbstractContextManager[tuple[Caller, Shop]]]
 
@@ -40,6 +44,16 @@ def pending(caller: Caller, tool: str, **arguments: object) -> Pending:
     answer = caller.portal.call(caller.toolbox.call, caller.identity, tool, arguments)
     assert answer.pending is not None
     return answer.pending
+
+
+def test_token_of_a_caller_with_other_claims_is_refused(opened: Opened, dialect: str) -> None:
+    with opened(dialect) as (caller, shop):
+        token = pending(caller, "update_orders", **PAY).token
+        other = replace(caller, claims={**caller.claims, "sub": "bob"})
+        error = refused(other, "update_orders", **PAY, confirm=token)
+        found = stored(shop, STATUS)
+
+    assert (error.code, found) == ("not_confirmed", [("new",)])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,7 @@ def test_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
             "insert_orders",
             {"rows": [{"id": 9, "customer_id": 1, "number": "A"}]},
             [
-                "Insert 1 row of orders?",
+                "Insert 1 row into orders?",
                 'id 9, customer_id 1, number "A", status "new", quantity 1, region "north", created_by "ann"',
             ],
             id="insert",
@@ -166,10 +180,13 @@ def test_question_is_bounded(opened: Opened, dialect: str) -> None:
         asked = pending(caller, "insert_orders", rows=rows)
 
     lines = asked.question.splitlines()
-    assert (lines[0], lines[-1]) == ("Insert 30 rows of orders?", f"… and {30 - MOST_ASKED} more")
+    more = f"… and {30 - MOST_ASKED} more, which are not shown"
+    assert (lines[0], lines[-1]) == ("Insert 30 rows into orders?", more)
     assert len(lines) == MOST_ASKED + 2
-    assert max(map(len, lines)) <= LONGEST_LINE + 1
-    assert f'number "10 {"ä" * (LONGEST_ASKED - 4)}…' in lines[1]
+    # Every column is shown, each as long as there is room for all.
+    assert max(map(len, lines)) <= LONGEST_LINE + 200
+    assert re.findall(r'(?:^|, )(\w+) ["\d]', lines[1]) == SHOWN
+    assert f'number "10 {"ä" * 100}' in lines[1]
 
 
 def test_question_shows_what_the_role_sees(opened: Opened, dialect: str) -> None:

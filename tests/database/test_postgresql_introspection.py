@@ -185,7 +185,7 @@ async def test_checks_of_all_domains_hold_for_a_column(postgresql_url: str) -> N
         ),
         pytest.param(
             "create table t (a integer primary key deferrable, b integer not null unique deferrable)",
-            (Key(columns=("a",), primary=True),),
+            (Key(columns=("a",), primary=True, deferrable=True),),
             id="deferrable",
         ),
         pytest.param(

@@ -168,8 +168,11 @@ def test_upserts_and_deletions_at_once_leave_a_row_or_none(serve: Serve, dialect
         found = shop.bare.rows("select id, n from things where code = 'x'")
 
     upserts, deletions = answers[:CALLERS], answers[CALLERS:]
-    inserted = sum("note" not in answer for answer in upserts)
-    assert [answer["affected"] for answer in upserts] == [1] * CALLERS
+    made = [answer for answer in upserts if not isinstance(answer, str)]
+    inserted = sum("note" not in answer for answer in made)
+    assert [answer["affected"] for answer in made] == [1] * len(made)
+    # After a few attempts, an upsert gives up: the row has come and gone each time.
+    assert {answer for answer in upserts if isinstance(answer, str)} <= {"constraint", "busy"}
     # A row that appears just after a deletion found none looks as if a trigger had kept it.
     assert set(deletions) <= {1, "no_row", "constraint"}
     assert inserted == deletions.count(1) + len(found)

@@ -338,7 +338,7 @@ def test_ignored_rows_are_part_of_what_is_confirmed(opened: Opens, dialect: str)
         again = caller.call("insert_orders", **ask, confirm=asked.structured["confirm"])
 
     assert asked.pending.question.splitlines()[:2] == [
-        "Insert 1 row of orders?",
+        "Insert 1 row into orders?",
         "1 row exists already, left unchanged.",
     ]
     assert again["affected"] == 0

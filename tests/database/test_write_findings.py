@@ -205,6 +205,7 @@ def test_descriptions_say_what_may_be_changed(opened: Opens, dialect: str) -> No
         "update": ["customer_id", "number", "status", "note", "quantity"],
         "required": ["customer_id", "number"] if dialect == "sqlite" else ["id", "customer_id", "number"],
         "delete": True,
+        "conflict_keys": [["id"], ["number"]],
     }
 
 

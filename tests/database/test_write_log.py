@@ -82,6 +82,17 @@ def test_changes_have_the_key_and_the_changed_columns(
     assert (line["outcome"], line["code"], line["rows"]) == ("ok", None, 1)
 
 
+def test_repeated_call_is_logged_as_no_change(opened: Opens, dialect: str) -> None:
+    with opened(dialect) as (caller, _):
+        logged = Logged(caller=caller)
+        first, again = (
+            logged.call("update_orders", id=1, set={"note": "x"}, idempotency_key="k") for _ in range(2)
+        )
+
+    assert (first["affected"], len(first["changes"])) == (1, 1)
+    assert (again["affected"], again["changes"], again["outcome"]) == (0, None, "ok")
+
+
 def test_values_are_left_out_unless_the_operator_wants_them(opened: Opens, dialect: str) -> None:
     with opened(dialect) as (caller, _):
         line = Logged(caller=caller, changes=False).call(

@@ -61,7 +61,8 @@ def opened(serve: Serve) -> Opens:
             "insert_lines",
             {"order_id": 1, "price": "2.50"},
             "There is no argument 'order_id'. Put the values of columns into rows, as in "
-            '[{"name": "Ann"}]. Arguments: dry_run, idempotency_key, confirm, rows.',
+            '[{"name": "Ann"}]. '
+            "Arguments: dry_run, idempotency_key, confirm, rows, on_conflict, conflict_key.",
             id="columns without rows",
         ),
         pytest.param(
@@ -87,7 +88,8 @@ def opened(serve: Serve) -> Opens:
         pytest.param(
             "delete_lines",
             {"where": {"id": 1}},
-            "There is no argument 'where'. Arguments: id, expected, confirm, idempotency_key, dry_run.",
+            "There is no argument 'where'. delete_rows takes where. "
+            "Arguments: id, expected, confirm, idempotency_key, dry_run.",
             id="where",
         ),
         pytest.param(
@@ -123,7 +125,7 @@ def test_values_are_described_before_dry_run(opened: Opens, dialect: str) -> Non
     )
 
     assert [list(each["inputSchema"]["properties"]) for each in shown] == [
-        ["rows", "idempotency_key", "dry_run"],
+        ["rows", "on_conflict", "idempotency_key", "dry_run"],
         ["id", "set", "expected", "idempotency_key", "dry_run"],
     ]
 

@@ -207,3 +207,24 @@ def test_row_level_security_decides_with_the_role_and_the_settings_of_the_caller
     assert inserted["rows"] == [[3, "three", "ann"]]
     assert stored == [(1, "one", "ann"), (2, "two", "bob"), (3, "three", "ann")]
     assert user != "dbtools_test_clerk"
+
+
+def test_login_that_only_reads_by_default_makes_every_kind_of_change(serve: Serve) -> None:
+    ddl = (
+        DDL["postgresql"]
+        + "create type mood as enum ('sad'); create table moods (id int primary key, m mood);"
+    )
+    with serve("postgresql", ddl) as shop, writing(shop, more={"moods": GRANT}) as caller:
+        ((name,),) = shop.bare.rows("select current_database()")
+        shop.bare.execute(f'alter database "{name}" set default_transaction_read_only = on')
+        calls: list[tuple[str, dict[str, object]]] = [
+            ("update_things", {"id": 1, "set": {"v": "x"}}),
+            ("insert_moods", {"rows": [{"id": 1, "m": "sad"}]}),
+            ("update_rows", {"table": "things", "where": [{"column": "id", "value": 2}], "set": {"v": "y"}}),
+            ("insert_things", {"rows": [{"id": 2, "v": "z"}], "on_conflict": "update"}),
+            ("delete_moods", {"id": 1}),
+            ("delete_things", {"id": 1}),
+        ]
+        affected = [caller.call(tool, **arguments)["affected"] for tool, arguments in calls]
+
+    assert affected == [1] * len(calls)

@@ -257,3 +257,11 @@ def test_reads_of_a_role_that_may_write_refuse_to_write(opened: Opens, dialect: 
         probe = caller.portal.call(runner.probe)
 
     assert probe.refuses_writes
+
+
+def test_foreign_key_to_a_hidden_table_is_not_taken_for_a_reference(opened: Opens, dialect: str) -> None:
+    grants = {name: grant for name, grant in GRANTS.items() if name not in ("customers", "order_lines")}
+    with opened(dialect, grants) as (caller, _):
+        error = refused(caller, "update_orders", id=1, set={"customer_id": 99})
+
+    assert "refers to no existing row. Nothing was changed." in str(error)

@@ -289,7 +289,13 @@ class OpenTransaction:
         """Return the rows of *sql*, which is run with each of *runs* or once, and the last command tag."""
         connection, key = self._connection, (self._run.comment + sql, self._run.stamp)
         with self._beginning():
-            prepared = connection.prepared(key) or await connection.prepare_key(key, ())
+            prepared = connection.prepared(key)
+            if prepared is None:
+                prepared = await connection.prepare_key(key, ())
+                if not self._is_begun:
+                    # asyncpg (0.32) leaves a transaction open after it has prepared a statement, and a
+                    # transaction can only become one that writes at its beginning.
+                    await connection.execute("select")
             before, self._before = self._before, b""
             records = await connection.run_each(prepared.statement, runs or [()], before)
             return records, str(prepared.statement.get_statusmsg())

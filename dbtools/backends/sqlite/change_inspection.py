@@ -29,6 +29,7 @@ from dbtools.backends.sqlite.inspection import (
     reads_of,
     relations_of,
 )
+from dbtools.backends.sqlite.introspection import REPLACING
 from dbtools.backends.sqlite.syntax import Piece, explained, fold, lexis
 from dbtools.catalog import Column
 from dbtools.queries import Effect, Effects
@@ -36,6 +37,8 @@ from dbtools.sql import Token
 
 KINDS = {sqlite3.SQLITE_INSERT: "insert", sqlite3.SQLITE_UPDATE: "update", sqlite3.SQLITE_DELETE: "delete"}
 REPLACES = "OR REPLACE deletes rows that are not counted."
+REPLACED = "A constraint of the table has ON CONFLICT REPLACE, which deletes rows that are not counted."
+DEFINITION = "select sql from main.sqlite_schema where type = 'table' and name = ?"
 UPSERT = "Write ON CONFLICT … DO UPDATE."
 VIEW = "SQLite does not count the rows that a change of a view affects."
 
@@ -74,6 +77,9 @@ def inspect_change(
         table, kind = next(iter(relations_of(connection, {fold(target[-1].value)})), ("", ""))
         if kind != "table":
             raise refusal(VIEW if kind else NOT_CHANGING, offset=target[0].offset)
+        ((definition,),) = connection.execute(DEFINITION, (table,))
+        if REPLACING.search(definition):
+            raise refusal(REPLACED, offset=target[0].offset)
         columns = tuple(_columns(connection, query, main, target, events))
         reads = frozenset(reads_of(connection, query, events.reads))
     changes = frozenset(
