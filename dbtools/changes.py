@@ -12,6 +12,8 @@ from dbtools.links import key_text
 from dbtools.statement import Condition, Output, QueryShape, Select
 from dbtools.terms import Term
 
+KEPT = 24 * 3_600  #: seconds that the journal of a database keeps idempotency keys at least
+KEPT_IN_MEMORY = 10 * 60  #: seconds that a process keeps them, if the database has no journal
 T = TypeVar("T")
 
 
@@ -141,6 +143,11 @@ class Write:
 WriteShape = Write | QueryShape
 
 
+def chooses(shape: WriteShape) -> bool:
+    """Return whether conditions choose the rows."""
+    return isinstance(shape, Write) and shape.chosen is not None
+
+
 def assigned(name: str) -> str:
     """Return the parameter for the value that the caller gives to the column *name*."""
     return f"set_{name}"
@@ -176,7 +183,7 @@ class Earlier(NamedTuple):
 
 
 def used() -> errors.NotConfirmed:
-    """Return the error of a confirmation that works no more."""
+    """Return the error of a confirmation that has been used."""
     message = "This confirmation has been used already."
     return errors.NotConfirmed(message, hint="Read the rows before you ask for another preview.")
 

@@ -27,12 +27,13 @@ from dbtools.cells import (
     shortened,
     size,
 )
-from dbtools.changes import Earlier, WriteShape
+from dbtools.changes import Earlier, WriteShape, known, paired
 from dbtools.policy import Limits
 from dbtools.statement import Output
 from dbtools.styles import Rows, Style, Text
 
 T = TypeVar("T")
+Record = Mapping[str, object]  #: the cells of a row by column
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
 DEAREST = 6_000  #: maximum cost of an image or audio in bytes: models read one in about 2,000 tokens
@@ -85,6 +86,16 @@ class Changed(ResultSet):
     earlier: Earlier | None = None  #: nothing was done, because this call had done it
     #: How it was confirmed: "elicitation" or "token".
     confirmed: str | None = None
+
+    def records(self, most: int | None = None) -> tuple[Sequence[Record], Sequence[Record | None]]:
+        """Return the first *most* rows, and those before the change, as JSON values by column."""
+        first = self.before[:most]
+        return self._records(self.rows[:most]), list(paired(self._records(known(first)), first))
+
+    def _records(self, rows: tuple[tuple[object, ...], ...]) -> Sequence[Record]:
+        names = [output.term.name for output in self.outputs]
+        encoded = encode_rows(replace(self, rows=rows), names, Style()).rows
+        return [dict(zip(names, row, strict=True)) for row in encoded]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Free SQL of callers: the port to the half of a backend that runs it, and how refusals are worded.
 
-Callers' SQL runs behind two walls, which differ between databases. The words are the same on all, and never
-those of the database: its messages quote hidden data, and differ between a hidden name and an unknown one.
+Two safeguards confine callers' SQL, different ones on each database. The words are the same on all, and
+never those of the database: its messages quote hidden data, and tell a hidden name from an unknown one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,17 +47,17 @@ class FreeExplanation(NamedTuple):
     """How free SQL would run."""
 
     sql: str  #: as the database would run it
-    verdicts: tuple[str, ...]  #: what each wall says, as sentences
+    verdicts: tuple[str, ...]  #: what each safeguard says, as sentences
 
 
 class FreeRunner(Protocol):
-    """The half of a backend that runs callers' SQL, behind two walls."""
+    """The half of a backend that runs callers' SQL, confined by two safeguards."""
 
     async def run(self, run: FreeRun) -> ResultSet:
         """Return the rows of *run*, with the names and types that the database gives; or raise a CallError.
 
-        Raise SqlRefused if a wall refuses it, and SchemaChanged if the schema no longer has its stamp. When
-        the task is cancelled, stop the statement before returning.
+        Raise SqlRefused if a safeguard refuses it, and SchemaChanged if the schema no longer has its stamp.
+        When the task is cancelled, stop the statement before returning.
         """
 
     async def explain(self, run: FreeRun) -> FreeExplanation:

@@ -15,12 +15,11 @@ from dbtools.backends.port import JournalEntry, Row
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.changes import Earlier, RowKeys, taken, used
+from dbtools.changes import KEPT, Earlier, RowKeys, taken, used
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
 TABLE = "dbtools_write"
-KEPT = 86_400  #: seconds
 PRUNED = 100  #: outdated entries that one call removes at most
 COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
 OTHER = ColumnType(family=Family.OTHER, name="")

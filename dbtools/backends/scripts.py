@@ -14,7 +14,7 @@ from dbtools.changes import WriteKind, keys_of
 from dbtools.statement import QueryShape
 
 ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
-MEANWHILE = "The rows have changed meanwhile, or a trigger keeps some as they are."
+MEANWHILE = "Another transaction has changed some of the rows, or a trigger keeps them as they are."
 AGAIN = "Try again."
 MOVED = "A trigger moves a row away."
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
@@ -77,10 +77,11 @@ def _of_rows(run: WriteRun) -> Script:
         rows += step.found if plan.after is None else ()
         before += step.before
         ignored += not step.found
-        for identity in step.found:
+        if step.previous:
             # An earlier step may have changed the same row.
+            (identity,) = step.found
             changed = [(each, identity if known == step.previous else known) for each, known in changed]
-            changed.append((plan, identity))
+        changed += ((plan, identity) for identity in step.found)
     yield None
     for plan, identity in changed:
         rows += yield from _after(plan, [identity], run)

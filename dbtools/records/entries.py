@@ -6,7 +6,7 @@ Redacted arguments keep the names of arguments, tables and columns. The size of 
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice, zip_longest
@@ -14,11 +14,10 @@ from urllib.parse import unquote
 
 from dbtools.backends.records import rfc3339
 from dbtools.cells import Cut, plain
-from dbtools.changes import Write, WriteKind, known, paired
+from dbtools.changes import Write, WriteKind
 from dbtools.operations import RULES
-from dbtools.results import Changed, encode_rows
+from dbtools.results import Changed, Record
 from dbtools.statement import Direction, Match
-from dbtools.styles import Style
 from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
 from dbtools.tools.insert_rows import OnConflict
@@ -55,7 +54,6 @@ WORDS = {
 ADDRESS = re.compile(r"dbtools://(?:row|cell)/([^/]{1,200})/")  #: of a row, up to its key
 DIRECTION = re.compile(r"\s+(?:asc|desc)\s*$", re.IGNORECASE)
 TOKEN = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
-Record = Mapping[str, object]  #: the cells of a row by column
 
 
 class Outcome(StrEnum):
@@ -134,22 +132,14 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     shape = changed.shape
     if not isinstance(shape, Write):
         return None  # a query says neither which rows it has changed, nor how they were
-    after: Sequence[Record | None] = _records(changed, changed.rows)
-    first = changed.before[: MOST_ITEMS + 1]
-    before: Sequence[Record | None] = list(paired(_records(changed, known(first)), first))
+    after: Sequence[Record | None]
+    after, before = changed.records(MOST_ITEMS + 1)
     if shape.kind is WriteKind.DELETE:
         before, after = after, []
     cells = zip(changed.outputs, changed.kinds, strict=False)
     unclear = {each.term.name for each, kinds in cells if each.term.type.mask is not None or Cut in kinds}
     unclear &= {each.name for each in shape.written}
     return [_change(shape.writes.key, old, new, unclear) for old, new in zip_longest(before, after)]
-
-
-def _records(changed: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Record]:
-    """Return *rows* of *changed* as JSON values by column."""
-    names = [each.term.name for each in changed.outputs]
-    found = encode_rows(replace(changed, rows=rows[: MOST_ITEMS + 1]), names, Style())
-    return [dict(zip(names, row, strict=True)) for row in found.rows]
 
 
 def _change(

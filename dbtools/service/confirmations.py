@@ -9,14 +9,11 @@ import hmac
 import secrets
 import struct
 import time
-from dataclasses import replace
 from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.cells import json_of
-from dbtools.changes import known, paired
-from dbtools.results import Changed, encode_rows
-from dbtools.styles import Style
+from dbtools.results import Changed
 
 VALID = 300  #: seconds
 CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
@@ -66,17 +63,10 @@ class Confirmations:
         Of the new rows, it covers only the values that the call sets: numbers and times that the database
         gives them differ each time. It is keyed, since it also covers how many hidden rows change.
         """
-        shape = found.shape
-        names = [output.term.name for output in found.outputs]
-        earlier, after = (
-            encode_rows(replace(found, rows=rows), names, Style()).rows
-            for rows in (known(found.before), found.rows)
-        )
-        before = list(paired(earlier, found.before))
-        kept = [at for at, name in enumerate(names) if name in shape.stable]
-        after = [[row[at] for at in kept] for row in after]
+        after, before = found.records()
+        chosen = [{name: cell for name, cell in row.items() if name in found.shape.stable} for row in after]
         elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
-        content = json_of([before, after, found.affected, elsewhere])
+        content = json_of([before, chosen, found.affected, elsewhere])
         return self._code(b"preview", content.encode())
 
     def _code(self, purpose: bytes, content: bytes) -> bytes:

@@ -29,6 +29,7 @@ from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
+from dbtools.service.transactions import Agrees
 from dbtools.statement import FreeStatement, QueryShape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
@@ -38,7 +39,6 @@ BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."
 REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
 STAMP_TIMEOUT = 5.0  #: seconds
-Agrees = Callable[[Changed], bool]
 PLANS = 1_000  #: compiled shapes that are kept
 
 

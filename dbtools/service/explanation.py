@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
-from dbtools.changes import Transaction, Write, WriteShape
+from dbtools.changes import Transaction, Write, WriteShape, chooses
 from dbtools.paths import normalised
 from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
@@ -81,8 +81,7 @@ async def _writing(
     compile = (await backend.writer()).compile
     shape, values = transaction.writes[0]
     plans = [compile(each) for each in dict.fromkeys(each for each, _ in transaction.writes)]
-    chooses = isinstance(shape, Write) and shape.chosen is not None
-    first = (plans[0].before if chooses else None) or plans[0].change
+    first = (plans[0].before if chooses(shape) else None) or plans[0].change
     claims = {name: claim_of(caller, claim) for name, claim in first.claims.items()}
     values = {**values, **preset_values(shape, caller), **claims}
     statements = dict.fromkeys(each.sql for plan in plans for each in plan.statements)

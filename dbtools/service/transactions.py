@@ -19,18 +19,17 @@ import anyio
 from dbtools import errors
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
-from dbtools.changes import Earlier, Transaction, keys_of, running, taken, used
+from dbtools.changes import KEPT_IN_MEMORY, Earlier, Transaction, keys_of, running, taken, used
 from dbtools.policy import Caller
+from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Changed, ResultSet
 from dbtools.service.confirmations import VALID, Confirmations
 from dbtools.service.snapshot import View
 from dbtools.statement import Statement
 from dbtools.tools.change_calls import ChangeCall
 
-KEPT = 600.0  #: seconds that keys are kept in memory
 UNKNOWN = "The login that changes rows could not be checked yet. Nothing was changed."
 TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
-UNBOUND = ("confirm", "idempotency_key", "dry_run")  #: arguments that are not part of what is changed
 
 
 class Confirmation(NamedTuple):
@@ -144,7 +143,7 @@ class Transactions:
         except errors.SchemaChanged:
             raise
         except errors.CallError:
-            # The change was made, so this is no error of the call.
+            # The change was made: the call does not fail because its rows cannot be read.
             return call.render(replace(found, earlier=found.earlier._replace(keys=None)))
         return call.render(replace(found, rows=tuple(rows)))
 
@@ -160,7 +159,7 @@ def _entry(
     used = {*transaction.writes[0][0].claims, *(each.claim for each in view.role.session if each.claim)}
     claims = {name: str(caller.claims.get(name)) for name in sorted(used)}
     who = (caller.role, caller.identity, *([_digest(claims)] if claims else []))
-    bound = {name: value for name, value in arguments.items() if name not in UNBOUND}
+    bound = {name: value for name, value in arguments.items() if name not in OF_CHANGES}
     return JournalEntry(
         id=secrets.token_hex(16),
         caller=json_of(who),
@@ -205,7 +204,7 @@ class MemoryJournal:
         self._prune()
         if entry.key is None:
             return await self._use(entry, change)
-        until = time.monotonic() + KEPT
+        until = time.monotonic() + KEPT_IN_MEMORY
         kept = self._kept.setdefault((entry.caller, entry.tool, entry.key), Kept(until=until))
         try:
             with anyio.fail_after(patience):

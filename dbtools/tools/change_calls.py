@@ -9,19 +9,18 @@ from itertools import chain, repeat
 from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.cells import one_line, size
-from dbtools.changes import RowKeys, Transaction, Write, WriteKind, WriteShape, known, paired
+from dbtools.changes import RowKeys, Transaction, Write, WriteKind, chooses, known, paired
 from dbtools.errors import listing
 from dbtools.queries.headers import OF_CHANGES
-from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet, encode_rows
+from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet
 from dbtools.statement import Statement
-from dbtools.styles import Style
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import Lookup, key_arguments
 
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
 INSIDE = "Of run_query, put it into arguments."
-CHANGED_SINCE = "What the call would change is no longer what was confirmed."
+CHANGED_SINCE = "The call would no longer make the change that was confirmed."
 NO_MATCH = "No row matches where."
 UNCHECKED = "Deferred foreign keys were not checked."
 PREPOSITIONS = {WriteKind.INSERT: "into", WriteKind.UPDATE: "of", WriteKind.DELETE: "from"}
@@ -126,7 +125,7 @@ class ChangeCall:
         left = f"Only {count} of {total} rows fit into the answer." if count < total else ""
         return [
             made,
-            NO_MATCH * (found.affected == 0 and _chooses(found.shape)),
+            NO_MATCH * (found.affected == 0 and chooses(found.shape)),
             self.meanings,
             _updated(found),
             _ignored(found),
@@ -137,8 +136,8 @@ class ChangeCall:
 
     def _question(self, found: Changed) -> Sequence[str]:
         """Return the lines that tell a person what would happen."""
-        shape, first = found.shape, found.before[:MOST_ASKED]
-        rows, before = _asked(found, found.rows), paired(_asked(found, known(first)), first)
+        shape = found.shape
+        rows, before = found.records(MOST_ASKED)
         head = [self._request(found), _ignored(found)]
         key: Sequence[str] = ()
         written: Collection[str] = ()
@@ -179,11 +178,6 @@ class ChangeCall:
         return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
 
 
-def _chooses(shape: WriteShape) -> bool:
-    """Return whether conditions choose the rows."""
-    return isinstance(shape, Write) and shape.chosen is not None
-
-
 def _updated(found: Changed) -> str:
     """Return how many rows an upsert has inserted and updated, if it has updated any."""
     updated = len(known(found.before))
@@ -216,13 +210,6 @@ def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence
     except errors.BadArgument:
         return ()
     return page.table.shown[: len(page.found.rows)]
-
-
-def _asked(found: Changed, rows: tuple[tuple[object, ...], ...]) -> Sequence[Mapping[str, object]]:
-    """Return the first of *rows* by column, as JSON values."""
-    names = [output.term.name for output in found.outputs]
-    shown = encode_rows(replace(found, rows=rows[:MOST_ASKED]), names, Style()).rows
-    return [dict(zip(names, row, strict=True)) for row in shown]
 
 
 def _difference(

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table, Writes
-from dbtools.changes import Transaction, Write, WriteShape, assigned
+from dbtools.changes import KEPT, KEPT_IN_MEMORY, Transaction, Write, WriteShape, assigned
 from dbtools.errors import listing, nearest
 from dbtools.paths import folded
 from dbtools.statement import Output
@@ -38,8 +38,6 @@ CHANGES = content_schema(
     before=ARRAY,
 )
 LONGEST_KEY = 200  #: characters of an idempotency key
-KEPT = "24 hours"  #: how long the journal keeps keys
-KEPT_IN_MEMORY = "10 minutes on this server"
 Values = Annotated[dict[str, object], Object]
 DryRun = Annotated[bool, Field(description="show the result, change nothing")]
 
@@ -66,7 +64,8 @@ def shown_change(setting: Setting, *, confirms: bool) -> Mapping[str, object]:
     """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
     properties = setting.schema(ChangeArguments, None)["properties"]
     assert isinstance(properties, Mapping)
-    kept = KEPT if setting.journal else KEPT_IN_MEMORY
+    shortly = f"{KEPT_IN_MEMORY // 60} minutes on this server"
+    kept = f"{KEPT // 3_600} hours" if setting.journal else shortly
     key = {"description": f"a retry with the same key changes nothing, for {kept}"}
     own = {**properties, "idempotency_key": {**properties["idempotency_key"], **key}}
     return {name: schema for name, schema in own.items() if confirms or name != "confirm"}
@@ -89,15 +88,19 @@ class ChangeTool(TableTool):
         return table.writes is not None and cls.grants(table.writes)
 
     def schema(self, model: type[ChangeArguments], labels: Sequence[str] | None = None) -> dict[str, object]:
-        """Return the JSON Schema of *model*: how long keys are kept, and `confirm` if a table needs it."""
+        """Return the JSON Schema of *model*: how long keys are kept, and `confirm` if a table needs it.
+
+        A typed tool lists its own arguments first.
+        """
         schema = dict(self.setting.schema(model, self.table, labels))
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
         tables = (self.table,) if self.table is not None else self.setting.catalog.tables
         confirms = any(table.writes is not None and table.writes.confirm for table in tables)
         own = shown_change(self.setting, confirms=confirms)
-        kept = (name for name in properties if name in own or name not in ChangeArguments.model_fields)
-        schema["properties"] = {name: own.get(name, properties[name]) for name in kept}
+        kept = [name for name in properties if name in own or name not in ChangeArguments.model_fields]
+        ordered = kept if self.table is None else reversed(kept)
+        schema["properties"] = {name: own.get(name, properties[name]) for name in ordered}
         return schema
 
     @classmethod

@@ -106,7 +106,7 @@ class InsertRows(ChangeTool):
         items = row_schema(self.setting.catalog, table, columns, required)
         most = writes.most or MOST_INSERTED
         rows = {"type": "array", "minItems": 1, "maxItems": most, "items": items}
-        listed = {**dict(reversed(list(properties.items()))), "rows": rows}
+        listed = {**properties, "rows": rows}
         schema["properties"] = _with_upserts(listed, choices, writes.conflict_keys)
         return schema
 

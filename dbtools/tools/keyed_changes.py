@@ -15,6 +15,7 @@ from dbtools.changes import Write, WriteKind
 from dbtools.errors import listing
 from dbtools.expressions import Expressions, refuse_masked
 from dbtools.paths import folded
+from dbtools.queries.headers import OF_CHANGES
 from dbtools.statement import Condition, Match, Order, Select, Statement
 from dbtools.styles import Surface
 from dbtools.tools.arguments import as_text, check, named, unknown_argument, unknown_column
@@ -41,7 +42,7 @@ from dbtools.tools.wording import table_name
 from dbtools.types import Operator
 
 #: The names of arguments, which a column of a key must not have.
-RESERVED = {"key", "set", "expected", "dry_run", "idempotency_key", "confirm"}
+RESERVED = {"key", "set", "expected", *OF_CHANGES}
 KEY = "key"
 CHOOSING = ("where", "match")  #: arguments of the generic tool alone
 
@@ -108,7 +109,7 @@ class KeyedTool(ChangeTool):
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
         keys = key_schema(self._keys)
-        own = dict(reversed(list(properties.items())))  # values before dry_run
+        own = dict(properties)
         if "set" in own:
             # A default has no effect on a row that exists.
             columns = [replace(each, default=None) for each in granted_writes(table).update]

@@ -108,7 +108,7 @@ def test_token_of_another_preview_asks_again(opened: Opened, dialect: str) -> No
         after = stored(shop, STATUS)
 
     assert first.question.endswith("Triggers and foreign keys would change 2 rows of order_lines.")
-    assert second.question.startswith("What the call would change is no longer what was confirmed.")
+    assert second.question.startswith("The call would no longer make the change that was confirmed.")
     assert second.question.endswith("Triggers and foreign keys would change 3 rows of order_lines.")
     assert (before, after) == ([("new",)], [])
 

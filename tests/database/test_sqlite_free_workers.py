@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.sqlite import free
+from dbtools.backends.sqlite import free, worker
 from dbtools.backends.sqlite.free import Worker
 from dbtools.policy import Caller
 from tests.database.free_serving import DDL, serving
@@ -199,7 +199,7 @@ async def test_worker_of_a_large_server_is_kept(path: Path) -> None:
         before = shop.workers
         await shop.ask("select 2")
 
-        assert len(held) > free.worker.RETIRES
+        assert len(held) > worker.RETIRES
         assert shop.workers == before != []
 
 

@@ -180,7 +180,7 @@ async def test_other_change_while_a_person_is_asked_is_asked_about(
 
     assert between == "other"
     assert again["params"]["message"].splitlines() == [
-        "What the call would change is no longer what was confirmed.",
+        "The call would no longer make the change that was confirmed.",
         "Update 1 row of things?",
         'id 1: v "other" → "new"',
     ]

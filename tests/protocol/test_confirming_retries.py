@@ -244,7 +244,7 @@ async def test_other_change_meanwhile_is_asked_about(client: Client, things: Cha
     result = await repeat(client, again["requestState"])
 
     [changed, *_, row] = again["inputRequests"]["confirm"]["params"]["message"].splitlines()
-    assert "no longer what was confirmed" in changed
+    assert "no longer make the change that was confirmed" in changed
     assert row == 'id 1: v "other" → "new"'
     assert (between, result["structuredContent"]["affected"]) == ("other", 1)
 

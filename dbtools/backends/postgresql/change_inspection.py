@@ -22,7 +22,6 @@ from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, Place, chec
 from dbtools.backends.postgresql.changes import LOCKED
 from dbtools.backends.postgresql.dependencies import (
     BIT_OF_WHOLE_ROW,
-    CALLED,
     COLUMNS,
     TREES,
     acts,
@@ -33,7 +32,6 @@ from dbtools.backends.postgresql.dependencies import (
     reads_of,
 )
 from dbtools.backends.postgresql.inspection import (
-    ESCAPED,
     LIST_FORMS,
     READING,
     UNDECODABLE,
@@ -46,9 +44,9 @@ from dbtools.backends.postgresql.inspection import (
     prepare_once,
     refusing,
 )
-from dbtools.backends.postgresql.pipeline import rolled_back
+from dbtools.backends.postgresql.pipeline import end_prepare, rolled_back
 from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, sequences_behind
-from dbtools.backends.postgresql.types import UNLIMITED, lexis, names_before
+from dbtools.backends.postgresql.types import UNLIMITED, lexis
 from dbtools.queries import Effect, Effects
 
 RULE = "dbtools_inspected"
@@ -160,8 +158,7 @@ class ChangeDescription(Description):
 
     async def _parsed(self, prepared: PreparedQuery, sql: str) -> Parsed | None:
         """Return what a rule with *sql* shows; None if the server does not create one."""
-        # asyncpg (0.32) leaves a transaction open after it has prepared a statement.
-        await self.connection.execute("select")
+        await end_prepare(self.connection)
         try:
             async with rolled_back(self.connection, WRITING):
                 await self.connection.execute(f"create temporary table {RULE} ()")
@@ -200,11 +197,7 @@ class ChangeDescription(Description):
 
     async def _unparsed(self, prepared: PreparedQuery, explained: Sequence[Effect]) -> Parsed:
         """Return what is known without a rule: the tables that are changed."""
-        text = "".join(map(str, prepared.query.source))
-        if ESCAPED.search(text):
-            raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
-        called = [name for name, _ in names_before("(", text)]
-        _check_called(prepared, await self.connection.fetch(CALLED, [], called))
+        _check_called(prepared, await self.named_functions(prepared.query))
         return Parsed(changes=explained)
 
     async def _effects(self, changes: Sequence[Effect], explained: Sequence[Effect]) -> Effects:

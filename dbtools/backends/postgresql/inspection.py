@@ -43,7 +43,7 @@ from dbtools.backends.postgresql.dependencies import (
     places_of,
     reads_of,
 )
-from dbtools.backends.postgresql.pipeline import rolled_back
+from dbtools.backends.postgresql.pipeline import end_prepare, rolled_back
 from dbtools.backends.postgresql.types import (
     UNLIMITED,
     DeclaredTypes,
@@ -241,9 +241,7 @@ class Description:
 
     async def _of_view(self, prepared: PreparedQuery) -> Inspected | None:
         """Return what a temporary view of the query shows; None if the server does not create one."""
-        # asyncpg (0.32) leaves a transaction open after it has prepared a statement, and a transaction can
-        # only become one that writes at its beginning.
-        await self.connection.execute("select")
+        await end_prepare(self.connection)
         try:
             async with rolled_back(self.connection, WRITING):
                 await self.connection.execute(
@@ -262,15 +260,20 @@ class Description:
         if prepared.columns is None:
             message = "The type of a column is unknown."
             raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
-        text = "".join(map(str, prepared.query.source))
+        check_functions(prepared.query, await self.named_functions(prepared.query))
+        async with rolled_back(self.connection, READING):
+            columns = [(each.name, (each.type.oid, UNLIMITED)) for each in prepared.columns]
+            return await self.inspected(prepared, columns)
+
+    async def named_functions(self, query: Query) -> Sequence[Record]:
+        """Return the functions with names that *query* seems to call, for want of a parsed one."""
+        text = "".join(map(str, query.source))
         if ESCAPED.search(text):
             # Words in the text are not the names of the functions that it calls.
             raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
         called = [name for name, _ in names_before("(", text)]
-        check_functions(prepared.query, await self.connection.fetch(CALLED, [], called))
-        async with rolled_back(self.connection, READING):
-            columns = [(each.name, (each.type.oid, UNLIMITED)) for each in prepared.columns]
-            return await self.inspected(prepared, columns)
+        found: Sequence[Record] = await self.connection.fetch(CALLED, [], called)
+        return found
 
     async def _shown(self, prepared: PreparedQuery, columns: Sequence[Record]) -> Inspected:
         """Return what the view with *columns* shows."""

@@ -258,6 +258,14 @@ async def rolled_back(connection: Any, begin: str) -> AsyncIterator[None]:
         await roll_back(connection)
 
 
+async def end_prepare(connection: Any) -> None:
+    """End the transaction that asyncpg (0.32) leaves open after it has prepared a statement.
+
+    A transaction can only become one that writes at its beginning.
+    """
+    await connection.execute("select")
+
+
 async def roll_back(connection: Any, after: bytes = b"") -> None:
     """Roll back and run the messages *after*, or terminate *connection* if that fails or takes too long.
 

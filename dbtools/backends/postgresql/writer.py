@@ -21,6 +21,7 @@ from dbtools.backends.postgresql.pipeline import (
     KEEP,
     PATIENCE,
     Connection,
+    end_prepare,
     is_failure_of,
     messages,
     roll_back,
@@ -293,9 +294,7 @@ class OpenTransaction:
             if prepared is None:
                 prepared = await connection.prepare_key(key, ())
                 if not self._is_begun:
-                    # asyncpg (0.32) leaves a transaction open after it has prepared a statement, and a
-                    # transaction can only become one that writes at its beginning.
-                    await connection.execute("select")
+                    await end_prepare(connection)
             before, self._before = self._before, b""
             records = await connection.run_each(prepared.statement, runs or [()], before)
             return records, str(prepared.statement.get_statusmsg())

@@ -19,6 +19,7 @@ from dbtools.backends.sqlite.inspection import (
     TEXT,
     Description,
     WrittenQuery,
+    allow_views,
     check_lists,
     check_pragmas,
     columns_of,
@@ -134,8 +135,7 @@ def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> Events:
         problem = NOT_CHANGING if is_denied(exc) else explained(message, query.text)
         raise refusal(problem, offset=query.offset_of(message)) from exc
     # From here on, only a temporary view is created, of what RETURNING lists.
-    connection.set_authorizer(None)
-    connection.executescript("pragma query_only = off; pragma temp_store = memory")
+    allow_views(connection)
     return Events(reads=frozenset(reads), changes=frozenset(changes))
 
 

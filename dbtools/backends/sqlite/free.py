@@ -120,7 +120,7 @@ class SqliteFreeRunner:
         return ResultSet(outputs=outputs, rows=rows, more=answer["more"])
 
     async def explain(self, run: FreeRun) -> FreeExplanation:
-        """Return the views that *run* reads, and what both walls say."""
+        """Return the views that *run* reads, and what both safeguards say."""
         await self._answer(run, explains=True)
         lens = lens_of(run, FILE_OF, "partial")
         read = [view for view in lens.views if fold(view.name) in names_in(run.sql)]

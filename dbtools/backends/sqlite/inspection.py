@@ -164,8 +164,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         connection.text_factory = lambda text: text.decode(errors="replace")
         seen = _explain(connection, query)
         # From here on, only the temporary view is created, of a query that only reads.
-        connection.set_authorizer(None)
-        connection.executescript("pragma query_only = off; pragma temp_store = memory")
+        allow_views(connection)
         check_pragmas(connection, query, {fold(table) for table, _ in seen})
         strict = is_strict(connection, query, {table for table, _ in seen})
         columns = tuple(columns_of(connection, query, strict=strict))
@@ -255,6 +254,12 @@ def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> set[tuple[s
         if is_passing(exc):
             raise
         raise _refused(connection, query, exc) from exc
+
+
+def allow_views(connection: sqlite3.Connection) -> None:
+    """Allow temporary views on *connection*, which could not write."""
+    connection.set_authorizer(None)
+    connection.executescript("pragma query_only = off; pragma temp_store = memory")
 
 
 def is_passing(error: Exception) -> bool:

@@ -3,9 +3,9 @@
 The server starts this file as a script, without a secret and without packages, so that it starts fast. A
 frame is the length of a JSON value, in four bytes, and the value.
 
-The first wall is names: in a connection, the names of what the role sees stand for tables that it sees whole,
-or for temporary views; all others for a table that does not exist. The second wall is the authorizer and an
-audit of the program that EXPLAIN shows: of the tables it opens, and of their pages.
+The first safeguard is names: in a connection, the names of what the role sees stand for tables that it sees
+whole, or for temporary views; all others for a table that does not exist. The second one is the authorizer
+and an audit of the program that EXPLAIN shows: of the tables it opens, and of their pages.
 """
 
 import json
@@ -130,7 +130,7 @@ class Sandbox:
         return int(version)
 
     def _prepare(self, spec: Mapping[str, Any]) -> None:
-        """Build both walls."""
+        """Build both safeguards."""
         driver = self._driver
         for pragma in PRAGMAS:
             driver.execute(f"pragma {pragma}")
