@@ -102,7 +102,7 @@ class ToolsSection(Section):
     pin: tuple[str, ...] = key((), "tables that always have typed tools")
     sql: Literal["auto"] | StrictBool = key(
         "auto",
-        "whether callers may run SQL of their own (run_sql) where there are no [roles]; auto: if the "
+        "whether callers may write SQL themselves (run_sql) where there are no [roles]; auto: if the "
         "database can confine it; false: no role may",
     )
 
@@ -192,7 +192,7 @@ class RoleSection(Section):
     settings: dict[str, str] = key(
         {}, "database settings for each statement; :claims.x is a claim of the caller"
     )
-    sql: StrictBool = key(False, "whether callers may run SQL of their own (run_sql)")
+    sql: StrictBool = key(False, "whether callers may write SQL themselves (run_sql)")
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 
