@@ -6,6 +6,8 @@ The steps: authentication, concurrency limit, body, message, session or headers,
 import asyncio
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 from starlette.responses import Response
@@ -13,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
 from dbtools.server.calls import Limiter
-from dbtools.server.exchange import Exchange, Questions, take_answer
+from dbtools.server.exchange import Exchange, take_answer
 from dbtools.server.identity import Identity, Refusal
 from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.messages import (
@@ -53,16 +55,16 @@ STOPPED = {
 }
 
 
-class HttpSession:
+@dataclass(eq=False, kw_only=True)
+class HttpSession(Session):
     """A session, until 2025-11-25: bound to the caller who opened it, with an idle timeout."""
 
-    def __init__(self, caller: Caller, state: Session) -> None:
-        self.id = secrets.token_hex(16)
-        self.caller = caller
-        self.state = state
-        self.questions: Questions = {}
-        self.pending: dict[Id | None, PendingRequest] = {}  #: by ID; None is the stream of a GET
-        self.used = monotonic()
+    caller: Caller
+    id: str = field(default_factory=partial(secrets.token_hex, 16))
+    pending: dict[Id | None, PendingRequest] = field(
+        default_factory=dict
+    )  #: by ID; None: the stream of a GET
+    used: float = field(default_factory=monotonic)
 
     def put(self, message: bytes) -> None:
         """Send *message* on the stream of the session; drop it if the client has not opened one."""
@@ -216,26 +218,24 @@ class Endpoint:
         elif session is None:
             await self._open(pending, message)
         else:
-            exchange = self._server.admit(
-                session.state, message, pending.caller, pending.put, session.questions
-            )
+            exchange = self._server.admit(session, message, pending.caller, pending.put)
             if message.id in session.pending:
                 raise HttpError(400, "The session already has a running request with this ID.")
             await self._answer(pending, exchange, session)
 
     async def _open(self, pending: PendingRequest, request: Request) -> None:
         """Answer a *request* without a session; `initialize` opens one."""
-        state = Session()
+        session = HttpSession(caller=pending.caller)
         if self._stateless:
             named = pending.header("mcp-protocol-version")
-            state.peer = Peer(HANDSHAKES[named[0]] if named else DEFAULT_HANDSHAKE)
-        exchange = self._server.admit(state, request, pending.caller, pending.put)
+            session.peer = Peer(HANDSHAKES[named[0]] if named else DEFAULT_HANDSHAKE)
+            session.questions = None
+        exchange = self._server.admit(session, request, pending.caller, pending.put)
         if not self._stateless:
             if not self._limiter.sessions.acquire(pending.caller.identity):
                 raise HttpError(503, "There are too many open sessions.")
-            opened = HttpSession(pending.caller, state)
-            self._sessions[opened.id] = opened
-            pending.headers.append((SESSION, opened.id.encode()))
+            self._sessions[session.id] = session
+            pending.headers.append((SESSION, session.id.encode()))
         await self._answer(pending, exchange)
 
     def _close(self, session: HttpSession) -> None:
@@ -247,7 +247,7 @@ class Endpoint:
 
     def _note(self, session: HttpSession, message: Notification | Answered) -> None:
         if isinstance(message, Answered):
-            take_answer(session.questions, message)
+            take_answer(session, message)
         elif message.method == "notifications/initialized":
             self._server.notifications.follow(session.caller.role, session.put)
         elif message.method == "notifications/cancelled":

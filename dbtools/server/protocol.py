@@ -19,7 +19,7 @@ from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
 from dbtools.server.calls import Calls, T
 from dbtools.server.confirming import PATIENCE, can_ask, confirming, question_result
-from dbtools.server.exchange import Exchange, Notifications, Questions, Send
+from dbtools.server.exchange import Exchange, Notifications, Send
 from dbtools.server.kernel import INFO, HeaderValues, Peer, Session, admit, finish_result, meta_of
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
 from dbtools.server.versions import MODERN
@@ -107,7 +107,6 @@ class Server:
         request: Request,
         caller: Caller,
         send: Send,
-        questions: Questions | None = None,
         header: HeaderValues | None = None,
     ) -> Exchange:
         """Return the exchange for *request*, or raise ProtocolError and record a rejected call."""
@@ -122,6 +121,7 @@ class Server:
                 entry = self._entry(caller, known, str(request.params.get("name", "")), {})
                 self._calls.refuse(entry, MALFORMED)
             raise
+        questions = session.questions if session is not None else None
         return Exchange(request.id, request.method, request.params, peer, caller, send, questions)
 
     async def answer(self, exchange: Exchange) -> Reply:

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 from dbtools.policy import Caller
-from dbtools.server.exchange import Exchange, Questions, take_answer
+from dbtools.server.exchange import Exchange, take_answer
 from dbtools.server.kernel import Session, is_modern_request
 from dbtools.server.messages import (
     Code,
@@ -120,7 +120,6 @@ class LineConnection(asyncio.Protocol):
         self._caller = caller
         self._session: Session | None = Session()  #: None in the modern era
         self._is_new = True  #: until the first request
-        self._questions: Questions = {}
         self._running: dict[asyncio.Task[None], Id] = {}
         self._buffer = bytearray()
         self._skipping = False  #: whether the rest of a line that is too long is skipped
@@ -185,7 +184,7 @@ class LineConnection(asyncio.Protocol):
             case Notification() as notification:
                 self._note(notification)
             case Response() as response:
-                take_answer(self._questions, response)
+                take_answer(self._session, response)
             case Malformed(reply):
                 self.send(reply)
 
@@ -197,7 +196,7 @@ class LineConnection(asyncio.Protocol):
         try:
             if is_alone and self._session is not None:
                 raise ProtocolError(Code.INVALID_REQUEST, MIXED)
-            exchange = self._server.admit(self._session, request, self._caller, self.send, self._questions)
+            exchange = self._server.admit(self._session, request, self._caller, self.send)
         except ProtocolError as exc:
             self.send(encode_error(request.id, exc))
             return
