@@ -28,7 +28,7 @@ from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.requests import RequestMiddleware
-from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server
+from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server, report
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.service.snapshot import Snapshot
 from dbtools.settings import Settings
@@ -104,7 +104,6 @@ def listen(startup: Startup) -> None:
                 uvicorn.Server(config).run([listener])
                 return
             workers = Workers(config, [listener])
-            workers.operator = startup.operator
             workers.run()
             if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
                 raise SystemExit(STARTUP_FAILURE)
@@ -115,8 +114,6 @@ def listen(startup: Startup) -> None:
 
 class Workers(Multiprocess):
     """The worker processes of uvicorn."""
-
-    operator: Reporter  #: gets a message when a worker is replaced
 
     def handle_int(self) -> None:
         """End the workers, and raise the interrupt again, as a server with one process does."""
@@ -130,7 +127,7 @@ class Workers(Multiprocess):
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old != new.pid:
-                self.operator.warn(f"Worker {old} has ended; worker {new.pid} replaces it.")
+                report(f"Worker {old} has ended; worker {new.pid} replaces it.")
 
 
 def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
@@ -237,7 +234,7 @@ class HttpApp:
                     await send({"type": "lifespan.startup.complete"})
                     await receive()
         except errors.DbtoolsError as exc:
-            self._startup.operator.warn(str(exc))
+            report(str(exc))
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         await send({"type": "lifespan.shutdown.complete"})
