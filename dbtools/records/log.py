@@ -26,7 +26,7 @@ from dbtools.settings.sections import Settings
 from dbtools.types import quoted
 
 WINDOW = 0.2  #: seconds during which entries are collected
-PATIENCE = 3.0  #: seconds that `close` waits for a sink
+CLOSE_TIMEOUT = 3.0  #: seconds that `close` waits for a sink
 MOST_LINES = 10_000  #: that wait for a failing or blocked sink
 TOGETHER = 16  #: entries that are encoded together
 PIECE = 4096  #: bytes that a pipe accepts atomically
@@ -73,7 +73,7 @@ class AuditLog:
             queue.put(entry)
 
     def close(self) -> None:
-        """Wait until all entries are written, but at most PATIENCE seconds for each sink."""
+        """Wait until all entries are written, but at most CLOSE_TIMEOUT seconds for each sink."""
         for queue in self._queues:
             queue.close()
 
@@ -112,11 +112,11 @@ class _Queue:
                 self._wake.set()
 
     def close(self) -> None:
-        """Wait until all entries are written, at most PATIENCE seconds; the next entry reopens the sink."""
+        """Wait until all entries are written, at most CLOSE_TIMEOUT seconds; an entry reopens the sink."""
         self._closed.clear()
         self._closing.set()
         self._wake.set()
-        self._closed.wait(PATIENCE)
+        self._closed.wait(CLOSE_TIMEOUT)
 
     def _encode(self) -> None:
         entries, self._entries = self._entries, []

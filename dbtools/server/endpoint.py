@@ -15,16 +15,16 @@ from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
 from dbtools.server.calls import Limiter
-from dbtools.server.exchange import Exchange, take_answer
+from dbtools.server.exchange import Exchange, deliver_response
 from dbtools.server.identity import Identity, Refusal
 from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.messages import (
+    ClientResponse,
     Code,
     Id,
     Notification,
     ProtocolError,
     Request,
-    Response as Answered,
     encode_error,
     id_of,
 )
@@ -36,7 +36,7 @@ from dbtools.server.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 SESSION = b"mcp-session-id"
 GRACE = 2.5  #: seconds for running requests during a shutdown
 CHECK_INTERVAL = 5.0  #: seconds between two checks of open streams and sessions
-IDLE = 1_800.0  #: seconds after which a session expires
+SESSION_TIMEOUT = 1_800.0  #: seconds after which a session expires
 STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     **dict.fromkeys((Code.PARSE_ERROR, Code.INVALID_REQUEST, Code.INVALID_PARAMS), 400),
     **dict.fromkeys((Code.HEADER_MISMATCH, Code.MISSING_CAPABILITY, Code.UNSUPPORTED_VERSION), 400),
@@ -111,11 +111,11 @@ class Endpoint:
                     pending.stop(DISCONNECT)
 
     def sweep(self, now: float) -> None:
-        """Close sessions that were idle for IDLE seconds: without a request or an open stream."""
+        """Close sessions that were idle for SESSION_TIMEOUT seconds: without a request or an open stream."""
         for each in tuple(self._sessions.values()):
             if each.pending:
                 each.used = now
-            elif each.used < now - IDLE:
+            elif each.used < now - SESSION_TIMEOUT:
                 self._close(each)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -163,7 +163,7 @@ class Endpoint:
         if pending.scope["method"] != "POST":
             raise HttpError(405, "Method not allowed.", {"Allow": "POST"})
         match await read_message(pending.scope, pending.receive, self._most):
-            case Answered():
+            case ClientResponse():
                 raise HttpError(400, "The server has sent no request.")
             case Notification():
                 modern(pending.header("mcp-protocol-version")[0])
@@ -205,7 +205,7 @@ class Endpoint:
         found.used = monotonic()
         return found
 
-    async def _post(self, pending: PendingRequest, message: Request | Notification | Answered) -> None:
+    async def _post(self, pending: PendingRequest, message: Request | Notification | ClientResponse) -> None:
         # The session may have been closed while the body arrived.
         session = self._session(pending)
         opens = isinstance(message, Request) and message.method == "initialize"
@@ -245,9 +245,9 @@ class Endpoint:
         for pending in session.pending.values():
             pending.stop(CANCEL)
 
-    def _note(self, session: HttpSession, message: Notification | Answered) -> None:
-        if isinstance(message, Answered):
-            take_answer(session, message)
+    def _note(self, session: HttpSession, message: Notification | ClientResponse) -> None:
+        if isinstance(message, ClientResponse):
+            deliver_response(session, message)
         elif message.method == "notifications/initialized":
             self._server.notifications.follow(session.caller.role, session.put)
         elif message.method == "notifications/cancelled":

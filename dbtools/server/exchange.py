@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from dbtools.policy import Caller
 from dbtools.server.kernel import Peer, Questions, Session, meta_of
 from dbtools.server.messages import (
+    ClientResponse,
     Code,
     Id,
     Json,
     ProtocolError,
-    Response,
     encode,
     encode_id,
     encode_notification,
@@ -84,7 +84,7 @@ class Exchange:
             del self.questions[id]
 
 
-def take_answer(session: Session | None, response: Response) -> None:
+def deliver_response(session: Session | None, response: ClientResponse) -> None:
     """Deliver *response* to the request in *session* that it answers, if any."""
     waiting = session.questions.get(response.id) if session and session.questions else None
     if waiting is None or waiting.done():

@@ -34,17 +34,17 @@ from dbtools.service.snapshot import Snapshot
 from dbtools.settings import Settings
 from dbtools.writes import confirmed_tables
 
-FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
+HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
-IDLE = 30  #: seconds until an idle connection is closed
-TAKEN_IN = 20_000  #: milliseconds until a connection whose client does not read is closed
-GRACE_OF_CONNECTIONS = 3  #: seconds to deliver all answers during a shutdown
-LOOK = 1.0  #: seconds between two checks for the parent process
-COLLECTIONS = (10_000, 20, 20)  #: thresholds of the garbage collector
-READY_IN = 2.0  #: seconds to wait for a database connection
-NO_KEYS = "`dbtools registry upgrade URL` lets the database keep them."
-FRESH = 1.0  #: seconds to cache the answer of /readyz, which needs no token
+KEEP_ALIVE = 30  #: seconds until an idle connection is closed
+UNREAD_TIMEOUT = 20_000  #: milliseconds until a connection whose client does not read is closed
+CONNECTION_GRACE = 3  #: seconds to deliver all answers during a shutdown
+PARENT_CHECK_INTERVAL = 1.0  #: seconds between two checks for the parent process
+GC_THRESHOLDS = (10_000, 20, 20)  #: thresholds of the garbage collector
+READY_TIMEOUT = 2.0  #: seconds to wait for a database connection
+KEYS_HINT = "`dbtools registry upgrade URL` lets the database keep them."
+READY_CACHE = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class ListenAddress:
     @classmethod
     def of(cls, text: str) -> "ListenAddress":
         """Parse HOST:PORT, or raise ConfigurationError."""
-        found = FORM.fullmatch(text)
+        found = HOST_AND_PORT.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
             raise errors.ConfigurationError(
                 f"--http must be HOST:PORT, such as 127.0.0.1:8000, not {text!r}."
@@ -144,8 +144,8 @@ def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=GRACE_OF_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=CONNECTION_GRACE,
     )
 
 
@@ -161,7 +161,7 @@ def bound(address: ListenAddress) -> socket.socket:
         ) from exc
     listener.set_inheritable(True)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit the option
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKEN_IN)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_TIMEOUT)
     return listener
 
 
@@ -207,7 +207,7 @@ def _notes(startup: Startup, snapshot: Snapshot) -> Iterator[str]:
             changes: list[object] = [each.writes for each in view.catalog.tables]
             changes += [each.effects for each in view.setting.queries]
             if not view.setting.journal and any(changes):
-                yield f"role {role}: each worker keeps idempotency keys in its own memory. {NO_KEYS}"
+                yield f"role {role}: each worker keeps idempotency keys in its own memory. {KEYS_HINT}"
         yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if startup.settings.limits.storage == "memory":
             yield f"Each allows 1/{workers} of calls_per_minute. With [limits] storage, they share it."
@@ -250,7 +250,7 @@ class HttpApp:
             # Existing objects will stay, so the garbage collector can skip them and run less often.
             gc.collect()
             gc.freeze()
-            gc.set_threshold(*COLLECTIONS)
+            gc.set_threshold(*GC_THRESHOLDS)
             if startup.workers > 1:
                 run.group.start_soon(_end_with, startup.parent)
             scope["state"][END] = self.open(run).end
@@ -289,7 +289,7 @@ class Readiness:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._is_ready, self._looked_at = True, -FRESH  # the first snapshot has just been read
+        self._is_ready, self._checked_at = True, -READY_CACHE  # the first snapshot has just been read
         self._refreshed_at = time.monotonic()
         served.toolbox.subscribe(self._note)
 
@@ -301,11 +301,11 @@ class Readiness:
 
         An invalid configuration is reported but does not cause 503, since the previous one stays in force.
         """
-        if time.monotonic() - self._looked_at > FRESH:
+        if time.monotonic() - self._checked_at > READY_CACHE:
             # Other requests get the previous answer meanwhile.
-            self._looked_at = time.monotonic()
+            self._checked_at = time.monotonic()
             try:
-                with anyio.fail_after(READY_IN):
+                with anyio.fail_after(READY_TIMEOUT):
                     await (await self._served.backend.runner()).ready()
                 self._is_ready = True
             except (TimeoutError, errors.DbtoolsError):
@@ -321,5 +321,5 @@ class Readiness:
 async def _end_with(parent: int) -> None:
     """End this worker when its *parent* process is gone."""
     while os.getppid() == parent:  # noqa: ASYNC110 (there is no event to wait for)
-        await anyio.sleep(LOOK)
+        await anyio.sleep(PARENT_CHECK_INTERVAL)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -20,7 +20,7 @@ from dbtools.types import quoted
 if TYPE_CHECKING:
     from dbtools.server.keys import Keys
 
-PREFIX = "dbt_"  #: lets secret scanners find leaked tokens
+TOKEN_PREFIX = "dbt_"  #: lets secret scanners find leaked tokens
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 LONGEST_NAME = 40  #: characters of an unknown role in the log
 DIGITS = 16  #: of the hash that identifies a token without a subject
@@ -48,7 +48,7 @@ def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -
 
 def new_token() -> str:
     """Return a new token with 256 random bits."""
-    return PREFIX + secrets.token_urlsafe(32)
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_of(token: str) -> str:

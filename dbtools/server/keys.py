@@ -21,12 +21,12 @@ import jwt
 from dbtools import __version__, errors
 from dbtools.settings import JwtSection
 
-AGE = 300.0  #: seconds after which keys are refreshed
-PAUSE = 10.0  #: seconds between two attempts to read them
+REFRESH_INTERVAL = 300.0  #: seconds after which keys are refreshed
+RETRY_INTERVAL = 10.0  #: seconds between two attempts to read them
 TIMEOUT = 5.0  #: seconds to wait for an issuer
 WAIT = 1.0  #: seconds that a request with an unknown key waits for a refresh
 LEEWAY = 30  #: seconds by which clocks may differ
-LONGEST = 16_384  #: characters of a token
+LONGEST_TOKEN = 16_384  #: characters of a token
 HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers reject that of urllib
 #: What is wrong with a token, for the operator: continues "the token" and quotes no part of it.
 FLAWS: tuple[tuple[type[Exception], str], ...] = (
@@ -48,7 +48,7 @@ class Keys:
         self._place = place
         self._algorithms = algorithms
         self.known: tuple[jwt.PyJWK, ...] = ()
-        self._read_at, self._tried_at = -AGE, -PAUSE
+        self._read_at, self._tried_at = -REFRESH_INTERVAL, -RETRY_INTERVAL
         self._reading: asyncio.Future[KeysOrProblem] | None = None
         self._is_failing = False
 
@@ -60,7 +60,7 @@ class Keys:
             return next(words for kind, words in FLAWS if isinstance(exc, kind))
 
     async def _claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
-        if len(token) > LONGEST:
+        if len(token) > LONGEST_TOKEN:
             return "is too long"
         header = jwt.get_unverified_header(token)
         algorithm = header.get("alg")
@@ -85,7 +85,7 @@ class Keys:
     async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; wait for a refresh if they are unknown."""
         found = self._known_keys(name)
-        if not found or time.monotonic() - self._read_at > AGE:
+        if not found or time.monotonic() - self._read_at > REFRESH_INTERVAL:
             self.refresh()
         if not found and self._reading is not None:
             await asyncio.wait([self._reading], timeout=WAIT)
@@ -99,9 +99,9 @@ class Keys:
         return self.known if is_only and not found else found
 
     def refresh(self) -> None:
-        """Start a refresh, unless one is running or was tried within PAUSE seconds."""
+        """Start a refresh, unless one is running or was tried within RETRY_INTERVAL seconds."""
         now = time.monotonic()
-        if self._reading is None and now - self._tried_at > PAUSE:
+        if self._reading is None and now - self._tried_at > RETRY_INTERVAL:
             self._tried_at = now
             self._reading = _start_reading(self._place, self._algorithms)
             self._reading.add_done_callback(self._take)

@@ -60,7 +60,7 @@ class Notification:
 
 
 @dataclass(slots=True)
-class Response:
+class ClientResponse:
     """The answer of a client to a request of the server: a result or an error."""
 
     id: Id | None
@@ -75,7 +75,7 @@ class Malformed:
     reply: bytes  #: the error to answer
 
 
-Message = Request | Notification | Response | Malformed
+Message = Request | Notification | ClientResponse | Malformed
 
 
 def parse(line: bytes) -> Message:
@@ -116,7 +116,7 @@ def _message(value: object) -> Message:
         return malformed("The ID must be a string or an integer.")
     result, error = value.get("result"), value.get("error")
     if "method" not in value and ((isinstance(result, dict) and id is not None) or isinstance(error, dict)):
-        return Response(id, result, error or {})
+        return ClientResponse(id, result, error or {})
     return malformed(NO_MESSAGE, id)
 
 

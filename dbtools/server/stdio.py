@@ -14,16 +14,16 @@ from typing import Any
 import anyio
 
 from dbtools.policy import Caller
-from dbtools.server.exchange import Exchange, take_answer
+from dbtools.server.exchange import Exchange, deliver_response
 from dbtools.server.kernel import Session, is_modern_request
 from dbtools.server.messages import (
+    ClientResponse,
     Code,
     Id,
     Malformed,
     Notification,
     ProtocolError,
     Request,
-    Response,
     encode_error,
     id_of,
     malformed,
@@ -38,7 +38,7 @@ LONGEST_LINE = 64 * 2**20  #: bytes
 TOO_LONG = malformed(f"The line has more than {LONGEST_LINE:,} bytes.")
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
-CLOSING = 10.0  #: seconds to read the catalog after the client has left
+CATALOG_TIMEOUT = 10.0  #: seconds to read the catalog after the client has left
 GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
@@ -73,7 +73,7 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Reporter) ->
             run.group.start_soon(announce)
             await _serve(run.server, caller, reader, writer)
             # Report problems even if the client closes stdin at once.
-            with anyio.move_on_after(CLOSING):
+            with anyio.move_on_after(CATALOG_TIMEOUT):
                 await announced.wait()
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
@@ -183,8 +183,8 @@ class LineConnection(asyncio.Protocol):
                 self._open(request)
             case Notification() as notification:
                 self._note(notification)
-            case Response() as response:
-                take_answer(self._session, response)
+            case ClientResponse() as response:
+                deliver_response(self._session, response)
             case Malformed(reply):
                 self.send(reply)
 

@@ -43,7 +43,7 @@ class App:
 
 @asynccontextmanager
 async def _serving(
-    app: App, *, idle: int = http.IDLE, protocol: type[BoundedProtocol] = BoundedProtocol
+    app: App, *, idle: int = http.KEEP_ALIVE, protocol: type[BoundedProtocol] = BoundedProtocol
 ) -> AsyncIterator[int]:
     """Serve *app* within this process, and give the port."""
     config = uvicorn.Config(
