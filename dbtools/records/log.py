@@ -27,7 +27,7 @@ from dbtools.types import quoted
 
 WINDOW = 0.2  #: seconds during which entries are collected
 CLOSE_TIMEOUT = 3.0  #: seconds that `close` waits for a sink
-MOST_LINES = 10_000  #: that wait for a failing or blocked sink
+MAX_WAITING_LINES = 10_000  #: that wait for a failing or blocked sink
 TOGETHER = 16  #: entries that are encoded together
 PIECE = 4096  #: bytes that a pipe accepts atomically
 STDERR = 2
@@ -102,7 +102,7 @@ class _Queue:
     def put(self, entry: AuditEntry) -> None:
         """Queue *entry*."""
         with self._lock:
-            if len(self._lines) + len(self._writing) < MOST_LINES:
+            if len(self._lines) + len(self._writing) < MAX_WAITING_LINES:
                 self._entries.append(entry)
             else:
                 self._dropped += 1
@@ -191,7 +191,7 @@ class FileSink:
             if written is None:
                 # Another process that shares stderr made it non-blocking.
                 select.select([], [file], [])
-            _take(lines, written or 0)
+            _remove_written(lines, written or 0)
 
     def _opened(self) -> FileIO:
         if not isinstance(self._place, Path):
@@ -214,7 +214,7 @@ class FileSink:
             self._file = None
 
 
-def _take(lines: deque[bytes], written: int) -> None:
+def _remove_written(lines: deque[bytes], written: int) -> None:
     while written > 0:
         line = lines.popleft()
         if len(line) > written:

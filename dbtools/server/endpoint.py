@@ -188,7 +188,7 @@ class Endpoint:
         if session is None:
             raise HttpError(400, NO_SESSION)
         if method == "GET":
-            await self._stream(pending, session)
+            await self._stream_notifications(pending, session)
             return
         self._close(session)
         await Response(status_code=200)(pending.scope, pending.receive, pending.send)
@@ -213,17 +213,17 @@ class Endpoint:
             raise HttpError(400, NO_SESSION)
         if not isinstance(message, Request):
             if session is not None:
-                self._note(session, message)
+                self._process(session, message)
             await Response(status_code=202)(pending.scope, pending.receive, pending.send)
         elif session is None:
-            await self._open(pending, message)
+            await self._answer_without_session(pending, message)
         else:
             exchange = self._server.admit(session, message, pending.caller, pending.put)
             if message.id in session.pending:
                 raise HttpError(400, "The session already has a running request with this ID.")
             await self._answer(pending, exchange, session)
 
-    async def _open(self, pending: PendingRequest, request: Request) -> None:
+    async def _answer_without_session(self, pending: PendingRequest, request: Request) -> None:
         """Answer a *request* without a session; `initialize` opens one."""
         session = HttpSession(caller=pending.caller)
         if self._stateless:
@@ -245,7 +245,7 @@ class Endpoint:
         for pending in session.pending.values():
             pending.stop(CANCEL)
 
-    def _note(self, session: HttpSession, message: Notification | ClientResponse) -> None:
+    def _process(self, session: HttpSession, message: Notification | ClientResponse) -> None:
         if isinstance(message, ClientResponse):
             deliver_response(session, message)
         elif message.method == "notifications/initialized":
@@ -278,7 +278,7 @@ class Endpoint:
         status = 200 if revision.has_handshake else STATUSES.get(reply.code, 200)
         await pending.finish(reply.message, status)
 
-    async def _stream(self, pending: PendingRequest, session: HttpSession) -> None:
+    async def _stream_notifications(self, pending: PendingRequest, session: HttpSession) -> None:
         """Send a session's notifications until the client or the server closes the stream."""
         if None in session.pending:
             raise HttpError(409, "The session has a stream already.")

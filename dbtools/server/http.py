@@ -252,7 +252,7 @@ class HttpApp:
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLDS)
             if startup.workers > 1:
-                run.group.start_soon(_end_with, startup.parent)
+                run.group.start_soon(_end_with_parent, startup.parent)
             scope["state"][END] = self.open(run).end
             yield
         self._app.report()
@@ -291,9 +291,9 @@ class Readiness:
         self._served = served
         self._is_ready, self._checked_at = True, -READY_CACHE  # the first snapshot has just been read
         self._refreshed_at = time.monotonic()
-        served.toolbox.subscribe(self._note)
+        served.toolbox.subscribe(self._note_refresh)
 
-    def _note(self, *_: object) -> None:
+    def _note_refresh(self, *_: object) -> None:
         self._refreshed_at = time.monotonic()
 
     async def answer(self, request: Request) -> Response:
@@ -318,7 +318,7 @@ class Readiness:
         return JSONResponse(content, 200 if self._is_ready else 503)
 
 
-async def _end_with(parent: int) -> None:
+async def _end_with_parent(parent: int) -> None:
     """End this worker when its *parent* process is gone."""
     while os.getppid() == parent:  # noqa: ASYNC110 (there is no event to wait for)
         await anyio.sleep(PARENT_CHECK_INTERVAL)

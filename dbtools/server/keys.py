@@ -29,7 +29,7 @@ LEEWAY = 30  #: seconds by which clocks may differ
 LONGEST_TOKEN = 16_384  #: characters of a token
 HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers reject that of urllib
 #: What is wrong with a token, for the operator: continues "the token" and quotes no part of it.
-FLAWS: tuple[tuple[type[Exception], str], ...] = (
+TOKEN_PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired"),
     (jwt.ImmatureSignatureError, "is not valid yet"),
     (jwt.InvalidAudienceError, "is for another audience"),
@@ -57,7 +57,7 @@ class Keys:
         try:
             return await self._claims_of(token, section)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
-            return next(words for kind, words in FLAWS if isinstance(exc, kind))
+            return next(words for kind, words in TOKEN_PROBLEMS if isinstance(exc, kind))
 
     async def _claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
         if len(token) > LONGEST_TOKEN:
@@ -66,7 +66,7 @@ class Keys:
         algorithm = header.get("alg")
         if algorithm not in section.algorithms:
             return "has another algorithm"
-        flaw = "has an unknown key"
+        problem = "has an unknown key"
         for key in await self._keys_named(header.get("kid")):
             if key.algorithm_name == algorithm:
                 with suppress(jwt.InvalidSignatureError):
@@ -79,8 +79,8 @@ class Keys:
                         leeway=LEEWAY,
                         options={"require": ["exp", "iss", "aud"]},
                     )
-                flaw = "is signed with another key"
-        return flaw if self.known else None
+                problem = "is signed with another key"
+        return problem if self.known else None
 
     async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; wait for a refresh if they are unknown."""
@@ -104,9 +104,9 @@ class Keys:
         if self._reading is None and now - self._tried_at > RETRY_INTERVAL:
             self._tried_at = now
             self._reading = _start_reading(self._place, self._algorithms)
-            self._reading.add_done_callback(self._take)
+            self._reading.add_done_callback(self._finish_reading)
 
-    def _take(self, reading: asyncio.Future[KeysOrProblem]) -> None:
+    def _finish_reading(self, reading: asyncio.Future[KeysOrProblem]) -> None:
         self._reading, was_failing = None, self._is_failing
         outcome = reading.result()
         self._is_failing = isinstance(outcome, str)
@@ -153,7 +153,7 @@ def _read(place: str, algorithms: Sequence[str]) -> KeysOrProblem:
         found = tuple(_usable(written["keys"], algorithms))
     except Exception as exc:
         return _failure(place, exc)
-    return found or f"{_safe_name(place)} has no key for {', '.join(algorithms)}"
+    return found or f"{_public_name(place)} has no key for {', '.join(algorithms)}"
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
@@ -172,10 +172,10 @@ def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.Py
 
 
 def _failure(place: str, exc: Exception) -> str:
-    return f"cannot read keys from {_safe_name(place)}: {_reason(exc)}"
+    return f"cannot read keys from {_public_name(place)}: {_reason(exc)}"
 
 
-def _safe_name(place: str) -> str:
+def _public_name(place: str) -> str:
     """Return the file or the host of the URL: its query may contain a secret."""
     return str(urlsplit(place).hostname) if "://" in place else place
 

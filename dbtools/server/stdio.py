@@ -87,12 +87,12 @@ async def _serve(server: Server, caller: Caller, reader: int, writer: int) -> No
         connection.writing, _ = await loop.connect_write_pipe(lambda: connection, writing)
         connection.write = connection.writing.write
     else:
-        connection.write = partial(_write_all, connection, writer)
+        connection.write = partial(_write_file, connection, writer)
     if _is_pipe(reader, writer):
         reading = os.fdopen(reader, "rb", buffering=0)
         connection.reading, _ = await loop.connect_read_pipe(lambda: connection, reading)
     else:
-        threading.Thread(target=_feed, args=(reader, connection, loop), daemon=True).start()
+        threading.Thread(target=_read_file, args=(reader, connection, loop), daemon=True).start()
     try:
         await connection.ended.wait()
         await connection.finish()
@@ -138,7 +138,7 @@ class LineConnection(asyncio.Protocol):
                 self._buffer += line
                 line = bytes(self._buffer)
                 self._buffer.clear()
-            self._take(line)
+            self._process_line(line)
         self._buffer += rest
         if len(self._buffer) > LONGEST_LINE:
             if not self._skipping:
@@ -149,7 +149,7 @@ class LineConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Process the last line, which needs no line end; keep the other direction open."""
         if self._buffer and not self.ended.is_set():
-            self._take(bytes(self._buffer))
+            self._process_line(bytes(self._buffer))
             self._buffer.clear()
         self.ended.set()
         return True
@@ -159,7 +159,7 @@ class LineConnection(asyncio.Protocol):
         self.eof_received()
         if self.writing is not None and self.writing.is_closing():
             self._written.set()
-            self.leave()
+            self.disconnect()
 
     def pause_writing(self) -> None:
         """Stop reading until the client reads its answers."""
@@ -171,7 +171,7 @@ class LineConnection(asyncio.Protocol):
         if self.reading is not None and not self.reading.is_closing():
             self.reading.resume_reading()
 
-    def _take(self, line: bytes) -> None:
+    def _process_line(self, line: bytes) -> None:
         if self._skipping:
             self._skipping = False
             return
@@ -180,15 +180,15 @@ class LineConnection(asyncio.Protocol):
             return
         match parse(line):
             case Request() as request:
-                self._open(request)
+                self._start_request(request)
             case Notification() as notification:
-                self._note(notification)
+                self._process_notification(notification)
             case ClientResponse() as response:
                 deliver_response(self._session, response)
             case Malformed(reply):
                 self.send(reply)
 
-    def _open(self, request: Request) -> None:
+    def _start_request(self, request: Request) -> None:
         REQUEST.set(new_request_id())
         is_alone, is_new, self._is_new = is_modern_request(request), self._is_new, False
         if is_alone and is_new:
@@ -212,7 +212,7 @@ class LineConnection(asyncio.Protocol):
         if not task.cancelling():
             self.send(reply.message)
 
-    def _note(self, notification: Notification) -> None:
+    def _process_notification(self, notification: Notification) -> None:
         if notification.method == "notifications/initialized" and self._session and self._session.peer:
             self._server.notifications.follow(self._caller.role, self.send)
         if notification.method == "notifications/cancelled":
@@ -225,7 +225,7 @@ class LineConnection(asyncio.Protocol):
         """Write one message."""
         self.write(message + b"\n")
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """End at once: the client no longer reads."""
         self.write = lambda line: None
         self._cancel_all()
@@ -265,17 +265,17 @@ def _is_pipe(descriptor: int, other: int) -> bool:
     return is_pipe and not os.path.sameopenfile(descriptor, other)
 
 
-def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None:
+def _write_file(connection: LineConnection, descriptor: int, line: bytes) -> None:
     """Write *line* to a file or terminal, for which an event loop cannot wait."""
     left = memoryview(line)
     try:
         while left:
             left = left[os.write(descriptor, left) :]
     except OSError:
-        connection.leave()
+        connection.disconnect()
 
 
-def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
+def _read_file(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
     """Read a file or terminal, for which an event loop cannot wait."""
     with suppress(RuntimeError):  # the loop has been closed
         with suppress(OSError):  # the terminal is gone, or the client does not read
