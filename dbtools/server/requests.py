@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dbtools.server.messages import (
     ClientResponse,
     Code,
-    Malformed,
     Notification,
     ProtocolError,
     Request,
@@ -158,10 +157,10 @@ async def read_message(scope: Scope, receive: Receive, most: int) -> Request | N
     if type.split(";")[0].strip().lower() != "application/json":
         raise HttpError(415, "Content-Type must be application/json.")
     check_accept(scope, "application/json", "text/event-stream")
-    message = parse(body)
-    if isinstance(message, Malformed):
-        raise HttpError(400, message.reply)
-    return message
+    try:
+        return parse(body)
+    except ProtocolError as exc:
+        raise HttpError(400, encode_error(exc.id, exc)) from exc
 
 
 async def _read_body(receive: Receive, most: int) -> bytes:

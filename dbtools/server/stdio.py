@@ -20,13 +20,11 @@ from dbtools.server.messages import (
     ClientResponse,
     Code,
     Id,
-    Malformed,
     Notification,
     ProtocolError,
     Request,
     encode_error,
     id_of,
-    malformed,
     parse,
 )
 from dbtools.server.protocol import Server
@@ -35,7 +33,7 @@ from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
-TOO_LONG = malformed(f"The line has more than {LONGEST_LINE:,} bytes.")
+TOO_LONG = ProtocolError(Code.INVALID_REQUEST, f"The line has more than {LONGEST_LINE:,} bytes.")
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
 CATALOG_TIMEOUT = 10.0  #: seconds to read the catalog after the client has left
@@ -142,7 +140,7 @@ class LineConnection(asyncio.Protocol):
         self._buffer += rest
         if len(self._buffer) > LONGEST_LINE:
             if not self._skipping:
-                self.send(TOO_LONG.reply)
+                self.send(encode_error(None, TOO_LONG))
             self._skipping = True
             self._buffer.clear()
 
@@ -178,28 +176,25 @@ class LineConnection(asyncio.Protocol):
         line = line.strip()
         if not line:
             return
-        match parse(line):
-            case Request() as request:
-                self._start_request(request)
-            case Notification() as notification:
-                self._process_notification(notification)
-            case ClientResponse() as response:
-                deliver_response(self._session, response)
-            case Malformed(reply):
-                self.send(reply)
+        try:
+            match parse(line):
+                case Request() as request:
+                    self._start_request(request)
+                case Notification() as notification:
+                    self._process_notification(notification)
+                case ClientResponse() as response:
+                    deliver_response(self._session, response)
+        except ProtocolError as exc:
+            self.send(encode_error(exc.id, exc))
 
     def _start_request(self, request: Request) -> None:
         REQUEST.set(new_request_id())
         is_alone, is_new, self._is_new = is_modern_request(request), self._is_new, False
         if is_alone and is_new:
             self._session = None
-        try:
-            if is_alone and self._session is not None:
-                raise ProtocolError(Code.INVALID_REQUEST, MIXED)
-            exchange = self._server.admit(self._session, request, self._caller, self.send)
-        except ProtocolError as exc:
-            self.send(encode_error(request.id, exc))
-            return
+        if is_alone and self._session is not None:
+            raise ProtocolError(Code.INVALID_REQUEST, MIXED, id=request.id)
+        exchange = self._server.admit(self._session, request, self._caller, self.send)
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
         self._running[task] = request.id
         task.add_done_callback(self._running.pop)
