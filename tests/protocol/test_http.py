@@ -236,7 +236,7 @@ async def test_slow_heads_and_bodies_hold_up_no_other_request(shared: HttpServer
 
 
 async def test_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "BODY_IN", 0.05)
+    monkeypatch.setattr(requests, "BODY_TIMEOUT", 0.05)
     parts = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:
