@@ -13,14 +13,13 @@ import asyncpg
 
 from dbtools import errors
 from dbtools.backends.free import FreeRun, refused, unknown_column
-from dbtools.backends.plans import Plan, identifier
+from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
-from dbtools.backends.postgresql.guard import SIMPLER, Guarded
-from dbtools.backends.postgresql.lenses import lens
+from dbtools.backends.postgresql.guard import Guarded
+from dbtools.backends.postgresql.parsing import SIMPLER
 from dbtools.backends.postgresql.pipeline import Connection, is_failure_of
 from dbtools.backends.postgresql.runner import STALE, translated
-from dbtools.catalog import Table
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
@@ -30,7 +29,6 @@ select coalesce(pg_catalog.array_agg(l.relation::pg_catalog.int8), '{}')
 from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
 """
-BEFORE = "select 1 from (\n"
 CAST = "Cast the values, as in value::numeric."
 #: The rules and hints for SQLSTATEs. {name}: of what is wrong, if it is known.
 STATES: Mapping[str, tuple[str, str]] = {
@@ -72,34 +70,26 @@ class Confined:
 
     async def check(self, connection: Connection) -> None:
         """Let the server parse the statement, and refuse it if that locks more than its tables do."""
-        claims = self.guarded.claims
-        used = ", ".join(["1", *(f"${number}::pg_catalog.text" for number in range(1, len(claims) + 1))])
-        tables = [self._source(table) for table in self.guarded.tables]
-        both = ", ".join(f"{source} as t{number}" for number, source in enumerate(tables))
-        await connection.prepare(f"select {used} from {both}" if both else "select")
+        seen, sql = self.guarded.seen, self.guarded.sql
+        counts = (f"(select pg_catalog.count(t) from {each} as t)" for each in self.guarded.sources.values())
+        tables = f"{seen}select {', '.join(counts)}"
+        await connection.prepare(tables)
         named = await _locks(connection)
         # Without columns of the statement, the driver needs no types, so it reads no catalog.
-        self.before = len(BEFORE)
-        await connection.prepare(f"{BEFORE}{self.guarded.sql}\n) as q")
+        await self.prepare(connection, f"{seen}select 1 from (\n{sql}\n) as q")
         _compare(await _locks(connection), named)
-        for source in tables:
-            plan = await self._explained(connection, f"select *, {used} from {source} as t")
-            self._functions |= set(_functions(plan))
+        self._functions = set(_functions(await self._explained(connection, tables)))
         self._locked = await _locks(connection)
-        self.before = len(self.run.comment)
-        self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}")
+        self.prepared = await self.prepare(connection, f"{seen}select q.* from (\n{sql}\n) as q")
 
-    def _source(self, table: Table) -> str:
-        """Return what the role sees of *table*, with the parameters of the statement."""
-        texts = lens(table, self.run.whole)
-        if texts is None:
-            return f"{identifier(table.schema)}.{identifier(table.name)}"
-        numbers = {claim: f"${number}" for number, claim in enumerate(self.guarded.claims, 1)}
-        return f"({''.join(text + numbers.get(claim, '') for text, claim in texts)})"
+    async def prepare(self, connection: Connection, sql: str) -> Any:
+        """Prepare *sql*, which contains the statement."""
+        self.before = sql.find(self.guarded.sql)
+        return await connection.prepare(sql)
 
     async def _explained(self, connection: Connection, sql: str) -> object:
         # The driver does not keep this statement, so it has no types from before a migration.
-        prepared = await connection.prepare(f"explain (format json, costs off) {sql}")
+        prepared = await self.prepare(connection, f"explain (format json, costs off) {sql}")
         return json.loads(await prepared.fetchval(*self.values))
 
     async def audit(self, connection: Connection) -> None:
@@ -108,16 +98,15 @@ class Confined:
         The server also opens the tables that functions in SQL read, so this says nothing about a
         statement that calls a function which the operator has named.
         """
-        self.before = self.plan.sql.index(self.guarded.sql)
         plan = await self._explained(connection, self.plan.sql)
-        locked = () if self.guarded.named and self.run.functions else await _locks(connection)
+        locked = () if self.guarded.calls_others and self.run.functions else await _locks(connection)
         _compare((number for number in locked if number >= FIRST_OF_USERS), self._locked)
         called = {piece.value for piece in self.guarded.pieces}
         for name in set(_functions(plan)) - self._functions:
             if name not in called:
                 raise refused("The plan of the statement scans a function that it does not name")
         # All of its tables are locked, so they stay as they are now.
-        versions = tuple(table.version for table in self.guarded.tables if table.version)
+        versions = tuple(table.version for table in self.guarded.sources if table.version)
         await connection.send(confirmation(versions))
 
     @contextmanager
@@ -137,7 +126,7 @@ class Confined:
         state, position = error.sqlstate or "", getattr(error, "position", None)
         at = None if position is None else self.guarded.piece_at(int(position) - 1 - self.before)
         offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
-        tables = {table.name.lower() for table in self.guarded.tables}
+        tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             return unknown_column(name, self.run.catalog, tables=tables, position=offset)
         if state in STATES:
