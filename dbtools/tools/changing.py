@@ -271,7 +271,7 @@ def transaction_of(
         dry_run=asked.dry_run,
         missing=missing,
         timeout=timeout,
-        key=asked.idempotency_key,
+        idempotency_key=asked.idempotency_key,
         confirms=confirms,
         token=asked.confirm,
     )

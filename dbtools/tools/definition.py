@@ -73,7 +73,7 @@ def tokens_in(length: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class ListChange:
     """The changes to the tools of a role, by name and in the order of the list."""
 
     added: tuple[str, ...] = ()
@@ -92,12 +92,12 @@ class Change:
         return self.tools or self.resources or bool(self.updated)
 
 
-def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -> Change:
+def compare(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -> ListChange:
     """Compare the tools *before* and *after* a change."""
     if before == after:
-        return Change()
+        return ListChange()
     old, new = ({each.name: each for each in definitions} for definitions in (before, after))
-    return Change(
+    return ListChange(
         added=tuple(name for name in new if name not in old),
         changed=tuple(name for name in new if name in old and new[name] != old[name]),
         removed=tuple(name for name in old if name not in new),

@@ -176,7 +176,7 @@ class KeyedTool(ChangeTool):
         shape = replace(
             self._shape(table, values),
             conditions=(*found.shape.comparisons, *conditions),
-            key=len(found.shape.comparisons),
+            key_count=len(found.shape.comparisons),
         )
         return write_call(
             self,
