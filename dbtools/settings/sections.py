@@ -25,7 +25,7 @@ from dbtools.settings.fields import (
     is_resource,
 )
 from dbtools.settings.toml_file import TomlFile
-from dbtools.styles import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.styles import Listing, Rows, Style, Surface, Text
 from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 
@@ -102,7 +102,7 @@ class ToolsSection(Section):
     pin: tuple[str, ...] = key((), "tables that always have typed tools")
     sql: Literal["auto"] | StrictBool = key(
         "auto",
-        "whether callers may run SQL of their own (run_sql) where there are no [roles]; auto: if the "
+        "whether callers may write SQL themselves (run_sql) where there are no [roles]; auto: if the "
         "database can confine it; false: no role may",
     )
 
@@ -192,7 +192,7 @@ class RoleSection(Section):
     settings: dict[str, str] = key(
         {}, "database settings for each statement; :claims.x is a claim of the caller"
     )
-    sql: StrictBool = key(False, "whether callers may run SQL of their own (run_sql)")
+    sql: StrictBool = key(False, "whether callers may write SQL themselves (run_sql)")
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 
@@ -358,7 +358,10 @@ class Settings(Section):
         wanted = self.database
         return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
 
-    def manner(self) -> Manner:
-        """Return the format of answers and how to list tools."""
-        listing = Listing(surface=self.tools.style, budget=self.tools.budget, pin=self.tools.pin)
-        return Manner(style=Style(rows=self.results.rows, text=self.results.text), listing=listing)
+    def style(self) -> Style:
+        """Return the format of answers."""
+        return Style(rows=self.results.rows, text=self.results.text)
+
+    def listing(self) -> Listing:
+        """Return which tools are listed."""
+        return Listing(surface=self.tools.style, budget=self.tools.budget, pin=self.tools.pin)

@@ -62,7 +62,7 @@ timeout = "2s"
 
 
 def test_without_roles_there_is_one_that_sees_everything(roles: Roles) -> None:
-    assert roles("") == {"default": Role(name="default", rules=None)}
+    assert roles("") == {"default": Role(name="default", rules=None, sql=True)}
 
 
 @pytest.mark.parametrize("text", ["[roles.default]\n", "[roles.default]\ntables = {}\n"])

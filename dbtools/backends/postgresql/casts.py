@@ -20,13 +20,25 @@ from dbtools.types import Family, quoted
 CASTABLE = (Family.ENUM, Family.OTHER, Family.TEXT)
 #: The names of the system's types by those in SQL.
 SQL_TYPES: Mapping[str, str] = {
-    "smallint": "int2", "int": "int4", "integer": "int4", "bigint": "int8",
-    "real": "float4", "float": "float8", "double precision": "float8",
-    "dec": "numeric", "decimal": "numeric", "boolean": "bool",
-    "char": "bpchar", "character": "bpchar",
-    "char varying": "varchar", "character varying": "varchar", "bit varying": "varbit",
-    "time with time zone": "timetz", "time without time zone": "time",
-    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp",
+    "smallint": "int2",
+    "int": "int4",
+    "integer": "int4",
+    "bigint": "int8",
+    "real": "float4",
+    "float": "float8",
+    "double precision": "float8",
+    "dec": "numeric",
+    "decimal": "numeric",
+    "boolean": "bool",
+    "char": "bpchar",
+    "character": "bpchar",
+    "char varying": "varchar",
+    "character varying": "varchar",
+    "bit varying": "varbit",
+    "time with time zone": "timetz",
+    "time without time zone": "time",
+    "timestamp with time zone": "timestamptz",
+    "timestamp without time zone": "timestamp",
 }
 SEVERAL_WORDS = [each.split() for each in SQL_TYPES if " " in each]
 ONE_CHARACTER = ("char", "character", "bit")  #: types whose length is 1 if none is given

@@ -1,17 +1,16 @@
 """Check free SQL before the server sees it. A caller's SQL, a catalog and a vocabulary in, what may run out.
 
-sqlglot parses the statement, but does not write what runs, since it would change the meaning of some of it (8 of
-127 constructs that analysts use). What runs are the spelled pieces of the caller's own SQL, in which these are
-replaced:
+sqlglot parses the statement, but does not write what runs: it would change the meaning of 8 of 127 constructs
+that analysts use. What runs are the spelled pieces of the caller's own SQL, with these replaced:
 
 - the name of a table, by that of a CTE that dbtools writes before the statement: what the role sees of the
   table, or, if that is all of it, by its qualified name;
 - the name of a CTE, so that no row filter can mean it;
 - the name of a function or type, by the qualified one.
 
-So a table is read as the role sees it, or its name is unknown to the server, even where sqlglot and PostgreSQL
-disagree about what a name means. Every node of the tree must be of a known class, every name and string must
-occur in it, and every name before a bracket must be a permitted function or an alias.
+So a table is read as the role sees it, or its name is unknown to the server, even where sqlglot and
+PostgreSQL disagree about what a name means. Every node of the tree must be of a known class, every name and
+string must occur in it, and every name before a bracket must be a permitted function or an alias.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -23,7 +23,7 @@ SIMPLER = "Write it more simply."
 #: The classes of nodes whose meaning depends on nothing but their parts and the names in them, besides
 #: operators with one or two operands.
 NODES = words(
-    "Alias Aliases All Anonymous Any Array AtTimeZone Between Boolean Bracket CTE Case Cast Coalesce Concat "
+    "Alias Aliases All Anonymous Any Array AtTimeZone Between Boolean Bracket CTE Case Cast Coalesce "
     "Collate Column ColumnDef Cube CurrentDate CurrentTime CurrentTimestamp DataType DataTypeParam "
     "Distinct Except Exists Extract Fetch Filter From Group GroupingSets Having Identifier If In "
     "Intersect Join Lateral Limit LimitOptions Literal Localtime Localtimestamp Null ObjectIdentifier "
@@ -48,9 +48,7 @@ class _Dialect(Postgres):
 
         FUNCTIONS: ClassVar[Any] = {}
         FUNCTION_PARSERS: ClassVar[Any] = {
-            name: parser
-            for name, parser in PostgresParser.FUNCTION_PARSERS.items()
-            if name in FORMS
+            name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name in FORMS
         }
 
 
@@ -65,7 +63,7 @@ class Tree:
         self._pieces = pieces
         self._places: dict[int, int] = {}  #: the numbers of pieces by where they begin
         sql = ""
-        for at, piece in enumerate(pieces):
+        for at in range(len(pieces)):
             self._places[len(sql)] = at
             sql += _read_as(*pieces[at : at + 2], before=pieces[at - 1] if at else None) + " "
         try:

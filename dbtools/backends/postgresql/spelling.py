@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from dbtools.backends.free import SELECT_ONLY, refused
 from dbtools.backends.plans import identifier
@@ -76,7 +76,6 @@ class Piece:
     text: str  #: as it is spelled
     offset: int  #: in the caller's SQL
     value: str = ""  #: of a name or a string
-    after: str = " "  #: the white space after it
     replacement: str | None = None  #: what runs instead of the text
 
     @property
@@ -87,17 +86,23 @@ class Piece:
     @property
     def written(self) -> str:
         """What runs."""
-        return (self.text if self.replacement is None else self.replacement) + self.after
+        return (self.text if self.replacement is None else self.replacement) + " "
 
 
 def spelled(sql: str) -> list[Piece]:
     """Return *sql* in pieces, or raise SqlRefused."""
     tokens = _tokens(sql)
     keywords = _keywords([_sign_of(token) for token in tokens])
-    pieces = [_piece(token, is_keyword=at in keywords) for at, token in enumerate(tokens)]
-    for piece, (token, following) in zip(pieces, pairwise(tokens), strict=False):
-        # Strings are one if there is a new line between them.
-        piece.after = "\n" if "\n" in sql[token.end : following.offset] else " "
+    pieces: list[Piece] = []
+    for at, token in enumerate(tokens):
+        piece = _piece(token, is_keyword=at in keywords)
+        if piece.kind is Kind.STRING and pieces and pieces[-1].kind is Kind.STRING:
+            # Strings on lines that follow each other are one.
+            if "\n" not in sql[tokens[at - 1].end : token.offset]:
+                raise refused("A string follows another one", position=token.offset)
+            first = pieces.pop()
+            piece = string_piece(first.value + piece.value, first.offset)
+        pieces.append(piece)
     return pieces
 
 
