@@ -37,6 +37,11 @@ CHANGES = content_schema(
     rows=ARRAY,
     before=ARRAY,
 )
+#: The arguments of the tools that change rows, in the order in which they are listed.
+LISTED = (
+    *("table", "rows", "key", "where", "match", "set", "expected", "on_conflict", "conflict_key"),
+    *("idempotency_key", "dry_run", "confirm"),
+)
 LONGEST_KEY = 200  #: characters of an idempotency key
 Values = Annotated[dict[str, object], Object]
 DryRun = Annotated[bool, Field(description="show the result, change nothing")]
@@ -88,10 +93,7 @@ class ChangeTool(TableTool):
         return table.writes is not None and cls.grants(table.writes)
 
     def schema(self, model: type[ChangeArguments], labels: Sequence[str] | None = None) -> dict[str, object]:
-        """Return the JSON Schema of *model*: how long keys are kept, and `confirm` if a table needs it.
-
-        A typed tool lists its own arguments first.
-        """
+        """Return the JSON Schema of *model*: how long keys are kept, and `confirm` if a table needs it."""
         schema = dict(self.setting.schema(model, self.table, labels))
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
@@ -99,8 +101,8 @@ class ChangeTool(TableTool):
         confirms = any(table.writes is not None and table.writes.confirm for table in tables)
         own = shown_change(self.setting, confirms=confirms)
         kept = [name for name in properties if name in own or name not in ChangeArguments.model_fields]
-        ordered = kept if self.table is None else reversed(kept)
-        schema["properties"] = {name: own.get(name, properties[name]) for name in ordered}
+        listed = sorted(kept, key=LISTED.index)
+        schema["properties"] = {name: own.get(name, properties[name]) for name in listed}
         return schema
 
     @classmethod
