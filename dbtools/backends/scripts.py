@@ -94,7 +94,7 @@ Steps = Generator[Query | None, Sequence[Row], Step]
 def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
     """Insert, update or delete a row, or raise a CallError."""
     before: Sequence[Row] = ()
-    is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key
+    is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key_count
     # What is expected is compared only with a row that the role sees: a comparison may raise an error.
     if plan.before is not None and (expects or not is_delete):
         before = yield _bound(plan.before, values, run=run)
@@ -226,7 +226,7 @@ def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
     """Return why a change found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow()
-    if len(plan.write.conditions) > plan.write.key:
+    if len(plan.write.conditions) > plan.write.key_count:
         return errors.Conflict()
     return _refused_by_trigger()
 

@@ -27,8 +27,10 @@ FORM = {
     "required": [KEY],
 }
 DECLINED = "The user declined the change; nothing was changed."
+DISMISSED = "The user closed the question without an answer; nothing was changed."
 SILENT = "The user did not answer within {:g} seconds; nothing was changed."
-UNASKED = "The client did not get an answer from the user; nothing was changed."
+UNASKED = "The client could not ask the user; nothing was changed."
+UNCONFIRMED = 'The client\'s answer has no "confirm": true; nothing was changed.'
 UNSTEADY = "What the call would change differed after each confirmation; nothing was changed."
 UNLESS_ASKED = "Do not repeat the call unless the user asks for it."
 
@@ -111,8 +113,9 @@ def _check(answer: Json) -> None:
         case {"action": "accept", "content": {"confirm": True}}:
             return
         case {"action": "decline" | "cancel"} | {"action": "accept", "content": {"confirm": False}}:
-            error = errors.NotConfirmed(DECLINED, hint=UNLESS_ASKED)
+            said = DISMISSED if answer["action"] == "cancel" else DECLINED
+            error = errors.NotConfirmed(said, hint=UNLESS_ASKED)
             error.declined = True
             raise error
         case _:
-            raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED)
+            raise errors.NotConfirmed(UNCONFIRMED, hint=UNLESS_ASKED)

@@ -13,7 +13,7 @@ from dbtools import errors
 from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, restriction_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.offers import offered, posture_findings, remedy, sql_findings, writable_findings
@@ -159,13 +159,13 @@ def seen_by(
     role: Role, whole: Catalog, *, written: Role | None = None, findings: Sequence[Finding] = ()
 ) -> ResolvedRole:
     """Return what *role* sees of *whole*, with *findings* and those about what is withheld."""
-    lens = lens_of(whole, role)
-    found = (*findings, *withheld_findings(whole, role, lens))
+    seen = restriction_of(whole, role)
+    found = (*findings, *withheld_findings(whole, role, seen))
     return ResolvedRole(
         written=role if written is None else written,
         served=role,
         whole=whole,
-        catalog=lens.catalog,
+        catalog=seen.catalog,
         findings=tuple(replace(each, role=role.name) for each in found),
     )
 

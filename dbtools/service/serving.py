@@ -28,7 +28,7 @@ from dbtools.service.toolbox import Toolbox
 from dbtools.service.writable import able_to_write
 from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
-from dbtools.tools.definition import Change, ToolDefinition
+from dbtools.tools.definition import ListChange, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two polls
@@ -220,7 +220,7 @@ class Watch:
         finally:
             unsubscribe()
 
-    def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
+    def _note(self, snapshot: Snapshot, _: Mapping[str, ListChange]) -> None:
         """Report the problems that are new in *snapshot*, or, if there are none, those that are resolved."""
         before, self._problems = self._problems, _problems(snapshot)
         new = [each for each in self._problems if each not in before]

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, ClassVar, TypeVar, get_args
+from typing import Annotated, ClassVar, TypedDict, TypeVar, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -130,6 +130,15 @@ Object = BeforeValidator(as_json)
 Meant = BeforeValidator(_as_meant)
 
 
+class Schema(TypedDict, total=False):
+    """The JSON Schema of the arguments of a tool."""
+
+    type: str
+    properties: Mapping[str, Mapping[str, object]]
+    required: Sequence[str]
+    additionalProperties: bool
+
+
 class Arguments(BaseModel):
     """The arguments of one kind of tool; others are rejected."""
 
@@ -145,15 +154,22 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def read(
-    model: type[ArgumentsT], arguments: Mapping[str, object], *, max_rows: int | None = None
+    model: type[ArgumentsT],
+    arguments: Mapping[str, object],
+    *,
+    max_rows: int | None = None,
+    listed: Sequence[str] = (),
 ) -> ArgumentsT:
-    """Return *arguments* as *model*; "" and null mean absent, and `limit` is at most *max_rows*."""
+    """Return *arguments* as *model*; "" and null mean absent, and `limit` is at most *max_rows*.
+
+    *listed*: the arguments that hints name, by default all.
+    """
     check(arguments)
     given = {name: value for name, value in arguments.items() if value is not None and value != ""}
     try:
         asked = model.model_validate(given)
     except ValidationError as exc:
-        raise _complaint(exc, model) from exc
+        raise _complaint(exc, model, listed) from exc
     limit: int = getattr(asked, "limit", 0)
     if max_rows is None or limit <= max_rows:
         return asked
@@ -214,14 +230,15 @@ WANTED: Mapping[str, str] = {
 }
 
 
-def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError:
+def _complaint(exc: ValidationError, model: type[Arguments], listed: Sequence[str]) -> errors.CallError:
     found = exc.errors(include_url=False)
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     kind, given, context = first["type"], first["input"], first.get("ctx", {})
     if kind == "extra_forbidden":
         *within, name = first["loc"]
         place, within_model = _place(within), _model_at(model, within)
-        error = unknown_argument(str(name), list(within_model.model_fields), place)
+        known = list(within_model.model_fields) if within or not listed else listed
+        error = unknown_argument(str(name), known, place)
         if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
             error.hint += f" Such as {within_model.example}."
         return error
@@ -268,7 +285,7 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 @cache
-def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]:
+def schema_of(model: type[Arguments], *, searches: bool) -> Schema:
     """Return the JSON Schema of *model*, without references, titles and null defaults.
 
     *searches* is whether a column has a full-text index.
@@ -277,9 +294,7 @@ def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]
     definitions = schema.pop("$defs", {})
     if not searches and "Operator" in definitions:
         definitions["Operator"]["enum"].remove(Operator.MATCHES)
-    inlined = _inlined(schema, definitions)
-    assert isinstance(inlined, dict)
-    return inlined
+    return cast(Schema, _inlined(schema, definitions))
 
 
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:

@@ -14,7 +14,7 @@ from dbtools.policy import Role
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
-from dbtools.styles import Listing, Manner, Surface
+from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed, pinned_tables, unknown_tool
 from dbtools.tools.definition import Setting, Tool, ToolDefinition, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
@@ -45,7 +45,7 @@ def _view(
     catalog: Catalog, surface: Surface = Surface.AUTO, *, budget: int = 10_000, pin: Sequence[str] = ()
 ) -> View:
     listing = Listing(surface=surface, budget=budget, pin=tuple(pin))
-    return take_snapshot(resolved(catalog, (Role(),), Manner(listing=listing))).views["default"]
+    return take_snapshot(resolved(catalog, (Role(),), listing)).views["default"]
 
 
 def _listed(view: View) -> list[str]:
