@@ -5,6 +5,7 @@ a notification makes it poll at once. A change during a refresh leads to another
 the Watch keeps the snapshot, reports the failure once, and tries again.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -241,15 +242,16 @@ class Watch:
     async def _watch(self, observed: Observed) -> None:
         """Poll *observed* until cancelled; open it again after a failure."""
         while True:
-            nudge = _Nudge()
+            # Anyone may send a notification, so it only makes the Watch poll at once.
+            heard = asyncio.Event()
             try:
-                async with observed.listen(nudge.hear):
-                    await self._poll(observed, nudge)
+                async with observed.listen(heard.set):
+                    await self._poll(observed, heard)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
             await anyio.sleep(RETRY)
 
-    async def _poll(self, observed: Observed, nudge: "_Nudge") -> None:
+    async def _poll(self, observed: Observed, heard: asyncio.Event) -> None:
         """Poll in each interval, and refresh an outdated snapshot."""
         asked: object = None
         waits, times = 0.0, 0
@@ -266,8 +268,8 @@ class Watch:
                 await self._refresh()
             pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
-                await nudge.event.wait()
-            nudge.event = anyio.Event()
+                await heard.wait()
+            heard.clear()
 
     def _complain(self, about: str, problem: str) -> None:
         """Report *problem* once."""
@@ -279,17 +281,6 @@ class Watch:
         """Report *news* if something was wrong."""
         if self._reported.pop(about, None) is not None:
             self._resolved(news)
-
-
-class _Nudge:
-    """Lets a notification cut a pause short."""
-
-    def __init__(self) -> None:
-        self.event = anyio.Event()
-
-    def hear(self) -> None:
-        """Poll at once: anyone may send a notification, so only a poll shows whether something changed."""
-        self.event.set()
 
 
 def _problems(snapshot: Snapshot) -> tuple[str | Finding, ...]:
