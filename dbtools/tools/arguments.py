@@ -101,7 +101,7 @@ def _as_meant(value: object) -> object:
     return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
 
 
-Written = Annotated[str, BeforeValidator(as_text)]
+AsText = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
 Array = BeforeValidator(_as_array)
 Object = BeforeValidator(as_json)
