@@ -5,7 +5,6 @@ a notification makes it poll at once. A change during a refresh leads to another
 the Watch keeps the snapshot, reports the failure once, and tries again.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -208,6 +207,7 @@ class Watch:
         self._warn = warn  #: reports a problem
         self._resolved = resolved  #: reports that one is over
         self._reported: dict[str, str] = {}  #: current problems by subject
+        self._heard: dict[str, anyio.Event] = {}  #: set by notifications, by the name of what is observed
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -242,20 +242,21 @@ class Watch:
     async def _watch(self, observed: Observed) -> None:
         """Poll *observed* until cancelled; open it again after a failure."""
         while True:
-            # Anyone may send a notification, so it only makes the Watch poll at once.
-            heard = asyncio.Event()
+            self._heard[observed.name] = anyio.Event()
             try:
-                async with observed.listen(heard.set):
-                    await self._poll(observed, heard)
+                # Anyone may send a notification, so it only makes the Watch poll at once.
+                async with observed.listen(lambda: self._heard[observed.name].set()):
+                    await self._poll(observed)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
             await anyio.sleep(RETRY)
 
-    async def _poll(self, observed: Observed, heard: asyncio.Event) -> None:
+    async def _poll(self, observed: Observed) -> None:
         """Poll in each interval, and refresh an outdated snapshot."""
         asked: object = None
         waits, times = 0.0, 0
         while True:
+            heard = self._heard[observed.name] = anyio.Event()
             began = anyio.current_time()
             stamp = await observed.poll()
             ended = anyio.current_time()
@@ -269,7 +270,6 @@ class Watch:
             pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
                 await heard.wait()
-            heard.clear()
 
     def _complain(self, about: str, problem: str) -> None:
         """Report *problem* once."""
