@@ -13,24 +13,23 @@ import asyncpg
 
 from dbtools import errors
 from dbtools.backends.free import FreeRun, refused, unknown_column
-from dbtools.backends.plans import Plan, identifier
+from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
-from dbtools.backends.postgresql.guard import SIMPLER, Guarded
-from dbtools.backends.postgresql.lenses import lens
-from dbtools.backends.postgresql.pipeline import Connection, is_failure_of
+from dbtools.backends.postgresql.guard import Guarded
+from dbtools.backends.postgresql.parsing import SIMPLER
+from dbtools.backends.postgresql.pipeline import Connection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
-from dbtools.catalog import Table
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
 #: The relations that the transaction has locked. It locks none itself.
-LOCKED = """
-select coalesce(pg_catalog.array_agg(l.relation::pg_catalog.int8), '{}')
+LOCKED = messages("""
+select coalesce(pg_catalog.string_agg(l.relation::pg_catalog.text, ' '), '')
 from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
-"""
-BEFORE = "select 1 from (\n"
+""")
+EXPLAIN = "explain (format json, costs off) "
 CAST = "Cast the values, as in value::numeric."
 #: The rules and hints for SQLSTATEs. {name}: of what is wrong, if it is known.
 STATES: Mapping[str, tuple[str, str]] = {
@@ -64,43 +63,42 @@ class Confined:
     plan: Plan
     prepared: Any
 
-    def __init__(self, guarded: Guarded, values: tuple[object, ...], run: FreeRun) -> None:
+    def __init__(self, guarded: Guarded, values: tuple[str, ...], run: FreeRun) -> None:
         self.guarded, self.values, self.run = guarded, values, run
-        self.before = 0  #: characters before it in what was sent last
+        self._sent = guarded.sql  #: what was sent last, with the statement in it
         self._locked: frozenset[int] = frozenset()
         self._functions: set[str] = set()
 
-    async def check(self, connection: Connection) -> None:
-        """Let the server parse the statement, and refuse it if that locks more than its tables do."""
-        claims = self.guarded.claims
-        used = ", ".join(["1", *(f"${number}::pg_catalog.text" for number in range(1, len(claims) + 1))])
-        tables = [self._source(table) for table in self.guarded.tables]
-        both = ", ".join(f"{source} as t{number}" for number, source in enumerate(tables))
-        await connection.prepare(f"select {used} from {both}" if both else "select")
-        named = await _locks(connection)
-        # Without columns of the statement, the driver needs no types, so it reads no catalog.
-        self.before = len(BEFORE)
-        await connection.prepare(f"{BEFORE}{self.guarded.sql}\n) as q")
-        _compare(await _locks(connection), named)
-        for source in tables:
-            plan = await self._explained(connection, f"select *, {used} from {source} as t")
-            self._functions |= set(_functions(plan))
-        self._locked = await _locks(connection)
-        self.before = len(self.run.comment)
-        self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}")
+    async def check(self, connection: Connection, begin: bytes) -> None:
+        """Let the server parse the statement, and refuse it if that locks more than its tables do.
 
-    def _source(self, table: Table) -> str:
-        """Return what the role sees of *table*, with the parameters of the statement."""
-        texts = lens(table, self.run.whole)
-        if texts is None:
-            return f"{identifier(table.schema)}.{identifier(table.name)}"
-        numbers = {claim: f"${number}" for number, claim in enumerate(self.guarded.claims, 1)}
-        return f"({''.join(text + numbers.get(claim, '') for text, claim in texts)})"
+        *begin*: messages that begin the transaction.
+        """
+        counts = (f"(select pg_catalog.count(t) from {each} as t)" for each in self.guarded.sources.values())
+        tables = f"{self.guarded.seen}select {', '.join(counts)}"
+        self._sent = self.selecting("1")
+        named, parsed = await connection.texts(
+            begin + parsing(tables) + LOCKED + parsing(self._sent) + LOCKED
+        )
+        _compare(_numbers(parsed), _numbers(named))
+        # Only now may something be planned, since planning runs functions on constants.
+        plan, locked = await connection.texts(self._explaining(tables) + LOCKED)
+        self._functions = set(_functions(json.loads(plan)))
+        self._locked = _numbers(locked)
+        self.prepared = await self.prepare(connection, self.selecting("q.*"))
 
-    async def _explained(self, connection: Connection, sql: str) -> object:
-        # The driver does not keep this statement, so it has no types from before a migration.
-        prepared = await connection.prepare(f"explain (format json, costs off) {sql}")
-        return json.loads(await prepared.fetchval(*self.values))
+    def selecting(self, columns: str, rest: str = "") -> str:
+        """Return the SQL that selects *columns* of the rows of the statement, which is q."""
+        return f"{self.guarded.seen}select {columns} from (\n{self.guarded.sql}\n) as q{rest}"
+
+    async def prepare(self, connection: Connection, sql: str) -> Any:
+        """Prepare *sql*, which contains the statement."""
+        self._sent = f"{self.run.comment}{sql}"
+        return await connection.prepare(self._sent, name=False)
+
+    def _explaining(self, sql: str) -> bytes:
+        """Return the messages that plan *sql*."""
+        return messages(f"{EXPLAIN}{sql}", *self.values)
 
     async def audit(self, connection: Connection) -> None:
         """Plan the statement, and refuse it if that locks another relation or scans another function.
@@ -108,17 +106,18 @@ class Confined:
         The server also opens the tables that functions in SQL read, so this says nothing about a
         statement that calls a function which the operator has named.
         """
-        self.before = self.plan.sql.index(self.guarded.sql)
-        plan = await self._explained(connection, self.plan.sql)
-        locked = () if self.guarded.named and self.run.functions else await _locks(connection)
-        _compare((number for number in locked if number >= FIRST_OF_USERS), self._locked)
+        self._sent = f"{EXPLAIN}{self.plan.sql}"
+        versions = tuple(table.version for table in self.guarded.sources if table.version)
+        # At its end, all of its tables are locked, so they stay as they are then.
+        plan, locked = await connection.texts(
+            self._explaining(self.plan.sql) + LOCKED + confirmation(versions)
+        )
+        if not (self.guarded.calls_others and self.run.functions):
+            _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
         called = {piece.value for piece in self.guarded.pieces}
-        for name in set(_functions(plan)) - self._functions:
+        for name in set(_functions(json.loads(plan))) - self._functions:
             if name not in called:
                 raise refused("The plan of the statement scans a function that it does not name")
-        # All of its tables are locked, so they stay as they are now.
-        versions = tuple(table.version for table in self.guarded.tables if table.version)
-        await connection.send(confirmation(versions))
 
     @contextmanager
     def worded(self) -> Iterator[None]:
@@ -135,9 +134,10 @@ class Confined:
         if is_failure_of(error, CHANGED) or isinstance(error, STALE):
             return errors.SchemaChanged()
         state, position = error.sqlstate or "", getattr(error, "position", None)
-        at = None if position is None else self.guarded.piece_at(int(position) - 1 - self.before)
+        before = self._sent.rindex(self.guarded.sql)
+        at = None if position is None else self.guarded.piece_at(int(position) - 1 - before)
         offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
-        tables = {table.name.lower() for table in self.guarded.tables}
+        tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             return unknown_column(name, self.run.catalog, tables=tables, position=offset)
         if state in STATES:
@@ -155,9 +155,9 @@ class Confined:
         return "".join(piece.value or piece.text for piece in pieces[at:end])
 
 
-async def _locks(connection: Connection) -> frozenset[int]:
-    """Return the relations that the transaction has locked."""
-    return frozenset(await connection.fetchval(LOCKED))
+def _numbers(locked: str) -> frozenset[int]:
+    """Return the relations that the text *locked* names."""
+    return frozenset(map(int, locked.split()))
 
 
 def _compare(locked: Iterable[int], known: frozenset[int]) -> None:

@@ -6,7 +6,6 @@ is parsed nor when it is planned. The transaction is read-only, and the login ca
 """
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
@@ -36,7 +35,9 @@ from dbtools.backends.postgresql.pipeline import (
 )
 from dbtools.backends.postgresql.runner import (
     CLEAN,
+    ROLLBACK,
     begin_transaction,
+    beginning,
     is_usable,
     open_connection,
     rows_of,
@@ -72,8 +73,6 @@ SESSION = (
     "set local jit = off",
     "set local row_security = on",
     "set local standard_conforming_strings = on",
-    "set local transform_null_equals = off",
-    "set local array_nulls = on",
 )
 SETTINGS = b"".join(map(messages, SESSION))
 
@@ -143,9 +142,10 @@ class PostgresqlFreeRunner:
     async def _transaction(self, deadline: asyncio.Timeout) -> AsyncIterator[Connection]:
         """Acquire a connection, and roll back at the end."""
         async with self._pool.connection() as connection:
-            connection.meter.room = MOST_BYTES
+            connection.meter.room, is_over = MOST_BYTES, False
             try:
                 yield connection
+                is_over = not connection.is_in_transaction()
             except (*DRIVER_ERRORS, *UNREADABLE) as exc:
                 if connection.meter.room < 0:
                     raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
@@ -156,21 +156,24 @@ class PostgresqlFreeRunner:
                 # After the deadline, the server stops the statement by itself.
                 if deadline.expired():
                     connection.terminate()
-                elif not connection.is_closed():
+                elif not (connection.is_closed() or is_over):
                     await roll_back(connection, CLEAN)
 
     async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
-        mark = f"cte_{secrets.token_hex(6)}_"
-        guarded = guard(run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole), mark)
+        guarded = guard(run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole))
         begin = connection.begin + time_limit(run.timeout)
         if run.application:
             begin += setting({"application_name": run.application})
-        await begin_transaction(connection, run.session, begin, SETTINGS)
+        if run.session:
+            await begin_transaction(connection, run.session, begin, SETTINGS)
+            begin = b""
+        else:
+            begin = beginning(connection, begin) + SETTINGS
         statement = Confined(guarded, tuple(_bound(run.claims.get(claim)) for claim in guarded.claims), run)
         with statement.worded():
-            await statement.check(connection)
+            await statement.check(connection, begin)
             statement.plan = await self._planned(connection, statement)
             await statement.audit(connection)
         return statement
@@ -203,7 +206,7 @@ class PostgresqlFreeRunner:
 
 
 async def _explanation(connection: Connection, statement: Confined) -> FreeExplanation:
-    labels = [statement.run.catalog.label(table) for table in statement.guarded.tables]
+    labels = [statement.run.catalog.label(table) for table in statement.guarded.sources]
     reads = f"reads {listing(labels) or 'no table'}, and calls only functions that compute a value"
     return FreeExplanation(
         sql=statement.plan.sql,
@@ -223,19 +226,26 @@ async def _result(connection: Connection, statement: Confined) -> ResultSet:
 async def _rows(
     connection: Connection, statement: Confined, run: FreeRun
 ) -> tuple[Sequence[asyncpg.Record], bool]:
-    """Return at most one row more than the limit, and whether there are more; stop at too large cells."""
+    """Return at most one row more than the limit, and whether there are more."""
     with statement.worded():
-        prepared = await connection.prepare(f"{run.comment}{statement.plan.sql}")
-        statement.before += len(run.comment)
-        cursor = await prepared.cursor(*statement.values)
-        records: list[asyncpg.Record] = []
-        room, batch = run.most_bytes, max(1, BYTES_AT_ONCE // max(1, statement.plan.most_bytes))
-        while len(records) <= run.limit and room >= 0:
-            found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
-            if not found:
-                return records, False
-            records += found
-            room -= sum(map(held, zip(*found, strict=True)))
+        prepared = await statement.prepare(connection, statement.plan.sql)
+        batch = max(1, BYTES_AT_ONCE // max(1, statement.plan.most_bytes))
+        if batch > run.limit:
+            records = await connection.run(prepared, statement.values, b"", ROLLBACK + CLEAN)
+            return records, len(records) > run.limit
+        return await _batches(await prepared.cursor(*statement.values), run, batch)
+
+
+async def _batches(cursor: Any, run: FreeRun, batch: int) -> tuple[Sequence[asyncpg.Record], bool]:
+    """Fetch *batch* records at a time, and stop at too large cells."""
+    records: list[asyncpg.Record] = []
+    room = run.most_bytes
+    while len(records) <= run.limit and room >= 0:
+        found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
+        if not found:
+            return records, False
+        records += found
+        room -= sum(map(held, zip(*found, strict=True)))
     return records, True
 
 
@@ -251,7 +261,7 @@ def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
     read = [_cell(at, output) for at, output in enumerate(outputs)]
     select = ", ".join([cell for cell, *_ in read] + [other for _, *others in read for other in others])
     names = ", ".join(identifier(f"c{at}") for at in range(len(outputs)))
-    sql = f"select {select} from (\n{statement.guarded.sql}\n) as q ({names}) limit {statement.run.limit + 1}"
+    sql = statement.selecting(select, f" ({names}) limit {statement.run.limit + 1}")
     shape = QueryShape(name="run_sql", pieces=(sql,), outputs=outputs, types={}, casts={})
     return Plan(
         shape=shape,
@@ -273,11 +283,12 @@ async def _connect(url: str) -> Connection:
     return connection
 
 
-def _bound(claim: object) -> object:
-    """Return *claim* as the driver takes it, or raise Denied if it is missing."""
-    if claim is None:
+def _bound(claim: object) -> str:
+    """Return *claim* as a text, or raise Denied if it is missing or has several values."""
+    text = GRAMMAR.bound(claim, CLAIM)
+    if not isinstance(text, str):
         raise errors.Denied
-    return GRAMMAR.bound(claim, CLAIM)
+    return text
 
 
 def open_free(url: str) -> PostgresqlFreeRunner:
