@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -146,6 +146,14 @@ async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
         group.cancel_scope.cancel()
 
     assert answer.rows == 1
+
+
+async def test_waiting_for_a_worker_counts_towards_the_deadline(path: Path) -> None:
+    async with serving(path, timeout=0.2) as shop, AsyncExitStack() as stack:
+        for _ in range(free.WORKERS):
+            await stack.enter_async_context(shop.runner._pool.connection())
+        with anyio.fail_after(4), pytest.raises(errors.Busy):
+            await shop.ask("select 1")
 
 
 async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path) -> None:
