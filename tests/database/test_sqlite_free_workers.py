@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import anyio
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools import errors
@@ -165,6 +166,18 @@ async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path
 
         assert scope.cancelled_caught
         assert worker._process.wait(5) < 0
+        assert await shop.ask("select 2") == [[2]]
+
+
+async def test_call_that_is_cancelled_while_its_worker_starts_leaves_no_process(path: Path) -> None:
+    async with serving(path) as shop:
+        starting = asyncio.ensure_future(Worker.start())
+        await anyio.lowlevel.checkpoint()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+        assert psutil.Process().children() == []
         assert await shop.ask("select 2") == [[2]]
 
 

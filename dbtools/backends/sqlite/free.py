@@ -57,9 +57,17 @@ class Worker:
     async def start(cls) -> "Worker":
         """Start a process that has no secret, no environment and no open file of the server."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.to_thread(_spawn, theirs.fileno())
-        return cls(process, await asyncio.open_connection(sock=ours))
+        spawning = asyncio.ensure_future(asyncio.to_thread(_spawn, theirs))
+        try:
+            process = await asyncio.shield(spawning)
+            return cls(process, await asyncio.open_connection(sock=ours))
+        except BaseException:
+            ours.close()
+            with anyio.CancelScope(shield=True):
+                process = await spawning
+                process.kill()
+                await asyncio.to_thread(process.wait)
+            raise
 
     async def ask(self, request: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the answer to *request*, or raise WorkerLost; end the process if that is interrupted."""
@@ -93,17 +101,18 @@ class Worker:
         return asyncio.ensure_future(asyncio.to_thread(self._process.wait))
 
 
-def _spawn(channel: int) -> "subprocess.Popen[bytes]":
+def _spawn(channel: socket.socket) -> "subprocess.Popen[bytes]":
     kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(worker.__file__))],
-        stdin=channel,
-        stdout=channel,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env=kept,
-        start_new_session=True,
-    )
+    with channel:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(worker.__file__))],
+            stdin=channel.fileno(),
+            stdout=channel.fileno(),
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=kept,
+            start_new_session=True,
+        )
 
 
 class SqliteFreeRunner:
