@@ -198,7 +198,7 @@ def _unread(catalog: Catalog, rule: Rule, table: Table) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class KnownNames:
     """What the names in a filter may mean, all in lower case."""
 
     columns: frozenset[str] = frozenset()  #: of any table, whose comparison raises no error
@@ -206,13 +206,13 @@ class Names:
     raising: frozenset[str] = frozenset()  #: columns, relations, functions and operators that may raise one
 
 
-def is_total(condition: Fragment, lexis: Lexis, names: Names) -> bool:
+def is_total(condition: Fragment, lexis: Lexis, names: KnownNames) -> bool:
     """Return whether *condition*, whose *names* are known, raises no error for any row."""
     tokens = [*[NOTHING] * 3, *code_of(condition.text, lexis), *[NOTHING] * 2]
     return not any(_raises(tokens[at - 3 : at + 3], lexis, names) for at in range(3, len(tokens) - 2))
 
 
-def _raises(around: list[Token], lexis: Lexis, names: Names) -> bool:
+def _raises(around: list[Token], lexis: Lexis, names: KnownNames) -> bool:
     """Return whether the fourth token of *around* may raise an error; an unknown one may."""
     *_, before, token, after, behind = around
     word = token.word
@@ -238,7 +238,7 @@ def _raises(around: list[Token], lexis: Lexis, names: Names) -> bool:
             return False
 
 
-def _is_known(around: list[Token], names: Names) -> bool:
+def _is_known(around: list[Token], names: KnownNames) -> bool:
     """Return whether the fourth token names a column or a table, or is an alias."""
     first, _, before, token, *_ = around
     name = token.value.lower()

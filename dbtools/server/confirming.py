@@ -34,7 +34,7 @@ UNCONFIRMED = 'The client\'s answer has no "confirm": true; nothing was changed.
 UNSTEADY = "What the call would change differed after each confirmation; nothing was changed."
 UNLESS_ASKED = "Do not repeat the call unless the user asks for it."
 
-Call = Callable[[View | None, Confirmation], Awaitable[Answer]]
+MakeCall = Callable[[View | None, Confirmation], Awaitable[Answer]]
 Ask = Callable[[str], Awaitable[None]]  #: asks a person a question, and raises NotConfirmed unless they agree
 
 
@@ -47,7 +47,7 @@ def can_ask(exchange: Exchange) -> bool:
 
 
 def confirming(
-    exchange: Exchange, entry: AuditEntry, call: Call, patience: float
+    exchange: Exchange, entry: AuditEntry, call: MakeCall, patience: float
 ) -> Callable[[View], Awaitable[Answer]]:
     """Return what makes *call*, which *entry* records, and lets the person behind the client confirm it."""
     if exchange.peer.revision.has_handshake:
@@ -55,7 +55,7 @@ def confirming(
     return partial(_repeat, exchange.params, entry, call)
 
 
-async def ask_and_call(entry: AuditEntry, call: Call, ask: Ask, view: View) -> Answer:
+async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: View) -> Answer:
     """Return the answer of *call*; if its change must be confirmed, *ask* first."""
     answer = await call(view, Confirmation("", MEANS))
     for _ in range(ROUNDS):
@@ -82,7 +82,7 @@ async def _ask(exchange: Exchange, patience: float, question: str) -> None:
     _check(answer)
 
 
-async def _repeat(params: Json, entry: AuditEntry, call: Call, view: View) -> Answer:
+async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: View) -> Answer:
     """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer."""
     state, answers = params.get("requestState"), params.get("inputResponses")
     answer = answers.get(KEY) if isinstance(answers, Mapping) else None

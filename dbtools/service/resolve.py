@@ -30,7 +30,7 @@ from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_find
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
-from dbtools.vetting import Names, is_total, vetted, withheld_findings
+from dbtools.vetting import KnownNames, is_total, vetted, withheld_findings
 
 BAD_FILTER = "bad_filter"
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
@@ -256,7 +256,7 @@ class _Filters:
                 found.add((column.type.family, column.type.comparable))
         return columns
 
-    def _names(self, condition: Fragment, facts: Facts) -> Names:
+    def _names(self, condition: Fragment, facts: Facts) -> KnownNames:
         raising = set(self.catalog.raising)
         if not facts.lexis.lenient:
             text = condition.text.lower()
@@ -265,7 +265,7 @@ class _Filters:
             # The database casts one of two types to the other, which may be too small for the value.
             large = {family for family, others in facts.implicit_casts.items() if families & others}
             raising |= {name for name, family, comparable in named if family in large or not comparable}
-        return Names(
+        return KnownNames(
             columns=frozenset(self._columns),
             tables=frozenset(table.name.lower() for table in self.catalog.tables),
             raising=frozenset(raising),

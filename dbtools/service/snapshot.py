@@ -12,7 +12,7 @@ from dbtools.service.permitted import UNCHECKED
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
 from dbtools.styles import Listing, Surface
-from dbtools.tools import choose, define, listed, pinned_tables
+from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import (
     ListChange,
     Setting,
@@ -155,7 +155,7 @@ def _view(
 ) -> View:
     tools = define(setting)
     typed = choose(listing, tools) if typed is None else typed
-    shown = listed(typed, tools, pinned_tables(listing, setting.catalog))
+    shown = listed(listing, typed, tools, setting.catalog)
     return View(
         role=role,
         setting=setting,

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, Location, Table
+from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import json_of, size
 from dbtools.errors import listing, nearest
 from dbtools.links import cell_uri
@@ -216,11 +216,6 @@ class Setting:
         """The budgets of answers, by what they reserve."""
         return {each: Budget(limits=self.limits, style=self.style, reserved=each) for each in Reserve}
 
-    @cached_property
-    def tool_names(self) -> Mapping[Location, str]:
-        """The T of `list_T` and `get_T` for each table."""
-        return self.paths.table_names
-
 
 def _described(table: Table) -> object:
     columns = [
@@ -349,8 +344,8 @@ class TableTool(Tool):
     @property
     def name(self) -> str:
         """The name by which it is called."""
-        tools = self.setting.tool_names
-        return self.general_name if self.table is None else f"{self.prefix}_{tools[self.table.location]}"
+        names = self.setting.paths.table_names
+        return self.general_name if self.table is None else f"{self.prefix}_{names[self.table.location]}"
 
     @classmethod
     def suits(cls, table: Table) -> bool:

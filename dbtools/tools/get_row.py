@@ -19,10 +19,10 @@ from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
 from dbtools.tools.arguments import (
     Arguments,
+    AsText,
     Columns,
     Object,
     Schema,
-    Written,
     as_text,
     check,
     unknown_argument,
@@ -46,7 +46,7 @@ class RowArguments(Arguments):
     """Arguments of `get_row`."""
 
     table: str
-    key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
+    key: Annotated[dict[str, AsText], Object] = Field(description='such as {"id": "17"}')
     columns: Columns = Field(default=(), description="default all; paths allowed")
 
 

@@ -36,7 +36,7 @@ DESCRIPTION = (
     "Insert rows into a table, all or none; values may be null; returns them as stored. "
     "describe_tables says which columns to give."
 )
-Key = tuple[Column, ...]
+KeyColumns = tuple[Column, ...]
 
 
 class OnConflict(StrEnum):
@@ -150,7 +150,9 @@ def _may_update(writes: Writes) -> bool:
     return bool(writes.update) and any(required <= {*key, *writes.update} for key in writes.conflict_keys)
 
 
-def _upserts(choices: Sequence[OnConflict], keys: Sequence[Key]) -> Mapping[str, Mapping[str, object] | None]:
+def _upserts(
+    choices: Sequence[OnConflict], keys: Sequence[KeyColumns]
+) -> Mapping[str, Mapping[str, object] | None]:
     """Return the schemas of the arguments of upserts, None for what to omit; *keys*: of the only table."""
     of = _spelled(keys) if len(keys) == 1 else "conflict_key"
     how = {"default": OnConflict.ERROR, "description": f"if a row has the same {of}", **STRING}
@@ -162,13 +164,13 @@ def _upserts(choices: Sequence[OnConflict], keys: Sequence[Key]) -> Mapping[str,
     }
 
 
-def _spelled(keys: Iterable[Key]) -> str:
+def _spelled(keys: Iterable[KeyColumns]) -> str:
     return " or ".join(", ".join(each.name for each in key) for key in keys)
 
 
 def _conflict_key(
     table: Table, writes: Writes, asked: InsertArguments, rows: Sequence[Collection[Column]]
-) -> Key:
+) -> KeyColumns:
     """Return the unique key by which existing *rows* are found, empty if none are looked for."""
     if asked.on_conflict is OnConflict.ERROR:
         if asked.conflict_key:
@@ -202,7 +204,7 @@ def _conflict_key(
     raise errors.BadArgument("on_conflict: each row must give all columns of one unique key.", hint=hint)
 
 
-def _named_key(table: Table, keys: Sequence[Key], names: Sequence[str]) -> Key:
+def _named_key(table: Table, keys: Sequence[KeyColumns], names: Sequence[str]) -> KeyColumns:
     """Return the one of *keys* that has the columns *names*, or raise a CallError."""
     found = {folded(name, table.column_by_name) for name in names}
     for key in keys:

@@ -59,7 +59,7 @@ class UpdateArguments(KeyedArguments):
     set: Values = Field(description="new values by column")
 
 
-class RowsArguments(KeyedArguments):
+class AnyTableArguments(KeyedArguments):
     """Arguments of every tool that changes rows of any table; the conditions are those of `list_rows`."""
 
     table: str
@@ -70,7 +70,7 @@ class RowsArguments(KeyedArguments):
     match: Match = Match.ALL
 
 
-class UpdateRowsArguments(RowsArguments, UpdateArguments):
+class UpdateRowsArguments(AnyTableArguments, UpdateArguments):
     """Arguments of `update_rows`."""
 
 
@@ -80,7 +80,7 @@ class KeyedTool(ChangeTool):
 
     kind: ClassVar[WriteKind]
     typed: ClassVar[type[KeyedArguments]]
-    generic: ClassVar[type[RowsArguments]]
+    generic: ClassVar[type[AnyTableArguments]]
     does: ClassVar[str]  #: the description, with the name of the table
     chooses: ClassVar[str]  #: the description of the generic tool
 
@@ -186,7 +186,7 @@ class KeyedTool(ChangeTool):
             missing=lookup.missing(texts),
         )
 
-    def _choose(self, table: Table, asked: RowsArguments) -> ChangeCall:
+    def _choose(self, table: Table, asked: AnyTableArguments) -> ChangeCall:
         """Return the call that changes the rows that meet the conditions of *asked*."""
         if not asked.where:
             hint = f"Name at least one condition, such as {Comparison.example}."
@@ -258,7 +258,7 @@ class DeleteRow(KeyedTool):
     prefix = "delete"
     general_name = "delete_rows"
     kind = WriteKind.DELETE
-    typed, generic = KeyedArguments, RowsArguments
+    typed, generic = KeyedArguments, AnyTableArguments
     does = "Delete one row of {} by key; returns it as it was."
     chooses = (
         "Delete rows of a table by key or where, all or none; dry_run previews; returns them as they were."
