@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ class Worker:
             return cls(process, await asyncio.open_connection(sock=ours))
         except BaseException:
             ours.close()
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(OSError):
                 process = await spawning
                 process.kill()
                 await asyncio.to_thread(process.wait)
@@ -102,6 +103,7 @@ class Worker:
 
 
 def _spawn(channel: socket.socket) -> "subprocess.Popen[bytes]":
+    """Start a process at the other end of *channel*, and close it, even if the call has been cancelled."""
     kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     with channel:
         return subprocess.Popen(
