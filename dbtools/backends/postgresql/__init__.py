@@ -17,7 +17,7 @@ from dbtools.backends.postgresql.privileges import lacking
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
-from dbtools.backends.postgresql.vocabulary import read_vocabulary
+from dbtools.backends.postgresql.vocabulary import read_offer
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.policy import Role
@@ -132,9 +132,8 @@ class Backend(port.Backend):
         """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""
         if catalog.posture:
             return FreeOffer(obstacle=" ".join(catalog.posture))
-        read = partial(read_vocabulary, path=catalog.search_path, included=())
-        vocabulary = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
-        return FreeOffer(dialect=f"PostgreSQL {vocabulary.version}", obstacle=" ".join(vocabulary.obstacles))
+        read = partial(read_offer, path=catalog.search_path)
+        return await self._control.answer(read, NO_CATALOG, READING_CATALOG)
 
     async def install_watch(self) -> None:
         """Run the watch script, as a superuser."""

@@ -6,13 +6,15 @@ functions on constants.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from dbtools.backends.free import FreeOffer
 from dbtools.sql import words
 
+Row = Mapping[str, Any]
 SYSTEM = "pg_catalog"
 #: Functions of the system that read more than their arguments: catalogs, settings, the session, files.
 DENIED = (
@@ -88,6 +90,7 @@ join pg_catalog.pg_namespace as n on n.oid = o.oprnamespace
 join pg_catalog.pg_proc as p on p.oid = o.oprcode
 join pg_catalog.pg_namespace as m on m.oid = p.pronamespace
 where n.nspname::text = any($1::pg_catalog.text[])
+    and ($2::pg_catalog.text[] is null or o.oprname::text = any($2::pg_catalog.text[]))
 """
 #: Casts that run functions which are not permitted.
 CASTS = f"""
@@ -127,7 +130,6 @@ class Vocabulary:
     collations: frozenset[str]
     attributes: frozenset[str]  #: functions that are not permitted, and could be called like a column
     obstacles: Sequence[str]  #: why nothing can be run at all
-    version: str  #: of the server, such as 16.2
 
     def schema_of(self, name: str, schema: str = "") -> str | None:
         """Return the schema to write before the function *name*, perhaps none; None: it is not permitted."""
@@ -147,9 +149,16 @@ class Vocabulary:
         return [name for name in self.functions if self.schema_of(name) is not None]
 
 
+async def read_offer(connection: Any, path: Sequence[str], included: Sequence[str] = ()) -> FreeOffer:
+    """Return whether free SQL may run on the search *path*, with functions that match *included*."""
+    operators = await connection.fetch(OPERATORS, _searched(path), list(IMPLIED))
+    obstacles = _obstacles(operators, await connection.fetch(CASTS), included)
+    version = connection.get_settings().server_version.split()[0]
+    return FreeOffer(dialect=f"PostgreSQL {version}", obstacle=" ".join(obstacles))
+
+
 async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequence[str]) -> Vocabulary:
     """Return what may be named on the search *path*, functions that match *included* among it."""
-    path = tuple(dict.fromkeys((SYSTEM, *path)))
     functions: defaultdict[str, dict[str, bool]] = defaultdict(dict)
     attributes = set()
     for row in await connection.fetch(FUNCTIONS):
@@ -157,32 +166,46 @@ async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequen
         functions[row["name"]][row["schema"]] = row["permitted"] or named
         if row["resembles_column"] and not (row["permitted"] or named):
             attributes.add(row["name"])
-    operators: defaultdict[str, bool] = defaultdict(lambda: True)
-    obstacles = []
-    for row in await connection.fetch(OPERATORS, list(path)):
-        permitted = row["permitted"] or row["schema"] == SYSTEM
-        permitted = permitted or _is_named(row["function_schema"], row["function"], included)
-        operators[row["name"]] &= permitted
-        if not permitted and row["name"] in IMPLIED:
-            obstacles.append(_obstacle(f"operator {row['name']}", row["function_schema"], row["function"]))
-    blocked = set()
-    for row in await connection.fetch(CASTS):
-        if not _is_named(row["schema"], row["function"], included):
-            blocked.add(row["target"])
-            if row["context"] == "i":
-                what = f"implicit cast from {row['source']} to {row['target']}"
-                obstacles.append(_obstacle(what, row["schema"], row["function"]))
+    operators, casts = (
+        await connection.fetch(OPERATORS, _searched(path), None),
+        await connection.fetch(CASTS),
+    )
+    refused = {row["name"] for row in operators if not _is_permitted(row, included)}
+    blocked = {row["target"] for row in casts if not _is_named(row["schema"], row["function"], included)}
     return Vocabulary(
-        path=path,
+        path=_searched(path),
         functions=functions,
-        operators=frozenset(name for name, permitted in operators.items() if permitted),
+        operators=frozenset(row["name"] for row in operators) - refused,
         types=frozenset(row[0] for row in await connection.fetch(TYPES)) - blocked,
         blocked=frozenset(blocked),
         collations=frozenset(row[0] for row in await connection.fetch(COLLATIONS)),
         attributes=frozenset(attributes),
-        obstacles=tuple(dict.fromkeys(obstacles)),
-        version=connection.get_settings().server_version.split()[0],
+        obstacles=_obstacles(operators, casts, included),
     )
+
+
+def _searched(path: Sequence[str]) -> Sequence[str]:
+    """Return the schemas of unqualified names, that of the system first."""
+    return list(dict.fromkeys((SYSTEM, *path)))
+
+
+def _is_permitted(operator: Row, included: Sequence[str]) -> bool:
+    is_known = operator["permitted"] or operator["schema"] == SYSTEM
+    return is_known or _is_named(operator["function_schema"], operator["function"], included)
+
+
+def _obstacles(operators: Iterable[Row], casts: Iterable[Row], included: Sequence[str]) -> Sequence[str]:
+    """Return why nothing can be run at all: what calls a function that is not permitted, without a name."""
+    calling = {
+        _obstacle(f"operator {row['name']}", row["function_schema"], row["function"]): None
+        for row in operators
+        if row["name"] in IMPLIED and not _is_permitted(row, included)
+    }
+    for row in casts:
+        if row["context"] == "i" and not _is_named(row["schema"], row["function"], included):
+            what = f"implicit cast from {row['source']} to {row['target']}"
+            calling[_obstacle(what, row["schema"], row["function"])] = None
+    return tuple(calling)
 
 
 def _is_named(schema: str, name: str, patterns: Sequence[str]) -> bool:
