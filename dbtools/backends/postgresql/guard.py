@@ -19,9 +19,10 @@ from sqlglot.parsers.postgres import PostgresParser
 
 from dbtools.backends.free import DESCRIBED, SELECT_ONLY, refused, unknown_function, unknown_table
 from dbtools.backends.plans import identifier
+from dbtools.backends.postgresql.attributes import calls_like_columns
 from dbtools.backends.postgresql.casts import Casts
 from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
-from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
+from dbtools.backends.postgresql.vocabulary import NAMES_TYPE, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import SqlRefused, listing
 from dbtools.sql import words
@@ -131,7 +132,9 @@ class _Guard:
                 raise refused(construct, SIMPLER, position=self._near(node))
         self._check_calls(nodes)
         self._check_accounted(nodes)
-        self._hide_attributes(nodes)
+        # What cannot be called must not be found either.
+        for at in calls_like_columns(self._pieces, nodes, self._vocabulary, self._table_of):
+            self._pieces[at].write(identifier(f"{self._mark}f"))
         self._rename_ctes(nodes)
         self._rewrite_tables(nodes)
         self._shorten_columns(nodes)
@@ -249,6 +252,18 @@ class _Guard:
         self._named |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
             piece.write(f"{identifier(found)}.{piece.text}")
+        if piece.value == NAMES_TYPE:
+            self._pieces[self._closing(at + 1)].write(f")::{identifier(SYSTEM)}.text")
+
+    def _closing(self, at: int) -> int:
+        """Return the number of the piece that closes the bracket at *at*."""
+        depth = 0
+        for end in range(at, len(self._pieces)):
+            word = self._word(end)
+            depth += (word == "(") - (word == ")")
+            if depth == 0:
+                break
+        return end
 
     def _check_accounted(self, nodes: Sequence[Node]) -> None:
         """Check that the tree has every name and every string."""
@@ -258,21 +273,6 @@ class _Guard:
             if piece.kind in (Kind.NAME, Kind.STRING) and not piece.known and at not in seen:
                 rule = f"{quoted(piece.value, 40)} cannot be read here"
                 raise refused(rule, SIMPLER, position=piece.offset)
-
-    def _hide_attributes(self, nodes: Sequence[Node]) -> None:
-        """Rename what could be a call: `t.f` is `f(t)` if t has no column f, and nothing is f afterwards."""
-        owners: dict[str, list[Table | None]] = {}
-        for node in nodes:
-            if isinstance(node, exp.Table | exp.Subquery | exp.CTE | exp.Lateral | exp.Unnest):
-                owners.setdefault(node.alias_or_name, []).append(self._table_of(node))
-        for at, piece in enumerate(self._pieces):
-            if piece.kind is not Kind.NAME or piece.value not in self._vocabulary.attributes:
-                continue
-            before = self._pieces[at - 2].value if at > 1 and self._word(at - 2) == '"' else ""
-            known = owners.get(before, [None])
-            is_column = all(owner is not None and piece.value in owner.column_by_name for owner in known)
-            if self._word(at - 1) == "." and self._word(at + 1) != "(" and not is_column:
-                piece.write(identifier(f"{self._mark}f"))
 
     def _table_of(self, node: Node) -> Table | None:
         """Return the table that *node* names; None for anything else."""
