@@ -27,6 +27,7 @@ DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?
 class LensGrammar(PostgresqlGrammar):
     """The Grammar of lenses, in which parameters can be numbered later."""
 
+    hides_statistics = True
     dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
     dialect.statement_compiler.mark = f"{PLACE}{{}}{PLACE}"  # type: ignore[attr-defined]
 
