@@ -27,7 +27,7 @@ def calls_like_columns(
         if isinstance(node, exp.Table | exp.Subquery | exp.CTE | exp.Lateral | exp.Unnest):
             owners.setdefault(node.alias_or_name, []).append(node)
     for at, piece in enumerate(pieces):
-        is_named = piece.kind is Kind.NAME and not piece.known and piece.value in vocabulary.attributes
+        is_named = piece.kind is Kind.NAME and piece.value in vocabulary.attributes
         follows = pieces[at + 1].word if at + 1 < len(pieces) else ""
         if not is_named or at < 2 or pieces[at - 1].word != "." or follows == "(":
             continue
