@@ -15,7 +15,7 @@ from dbtools.backends.port import JournalEntry, Row
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.changes import KEPT, Earlier, RowKeys, taken, used
+from dbtools.changes import Earlier, RowKeys, taken, used
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
@@ -71,11 +71,6 @@ def journal_of(grammar: Grammar, schema: str) -> Journal:
 def entered(entry: JournalEntry) -> Mapping[str, object]:
     """Return the parameters of `Journal.enter` and `Journal.find` for *entry*."""
     return {**entry._asdict(), "seconds": int(time.time())}
-
-
-def outdated() -> Mapping[str, object]:
-    """Return the parameters of `Journal.prune`."""
-    return {"seconds": int(time.time()) - KEPT}
 
 
 def completed(entry: JournalEntry, affected: int, keys: RowKeys | None) -> Mapping[str, object]:
