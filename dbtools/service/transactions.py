@@ -22,7 +22,7 @@ import anyio
 from dbtools import errors
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
-from dbtools.changes import KEPT_IN_MEMORY, Earlier, Transaction, keys_of, running, taken, used
+from dbtools.changes import KEPT_IN_MEMORY, EarlierCall, Transaction, keys_of, running, taken, used
 from dbtools.policy import Caller
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Changed, ResultSet
@@ -284,7 +284,7 @@ class MemoryJournal:
             raise
         if not changed.dry_run:
             keys = keys_of(changed.shape, changed.rows)
-            earlier = Earlier(changed.affected, keys, int(time.time()))
+            earlier = EarlierCall(changed.affected, keys, int(time.time()))
             known.entry = entry
             known.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
         return changed
