@@ -33,7 +33,7 @@ class Write:
     table: Table
     columns: tuple[Column, ...] = ()  #: that the caller sets
     conditions: tuple[Condition, ...] = ()  #: which row: its key, then what the caller expects of it
-    key: int = 0  #: how many of the conditions are the key
+    key_count: int = 0  #: how many of the conditions are the key
     chosen: Select | None = None  #: the rows, unless it is one with a key: in the order of their keys
     outputs: tuple[Output, ...]
     #: Of an upsert: the unique key by which a row that exists is found, and its update; None leaves it as is.
@@ -160,7 +160,7 @@ class Transaction:
     writes: Sequence[tuple[WriteShape, Mapping[str, object]]]  #: each with its values; or one query
     dry_run: bool = False  #: whether to roll back at the end
     missing: str = ""  #: the message if no row has the key
-    key: str = ""  #: the idempotency key; empty for none
+    idempotency_key: str = ""
     confirms: bool = False  #: whether a person, or else a token, must confirm it
     token: str = ""  #: of a preview, with which the caller confirms
     timeout: float = math.inf  #: seconds, if less than the role's limit

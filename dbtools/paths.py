@@ -143,8 +143,16 @@ class Paths:
 
     @cached_property
     def table_names(self) -> Mapping[Location, str]:
-        """The T in the names of tools such as `list_T`, by table."""
-        return table_names(self.catalog)
+        """The T in the names of tools such as `list_T`, by table.
+
+        The first table with a name has it unchanged, another one with its schema appended. A name that still
+        collides, or is too long, ends in a digest.
+        """
+        tables: dict[str, Location] = {}
+        for table in self.catalog.tables:
+            name = next(each for each in _candidates(self.catalog, table) if each not in tables)
+            tables[name] = table.location
+        return {location: name for name, location in tables.items()}
 
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*, named after the column, or else after target and columns.
@@ -301,21 +309,6 @@ def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
         return known[name]
     found = [value for each, value in known.items() if each.lower() == name.lower()]
     return found[0] if len(found) == 1 else None
-
-
-def table_names(catalog: Catalog) -> Mapping[Location, str]:
-    """Return the T of `list_T` and `get_T` for each table, by schema and name.
-
-    The first table with a name has it unchanged, another one with its schema appended. A name that still
-    collides, or is too long, ends in a digest.
-    """
-    names: dict[Location, str] = {}
-    taken: set[str] = set()
-    for table in catalog.tables:
-        name = next(each for each in _candidates(catalog, table) if each not in taken)
-        taken.add(name)
-        names[table.location] = name
-    return names
 
 
 def _candidates(catalog: Catalog, table: Table) -> Iterable[str]:

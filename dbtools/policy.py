@@ -177,7 +177,7 @@ class Role:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lens:
+class Restriction:
     """What a role sees of a catalog, and what is withheld despite a grant."""
 
     catalog: Catalog
@@ -188,10 +188,10 @@ class Lens:
 
 def restrict(catalog: Catalog, role: Role) -> Catalog:
     """Return the part of *catalog* that *role* has been granted."""
-    return lens_of(catalog, role).catalog
+    return restriction_of(catalog, role).catalog
 
 
-def lens_of(catalog: Catalog, role: Role) -> Lens:
+def restriction_of(catalog: Catalog, role: Role) -> Restriction:
     """Return the part of *catalog* that *role* has been granted, without what would reveal the rest."""
     bare = replace(catalog, warnings=(), posture=(), unreadable={})
     if role.rules is None:
@@ -199,7 +199,7 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
         tables = tuple(_explained(catalog, table, every) for table in catalog.tables)
         if role.writable:
             tables = tuple(replace(table, writes=all_writes(table)) for table in tables)
-        return Lens(catalog=replace(bare, tables=tables))
+        return Restriction(catalog=replace(bare, tables=tables))
     seen: dict[Location, Table] = {}
     rules: dict[Location, Rule] = {}
     columns: list[tuple[Table, Rule, str]] = []
@@ -225,7 +225,7 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     for view, *_ in views:
         del seen[view.location]
     tables = tuple(_explained(catalog, _linked(table, seen), seen) for table in seen.values())
-    return Lens(
+    return Restriction(
         catalog=replace(bare, tables=tables),
         views=tuple(views),
         columns=tuple(columns),

@@ -155,7 +155,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class EncodedRows:
     """Rows as JSON values with their column names; each format is encoded once."""
 
     columns: tuple[str, ...]
@@ -185,11 +185,11 @@ class Table:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def encode_rows(found: ResultSet, names: Sequence[str], style: Style) -> Table:
+def encode_rows(found: ResultSet, names: Sequence[str], style: Style) -> EncodedRows:
     """Return the first `len(names)` outputs of *found* as JSON values."""
     shown = zip(names, found.outputs, found.columns, found.kinds, strict=False)
     columns = [encode_column(output.term.type, cells, kinds) for _, output, cells, kinds in shown]
-    return Table(columns=tuple(names), rows=list(zip(*columns, strict=True)), style=style)
+    return EncodedRows(columns=tuple(names), rows=list(zip(*columns, strict=True)), style=style)
 
 
 class Reserve(IntEnum):
@@ -206,7 +206,7 @@ class Page:
     """The rows of an answer that fit."""
 
     found: ResultSet  #: a single row that is too large has cut cells
-    table: Table  #: as JSON values, including the rows that do not fit
+    table: EncodedRows  #: as JSON values, including the rows that do not fit
     capped: bool  #: whether rows were left out because they do not fit
     next_cursor: str = ""
 
@@ -259,7 +259,7 @@ class Budget:
         kept = found if count == total else replace(found, rows=found.rows[:count])
         return Page(found=kept, table=table, capped=count < total, next_cursor=after)
 
-    def fitting_rows(self, table: Table, after: str = "") -> int:
+    def fitting_rows(self, table: EncodedRows, after: str = "") -> int:
         """Return how many rows of *table* fit, with its column names and the cursor *after* them."""
         beside, count = size(table.columns) + len(after), len(table.rows)
         more = table.style.rows is Rows.OBJECTS  # One more byte for each object.

@@ -1,6 +1,6 @@
 """How answers are written, and which tools are listed: settings that all roles share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -41,11 +41,3 @@ class Listing:
     surface: Surface = Surface.AUTO
     budget: int = 10_000  #: tokens of all definitions
     pin: tuple[str, ...] = ()  #: tables whose typed tools are always listed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manner:
-    """The settings that all roles share: the format of results, and which tools are listed."""
-
-    style: Style = field(default_factory=Style)
-    listing: Listing = field(default_factory=Listing)

@@ -18,7 +18,7 @@ from itertools import dropwhile
 from dbtools.catalog import Catalog, Column, Location, Table
 from dbtools.errors import listing, nearest
 from dbtools.masks import BLANK
-from dbtools.policy import Finding, Lens, Role, Rule, series
+from dbtools.policy import Finding, Restriction, Role, Rule, series
 from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
 from dbtools.writes import Problem
@@ -65,10 +65,10 @@ PUBLIC = (*NUMERIC, *TEMPORAL, Family.BOOLEAN, Family.INTERVAL)  #: families of 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Finding]:
-    """Yield the views and generated columns that *lens*, over *catalog*, withholds from *role*, and why."""
+def withheld_findings(catalog: Catalog, role: Role, restriction: Restriction) -> Iterator[Finding]:
+    """Yield the views, columns and writes that *restriction* of *catalog* withholds from *role*, and why."""
     whole = catalog.whole
-    for view, rule, reasons in lens.views:
+    for view, rule, reasons in restriction.views:
         name = whole.unique_name(view)
         key = name if BARE_KEY.fullmatch(name) else json.dumps(name)
         message = (
@@ -77,24 +77,24 @@ def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Find
         )
         level = "warning" if rule.is_pattern else "error"
         yield replace(_finding("reads_hidden", role, rule, message, level=level), subject=name)
-    for table, rule, column in lens.columns:
+    for table, rule, column in restriction.columns:
         message = (
             f"the generated column {column} of {whole.label(table)} is withheld, since it is computed from a "
             "column that the role does not see as it is. If that is intended, name it in columns."
         )
         yield _finding("reads_hidden", role, rule, message, level="warning")
-    yield from _withheld_writes(whole, role, lens)
+    yield from _withheld_writes(whole, role, restriction)
 
 
-def _withheld_writes(whole: Catalog, role: Role, lens: Lens) -> Iterator[Finding]:
-    """Yield the writes that *lens* withholds, those that a rule withholds for one reason together."""
+def _withheld_writes(whole: Catalog, role: Role, restriction: Restriction) -> Iterator[Finding]:
+    """Yield the writes that *restriction* withholds, those that a rule withholds for one reason together."""
     labels: dict[tuple[int, Problem], list[str]] = {}
-    views = {view.location for view, *_ in lens.views}
-    for table, rule, problem in lens.writes:
+    views = {view.location for view, *_ in restriction.views}
+    for table, rule, problem in restriction.writes:
         if table.location in views:
             continue
         labels.setdefault((id(rule), problem), []).append(whole.label(table))
-    rules = {id(rule): rule for _, rule, _ in lens.writes}
+    rules = {id(rule): rule for _, rule, _ in restriction.writes}
     for (number, (change, why)), named in labels.items():
         rule, tables = rules[number], listing(named)
         what = f"{change} is withheld in {tables}" if change else f"{tables} cannot be changed"
@@ -198,7 +198,7 @@ def _unread(catalog: Catalog, rule: Rule, table: Table) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class KnownNames:
     """What the names in a filter may mean, all in lower case."""
 
     columns: frozenset[str] = frozenset()  #: of any table, whose comparison raises no error
@@ -206,13 +206,13 @@ class Names:
     raising: frozenset[str] = frozenset()  #: columns, relations, functions and operators that may raise one
 
 
-def is_total(condition: Fragment, lexis: Lexis, names: Names) -> bool:
+def is_total(condition: Fragment, lexis: Lexis, names: KnownNames) -> bool:
     """Return whether *condition*, whose *names* are known, raises no error for any row."""
     tokens = [*[NOTHING] * 3, *code_of(condition.text, lexis), *[NOTHING] * 2]
     return not any(_raises(tokens[at - 3 : at + 3], lexis, names) for at in range(3, len(tokens) - 2))
 
 
-def _raises(around: list[Token], lexis: Lexis, names: Names) -> bool:
+def _raises(around: list[Token], lexis: Lexis, names: KnownNames) -> bool:
     """Return whether the fourth token of *around* may raise an error; an unknown one may."""
     *_, before, token, after, behind = around
     word = token.word
@@ -238,7 +238,7 @@ def _raises(around: list[Token], lexis: Lexis, names: Names) -> bool:
             return False
 
 
-def _is_known(around: list[Token], names: Names) -> bool:
+def _is_known(around: list[Token], names: KnownNames) -> bool:
     """Return whether the fourth token names a column or a table, or is an alias."""
     first, _, before, token, *_ = around
     name = token.value.lower()

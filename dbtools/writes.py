@@ -24,7 +24,7 @@ UNCHANGEABLE = (
     "tables inherit from it, it has neither a rowid nor a primary key, or it has ON CONFLICT REPLACE"
 )
 KEYLESS = "the role must see a key of it unmasked"
-Columns = bool | tuple[str, ...]  #: all that the role sees, none, or these
+Granted = bool | tuple[str, ...]  #: all that the role sees, none, or these
 Problem = tuple[str, str]  #: the change that is withheld, empty for all, and why
 
 
@@ -32,8 +32,8 @@ Problem = tuple[str, str]  #: the change that is withheld, empty for all, and wh
 class WriteGrant:
     """What a role may change in one table, as configured."""
 
-    insert: Columns = False  #: the columns that a caller may supply
-    update: Columns = False
+    insert: Granted = False  #: the columns that a caller may supply
+    update: Granted = False
     delete: bool = False
     check: RowFilter | None = None
     preset: Mapping[str, object] = field(default_factory=dict)  #: by column: a literal, or :claims.NAME
@@ -183,7 +183,7 @@ def claim_in(text: str) -> str | None:
     return None
 
 
-def _supplied(table: Table, shown: Table, granted: Columns, presets: Collection[str]) -> tuple[Column, ...]:
+def _supplied(table: Table, shown: Table, granted: Granted, presets: Collection[str]) -> tuple[Column, ...]:
     """Return the *granted* columns with their own types: generated and preset ones are left out."""
     names = shown.column_by_name if granted is True else granted or ()
     return tuple(
@@ -220,7 +220,7 @@ def _preset(column: Column, value: object) -> Preset:
     return Preset(column=column, value=column.type.read(text))
 
 
-def _mistakes(table: Table, shown: Table, granted: Columns, presets: Mapping[str, object]) -> Iterator[str]:
+def _mistakes(table: Table, shown: Table, granted: Granted, presets: Mapping[str, object]) -> Iterator[str]:
     """Yield what is wrong with the columns *granted* to callers of *shown*, and with *presets*."""
     for name in granted if isinstance(granted, tuple) else ():
         if name in presets:

@@ -180,7 +180,7 @@ class Writer(Protocol):
 
 
 #: The schema, the table or view, and the column; empty if the database has no schemas, or only rows are read.
-Place = tuple[str, str, str]
+ColumnPlace = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ class Inspected:
     parameters: Mapping[str, ColumnType]  #: an array for a list
     casts: Mapping[str, str]  #: the SQL names of these types, if the database needs casts
     #: Everything that is read, perhaps more; of views only those that the query names. None: unknown.
-    reads: frozenset[Place] | None
+    reads: frozenset[ColumnPlace] | None
     functions: tuple[str, ...]  #: user functions, whose reads are unknown
     effects: Effects | None = None  #: None: it only reads
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions

@@ -20,7 +20,7 @@ from dbtools.statement import QueryShape, argument
 from dbtools.types import Family
 
 
-class Rows(FunctionElement[Any]):
+class QueryRows(FunctionElement[Any]):
     """An operator's query, in parentheses, as a derived table."""
 
     inherit_cache = False
@@ -30,10 +30,10 @@ class Rows(FunctionElement[Any]):
         self.pieces = tuple(pieces)
 
 
-compiles(Rows)(compile_pieces)
+compiles(QueryRows)(compile_pieces)
 
 
-class ChangingQuery(Rows):
+class ChangingQuery(QueryRows):
     """An operator's query that changes rows, as a whole statement."""
 
     inherit_cache = False
@@ -49,7 +49,8 @@ def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan
     listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
     claims = _claims(shape)
-    rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")
+    parts = [part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]
+    rows = QueryRows(parts).alias("q")
     read = cells_of([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
     # A column without an alias is named after its text, which may differ from the operator's.
     shown = read if tuple(pieces) == listed else [sa.literal_column("*")]

@@ -18,8 +18,8 @@ MEANWHILE = "Another transaction has changed some of the rows, or a trigger keep
 AGAIN = "Try again."
 MOVED = "A trigger moves a row away."
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
-Query = tuple[Plan, *tuple[Row, ...]]
-Script = Generator[Query | None, Sequence[Row], WriteResult]
+BoundPlan = tuple[Plan, *tuple[Row, ...]]
+Script = Generator[BoundPlan | None, Sequence[Row], WriteResult]
 
 
 def script_of(run: WriteRun, journal: Journal) -> Script:
@@ -41,7 +41,7 @@ def script_of(run: WriteRun, journal: Journal) -> Script:
     return result
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """What one step has done."""
 
     found: Sequence[Row]  #: the identity of the changed row, or the cells of the deleted one
@@ -88,13 +88,13 @@ def _of_rows(run: WriteRun) -> Script:
     return WriteResult(rows=rows, before=before, affected=len(changed), ignored=ignored)
 
 
-Steps = Generator[Query | None, Sequence[Row], Step]
+StepScript = Generator[BoundPlan | None, Sequence[Row], StepResult]
 
 
-def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
+def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> StepScript:
     """Insert, update or delete a row, or raise a CallError."""
     before: Sequence[Row] = ()
-    is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key
+    is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key_count
     # What is expected is compared only with a row that the role sees: a comparison may raise an error.
     if plan.before is not None and (expects or not is_delete):
         before = yield _bound(plan.before, values, run=run)
@@ -106,10 +106,10 @@ def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> St
         raise _unchanged(plan, seen)
     if len(found) > 1:
         raise errors.TooManyRows
-    return Step(found, () if is_delete else before)
+    return StepResult(found, () if is_delete else before)
 
 
-def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Steps:
+def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> StepScript:
     """Insert a row, or update the visible one with its key or leave it as it is, or raise a CallError.
 
     If a hidden row has the key, the plain insert fails as any other.
@@ -121,7 +121,7 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
             break
         found = yield _bound(plan.attempt, values, run=run)
         if found:
-            return Step(found, (None,))
+            return StepResult(found, (None,))
         # The row is hidden, or another transaction has just inserted it.
     if not seen:
         inserted = yield from _changed(plan, values, run)
@@ -129,16 +129,16 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
     if len(seen) > 1:
         raise errors.TooManyRows
     if plan.instead is None:
-        return Step(())
+        return StepResult(())
     width = len(plan.write.table.identity)
     previous, before = seen[0][:width], seen[0][width:]
     found = yield _bound(plan.instead, {**values, **_places(previous)}, run=run)
     if not found:
         raise _unchanged(plan, seen)
-    return Step(found, (before,), previous)
+    return StepResult(found, (before,), previous)
 
 
-Reads = Generator[Query | None, Sequence[Row], Sequence[Row]]
+ReadScript = Generator[BoundPlan | None, Sequence[Row], Sequence[Row]]
 
 
 def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script:
@@ -167,7 +167,7 @@ def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Scr
     return WriteResult(rows=rows, before=before, affected=len(found))
 
 
-def _check_deleted(plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun) -> Reads:
+def _check_deleted(plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun) -> ReadScript:
     """Raise a CallError unless exactly the rows with *keys* are gone; the change has returned *deleted*."""
     left = set(keys) - set(deleted)
     # One database does not return a row that a foreign key deletes together with another one.
@@ -199,7 +199,7 @@ def _kept(plan: WritePlan) -> errors.CallError:
     return errors.Busy(MEANWHILE, hint=AGAIN) if plan.is_pinned else _refused_by_trigger()
 
 
-def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Reads:
+def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> ReadScript:
     """Read the rows with *identities* after the change, or raise Denied if the role may not write them so."""
     if plan.after is None:
         return ()
@@ -217,7 +217,7 @@ def _places(identity: Row) -> Mapping[str, object]:
     return {place(at): cell for at, cell in enumerate(identity)}
 
 
-def _bound(plan: Plan, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> Query:
+def _bound(plan: Plan, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> BoundPlan:
     claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
     return plan, *(plan.bound({**each, **claims}, limit) for each in values)
 
@@ -226,7 +226,7 @@ def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
     """Return why a change found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow()
-    if len(plan.write.conditions) > plan.write.key:
+    if len(plan.write.conditions) > plan.write.key_count:
         return errors.Conflict()
     return _refused_by_trigger()
 

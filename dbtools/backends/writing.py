@@ -36,7 +36,7 @@ def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
     if shape.chosen is not None:
         return _compile_chosen(shape, shape.chosen, grammar)
-    own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key])
+    own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key_count])
     found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
     instead = shape.instead and replace(shape.instead, conditions=_identified(shape))
     return WritePlan(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
     from dbtools.settings import Settings
-    from dbtools.tools.definition import Change
+    from dbtools.tools.definition import ListChange
 
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -160,7 +160,7 @@ class _Operator:
         """Log *message*: an earlier problem is resolved."""
         _log(logging.INFO, message)
 
-    def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
+    def changed(self, snapshot: "Snapshot", changes: "Mapping[str, ListChange]") -> None:
         """Log one line for each role whose tools have changed."""
         for role, change in changes.items():
             if not (change.tools and self._is_verbose):

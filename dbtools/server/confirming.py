@@ -27,12 +27,14 @@ FORM = {
     "required": [KEY],
 }
 DECLINED = "The user declined the change; nothing was changed."
+DISMISSED = "The user closed the question without an answer; nothing was changed."
 SILENT = "The user did not answer within {:g} seconds; nothing was changed."
-UNASKED = "The client did not get an answer from the user; nothing was changed."
+UNASKED = "The client could not ask the user; nothing was changed."
+UNCONFIRMED = 'The client\'s answer has no "confirm": true; nothing was changed.'
 UNSTEADY = "What the call would change differed after each confirmation; nothing was changed."
 UNLESS_ASKED = "Do not repeat the call unless the user asks for it."
 
-Call = Callable[[View | None, Confirmation], Awaitable[Answer]]
+MakeCall = Callable[[View | None, Confirmation], Awaitable[Answer]]
 Ask = Callable[[str], Awaitable[None]]  #: asks a person a question, and raises NotConfirmed unless they agree
 
 
@@ -45,7 +47,7 @@ def can_ask(exchange: Exchange) -> bool:
 
 
 def confirming(
-    exchange: Exchange, entry: AuditEntry, call: Call, patience: float
+    exchange: Exchange, entry: AuditEntry, call: MakeCall, patience: float
 ) -> Callable[[View], Awaitable[Answer]]:
     """Return what makes *call*, which *entry* records, and lets the person behind the client confirm it."""
     if exchange.peer.revision.has_handshake:
@@ -53,7 +55,7 @@ def confirming(
     return partial(_repeat, exchange.params, entry, call)
 
 
-async def ask_and_call(entry: AuditEntry, call: Call, ask: Ask, view: View) -> Answer:
+async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: View) -> Answer:
     """Return the answer of *call*; if its change must be confirmed, *ask* first."""
     answer = await call(view, Confirmation("", MEANS))
     for _ in range(ROUNDS):
@@ -80,7 +82,7 @@ async def _ask(exchange: Exchange, patience: float, question: str) -> None:
     _check(answer)
 
 
-async def _repeat(params: Json, entry: AuditEntry, call: Call, view: View) -> Answer:
+async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: View) -> Answer:
     """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer."""
     state, answers = params.get("requestState"), params.get("inputResponses")
     answer = answers.get(KEY) if isinstance(answers, Mapping) else None
@@ -111,8 +113,9 @@ def _check(answer: Json) -> None:
         case {"action": "accept", "content": {"confirm": True}}:
             return
         case {"action": "decline" | "cancel"} | {"action": "accept", "content": {"confirm": False}}:
-            error = errors.NotConfirmed(DECLINED, hint=UNLESS_ASKED)
+            said = DISMISSED if answer["action"] == "cancel" else DECLINED
+            error = errors.NotConfirmed(said, hint=UNLESS_ASKED)
             error.declined = True
             raise error
         case _:
-            raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED)
+            raise errors.NotConfirmed(UNCONFIRMED, hint=UNLESS_ASKED)

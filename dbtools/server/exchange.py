@@ -23,7 +23,7 @@ from dbtools.server.messages import (
 from dbtools.server.versions import SUBSCRIPTION_KEY
 from dbtools.service.snapshot import Snapshot
 from dbtools.telemetry import new_request_id
-from dbtools.tools.definition import Change
+from dbtools.tools.definition import ListChange
 
 TOOLS = "notifications/tools/list_changed"
 RESOURCES = "notifications/resources/list_changed"
@@ -137,7 +137,7 @@ class Notifications:
             del self._clients[deliver]
         return {"_meta": {SUBSCRIPTION_KEY: encode_id(exchange.id)}}
 
-    def publish(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
+    def publish(self, _: Snapshot, changes: Mapping[str, ListChange]) -> None:
         """Notify the clients of the roles in *changes*."""
         for role, change in changes.items():
             if change.tools:

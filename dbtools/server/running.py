@@ -26,7 +26,7 @@ from dbtools.service.serving import Served, Watch, open_served
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import LogSection, Settings
 from dbtools.telemetry import is_tracing, request_id
-from dbtools.tools.definition import Change
+from dbtools.tools.definition import ListChange
 
 HINTS = (
     "Totals, counts, rankings: aggregate_rows, do not add up rows yourself; group by the key too if "
@@ -67,7 +67,7 @@ class Reporter(Protocol):
     def resolved(self, message: str) -> None:
         """Report that a problem is resolved."""
 
-    def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:
+    def changed(self, snapshot: Snapshot, changes: Mapping[str, ListChange]) -> None:
         """Report the *changes* of the tools by role."""
 
 

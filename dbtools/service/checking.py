@@ -23,7 +23,7 @@ from dbtools.service.toolbox import Toolbox
 from dbtools.service.writable import able_to_write
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
-from dbtools.tools.definition import ToolDefinition, change_of
+from dbtools.tools.definition import ToolDefinition, compare
 from dbtools.types import quoted
 
 SHORTEST_KEY = 16  #: characters of a secret
@@ -242,7 +242,7 @@ async def _migrated(settings: Settings, url: str) -> Settings:
 
 def _role_change(before: View, later: View) -> RoleChange:
     """Return the change of what can be called, listed or not."""
-    change = change_of(*(_definitions(view) for view in (before, later)))
+    change = compare(*(_definitions(view) for view in (before, later)))
     old, new = ({query.name for query in view.setting.queries} for view in (before, later))
     return RoleChange(
         added=change.added,

@@ -265,7 +265,7 @@ def preset_values(shape: WriteShape, caller: Caller) -> Mapping[str, object]:
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
     worded = _reworded_write(error, transaction, catalog)
-    if isinstance(worded, errors.Busy) and transaction.key:
+    if isinstance(worded, errors.Busy) and transaction.idempotency_key:
         return running()
     if isinstance(worded, errors.NoRow | errors.Conflict | errors.NotConfirmed | errors.UnknownOutcome):
         return worded

@@ -13,7 +13,7 @@ from dbtools import errors
 from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, restriction_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.offers import offered, posture_findings, remedy, sql_findings, writable_findings
@@ -30,7 +30,7 @@ from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_find
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
-from dbtools.vetting import Names, is_total, vetted, withheld_findings
+from dbtools.vetting import KnownNames, is_total, vetted, withheld_findings
 
 BAD_FILTER = "bad_filter"
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
@@ -159,13 +159,13 @@ def seen_by(
     role: Role, whole: Catalog, *, written: Role | None = None, findings: Sequence[Finding] = ()
 ) -> ResolvedRole:
     """Return what *role* sees of *whole*, with *findings* and those about what is withheld."""
-    lens = lens_of(whole, role)
-    found = (*findings, *withheld_findings(whole, role, lens))
+    seen = restriction_of(whole, role)
+    found = (*findings, *withheld_findings(whole, role, seen))
     return ResolvedRole(
         written=role if written is None else written,
         served=role,
         whole=whole,
-        catalog=lens.catalog,
+        catalog=seen.catalog,
         findings=tuple(replace(each, role=role.name) for each in found),
     )
 
@@ -256,7 +256,7 @@ class _Filters:
                 found.add((column.type.family, column.type.comparable))
         return columns
 
-    def _names(self, condition: Fragment, facts: Facts) -> Names:
+    def _names(self, condition: Fragment, facts: Facts) -> KnownNames:
         raising = set(self.catalog.raising)
         if not facts.lexis.lenient:
             text = condition.text.lower()
@@ -265,7 +265,7 @@ class _Filters:
             # The database casts one of two types to the other, which may be too small for the value.
             large = {family for family, others in facts.implicit_casts.items() if families & others}
             raising |= {name for name, family, comparable in named if family in large or not comparable}
-        return Names(
+        return KnownNames(
             columns=frozenset(self._columns),
             tables=frozenset(table.name.lower() for table in self.catalog.tables),
             raising=frozenset(raising),

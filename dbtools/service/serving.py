@@ -28,7 +28,7 @@ from dbtools.service.toolbox import Toolbox
 from dbtools.service.writable import able_to_write
 from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
-from dbtools.tools.definition import Change, ToolDefinition
+from dbtools.tools.definition import ListChange, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two polls
@@ -207,6 +207,7 @@ class Watch:
         self._warn = warn  #: reports a problem
         self._resolved = resolved  #: reports that one is over
         self._reported: dict[str, str] = {}  #: current problems by subject
+        self._heard: dict[str, anyio.Event] = {}  #: set by notifications, by the name of what is observed
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -220,7 +221,7 @@ class Watch:
         finally:
             unsubscribe()
 
-    def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
+    def _note(self, snapshot: Snapshot, _: Mapping[str, ListChange]) -> None:
         """Report the problems that are new in *snapshot*, or, if there are none, those that are resolved."""
         before, self._problems = self._problems, _problems(snapshot)
         new = [each for each in self._problems if each not in before]
@@ -241,19 +242,21 @@ class Watch:
     async def _watch(self, observed: Observed) -> None:
         """Poll *observed* until cancelled; open it again after a failure."""
         while True:
-            nudge = _Nudge()
+            self._heard[observed.name] = anyio.Event()
             try:
-                async with observed.listen(nudge.hear):
-                    await self._poll(observed, nudge)
+                # Anyone may send a notification, so it only makes the Watch poll at once.
+                async with observed.listen(lambda: self._heard[observed.name].set()):
+                    await self._poll(observed)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
             await anyio.sleep(RETRY)
 
-    async def _poll(self, observed: Observed, nudge: "_Nudge") -> None:
+    async def _poll(self, observed: Observed) -> None:
         """Poll in each interval, and refresh an outdated snapshot."""
         asked: object = None
         waits, times = 0.0, 0
         while True:
+            heard = self._heard[observed.name] = anyio.Event()
             began = anyio.current_time()
             stamp = await observed.poll()
             ended = anyio.current_time()
@@ -266,8 +269,7 @@ class Watch:
                 await self._refresh()
             pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
-                await nudge.event.wait()
-            nudge.event = anyio.Event()
+                await heard.wait()
 
     def _complain(self, about: str, problem: str) -> None:
         """Report *problem* once."""
@@ -279,17 +281,6 @@ class Watch:
         """Report *news* if something was wrong."""
         if self._reported.pop(about, None) is not None:
             self._resolved(news)
-
-
-class _Nudge:
-    """Lets a notification cut a pause short."""
-
-    def __init__(self) -> None:
-        self.event = anyio.Event()
-
-    def hear(self) -> None:
-        """Poll at once: anyone may send a notification, so only a poll shows whether something changed."""
-        self.event.set()
 
 
 def _problems(snapshot: Snapshot) -> tuple[str | Finding, ...]:

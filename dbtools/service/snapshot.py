@@ -12,14 +12,14 @@ from dbtools.service.permitted import UNCHECKED
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
 from dbtools.styles import Listing, Surface
-from dbtools.tools import choose, define, listed, pinned_tables
+from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import (
-    Change,
+    ListChange,
     Setting,
     ToolDefinition,
     ToolGroup,
     Toolset,
-    change_of,
+    compare,
     tokens_in,
 )
 from dbtools.tools.resources import Resource, define_resources, updated_resources
@@ -94,8 +94,8 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     A role that was in the snapshot *before* keeps its surface, unless the configuration changes it: otherwise
     clients would lose all tools at once.
     """
-    manner = resolved.settings.manner()
-    same = before is not None and before.settings.manner().listing == manner.listing
+    style, listing = resolved.settings.style(), resolved.settings.listing()
+    same = before is not None and before.settings.listing() == listing
     kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
     is_known = all(each.journal is not None for each in resolved.roles) and resolved.is_complete
     offers: dict[Hashable, View] = {}
@@ -110,12 +110,12 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
             setting = Setting(
                 catalog=each.catalog,
                 limits=role.limits,
-                style=manner.style,
+                style=style,
                 queries=queries,
                 journal=each.journal,
                 dialect=each.dialect,
             )
-            offers[key] = _view(resolved, role, setting, manner.listing, typed)
+            offers[key] = _view(resolved, role, setting, listing, typed)
         views[role.name] = replace(offers[key], role=role, whole=each.whole)
     return Snapshot(
         catalog=resolved.catalog,
@@ -127,10 +127,10 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     )
 
 
-def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
+def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, ListChange]:
     """Return how the lists of *after* differ from those of *before*, by role; omit roles without changes."""
-    changes: dict[str, Change] = {}
-    known: dict[Hashable, Change] = {}
+    changes: dict[str, ListChange] = {}
+    known: dict[Hashable, ListChange] = {}
     for name in dict.fromkeys((*before.views, *after.views)):
         views = before.views.get(name), after.views.get(name)
         # Roles that see the same share their definitions.
@@ -142,9 +142,9 @@ def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
     return changes
 
 
-def _change(before: View | None, after: View | None) -> Change:
+def _change(before: View | None, after: View | None) -> ListChange:
     """Return how the lists of a role differ; a role that is absent lists nothing."""
-    change = change_of(before.definitions if before else (), after.definitions if after else ())
+    change = compare(before.definitions if before else (), after.definitions if after else ())
     resources = (before.resources if before else ()) != (after.resources if after else ())
     updated = tuple(updated_resources(before.setting, after.setting)) if before and after else ()
     return replace(change, resources=resources, updated=updated)
@@ -155,7 +155,7 @@ def _view(
 ) -> View:
     tools = define(setting)
     typed = choose(listing, tools) if typed is None else typed
-    shown = listed(typed, tools, pinned_tables(listing, setting.catalog))
+    shown = listed(listing, typed, tools, setting.catalog)
     return View(
         role=role,
         setting=setting,

@@ -15,7 +15,7 @@ from dbtools.service.transactions import Confirmation, Executes, Transactions
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
 from dbtools.tools.change_calls import ChangeCall, as_change
-from dbtools.tools.definition import AnswerT, Call, Change, Tool, ToolDefinition
+from dbtools.tools.definition import AnswerT, Call, ListChange, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
 PATIENCE = 0.2  #: seconds to explain an empty answer
@@ -31,7 +31,7 @@ FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable
 
 Resolve = Callable[[], Awaitable[Resolved]]  #: applies the settings to the database as it is now
 #: Gets a snapshot, and the changes in it by role.
-Listener = Callable[[Snapshot, Mapping[str, Change]], object]
+Listener = Callable[[Snapshot, Mapping[str, ListChange]], object]
 
 
 class Toolbox:

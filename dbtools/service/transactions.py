@@ -40,7 +40,7 @@ class Confirmation(NamedTuple):
 
 
 Agrees = Callable[[Changed], bool]  #: whether a change does what was confirmed
-Change = Callable[[], Awaitable[Changed]]
+MakeChange = Callable[[], Awaitable[Changed]]
 
 
 class Executes(Protocol):
@@ -91,7 +91,7 @@ class Transactions:
         """Make the change of *call*, of *tool* with *arguments*, or preview it; raise a CallError."""
         transaction = call.transaction
         confirmations = self._shared if view.setting.journal else self._own
-        if transaction.dry_run or not (transaction.key or transaction.confirms):
+        if transaction.dry_run or not (transaction.idempotency_key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
         if view.setting.journal is None:
             raise errors.DatabaseUnavailable(UNKNOWN, hint="Try again in a moment.")
@@ -102,7 +102,7 @@ class Transactions:
         token, means = confirmation or Confirmation(transaction.token, TOKEN)
         if not token:
             preview = replace(transaction, dry_run=True)
-            found = await self._once(preview, view, caller, entry if transaction.key else None)
+            found = await self._once(preview, view, caller, entry if transaction.idempotency_key else None)
         else:
             confirmed = confirmations.open(token, _binding(entry))
             agrees = partial(_is_same, confirmations, confirmed.preview)
@@ -164,7 +164,7 @@ def _entry(
         id=secrets.token_hex(16),
         caller=json_of(who),
         tool=tool,
-        key=transaction.key or None,
+        key=transaction.idempotency_key or None,
         arguments=_digest(bound),
     )
 
@@ -180,7 +180,7 @@ def _binding(entry: JournalEntry) -> str:
 
 
 @dataclass(kw_only=True)
-class Kept:
+class KnownKey:
     """What is known of an idempotency key."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
@@ -193,10 +193,10 @@ class MemoryJournal:
     """Keeps idempotency keys and used confirmations of one process, where the database has no journal."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str, str], Kept] = {}
+        self._keys: dict[tuple[str, str, str], KnownKey] = {}
         self._used: dict[str, float] = {}  #: until when, by the ID of a confirmation
 
-    async def once(self, entry: JournalEntry, change: Change, patience: float) -> Changed:
+    async def once(self, entry: JournalEntry, change: MakeChange, patience: float) -> Changed:
         """Return what *change* does, or what it has done for an earlier call with the same key.
 
         Raise Busy if such a call still runs after *patience* seconds.
@@ -205,31 +205,33 @@ class MemoryJournal:
         if entry.key is None:
             return await self._use(entry, change)
         until = time.monotonic() + KEPT_IN_MEMORY
-        kept = self._kept.setdefault((entry.caller, entry.tool, entry.key), Kept(until=until))
+        known = self._keys.setdefault((entry.caller, entry.tool, entry.key), KnownKey(until=until))
         try:
             with anyio.fail_after(patience):
-                await kept.lock.acquire()
+                await known.lock.acquire()
         except TimeoutError as exc:
             raise running() from exc
         try:
-            return _repeated(kept, entry) if kept.entry is not None else await self._keep(kept, entry, change)
+            return (
+                _repeated(known, entry) if known.entry is not None else await self._keep(known, entry, change)
+            )
         finally:
-            kept.lock.release()
+            known.lock.release()
 
-    async def _keep(self, kept: Kept, entry: JournalEntry, change: Change) -> Changed:
+    async def _keep(self, known: KnownKey, entry: JournalEntry, change: MakeChange) -> Changed:
         try:
             changed = await self._use(entry, change)
         except errors.UnknownOutcome:
-            kept.entry = entry
+            known.entry = entry
             raise
         if not changed.dry_run:
             keys = keys_of(changed.shape, changed.rows)
             earlier = Earlier(changed.affected, keys, int(time.time()))
-            kept.entry = entry
-            kept.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
+            known.entry = entry
+            known.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
         return changed
 
-    async def _use(self, entry: JournalEntry, change: Change) -> Changed:
+    async def _use(self, entry: JournalEntry, change: MakeChange) -> Changed:
         """Return what *change* does, or raise NotConfirmed if its confirmation has been used."""
         if entry.id in self._used:
             raise used()
@@ -248,17 +250,17 @@ class MemoryJournal:
 
     def _prune(self) -> None:
         now = time.monotonic()
-        for key, kept in tuple(self._kept.items()):
-            if kept.until < now and not kept.lock.statistics().locked:
-                del self._kept[key]
+        for key, known in tuple(self._keys.items()):
+            if known.until < now and not known.lock.statistics().locked:
+                del self._keys[key]
         for id in [id for id, until in self._used.items() if until < now]:
             del self._used[id]
 
 
-def _repeated(kept: Kept, entry: JournalEntry) -> Changed:
-    """Return what *kept* says of the earlier call with the key of *entry*, or raise a CallError."""
-    if kept.entry is None or kept.entry.arguments != entry.arguments:
+def _repeated(known: KnownKey, entry: JournalEntry) -> Changed:
+    """Return what *known* says of the earlier call with the key of *entry*, or raise a CallError."""
+    if known.entry is None or known.entry.arguments != entry.arguments:
         raise taken()
-    if kept.changed is None:
+    if known.changed is None:
         raise errors.UnknownOutcome
-    return kept.changed
+    return known.changed

@@ -25,7 +25,7 @@ from dbtools.settings.fields import (
     is_resource,
 )
 from dbtools.settings.toml_file import TomlFile
-from dbtools.styles import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.styles import Listing, Rows, Style, Surface, Text
 from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 
@@ -358,7 +358,10 @@ class Settings(Section):
         wanted = self.database
         return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
 
-    def manner(self) -> Manner:
-        """Return the format of answers and how to list tools."""
-        listing = Listing(surface=self.tools.style, budget=self.tools.budget, pin=self.tools.pin)
-        return Manner(style=Style(rows=self.results.rows, text=self.results.text), listing=listing)
+    def style(self) -> Style:
+        """Return the format of answers."""
+        return Style(rows=self.results.rows, text=self.results.text)
+
+    def listing(self) -> Listing:
+        """Return which tools are listed."""
+        return Listing(surface=self.tools.style, budget=self.tools.budget, pin=self.tools.pin)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Table
+from dbtools.catalog import Catalog
 from dbtools.errors import nearest
 from dbtools.styles import Listing, Surface
 from dbtools.tools import permitted_queries
@@ -69,8 +69,9 @@ def _left(tokens: int, tools: Iterable[Tool]) -> int:
     return tokens
 
 
-def listed(typed: frozenset[ToolGroup], tools: Toolset, pinned: frozenset[Table]) -> Iterator[Tool]:
-    """Yield the *tools* that are listed: those of *typed* groups and *pinned* tables, else generic ones."""
+def listed(listing: Listing, typed: frozenset[ToolGroup], tools: Toolset, catalog: Catalog) -> Iterator[Tool]:
+    """Yield the *tools* of *catalog* that are listed: those of *typed* groups and pins, else generic ones."""
+    pinned = {table for name in listing.pin for table in catalog.named(name)}
     for tool in tools.values():
         surface = Surface.TYPED if tool.group in typed else Surface.GENERIC
         if tool.surface in (None, surface) or tool.table in pinned:
@@ -86,8 +87,3 @@ def unknown_tool(name: str, tools: Toolset) -> errors.UnknownTool:
     return errors.UnknownTool(
         f"There is no tool {quoted(name)}.", hint=f"{hint}The tools may have changed: list them again."
     )
-
-
-def pinned_tables(listing: Listing, catalog: Catalog) -> frozenset[Table]:
-    """Return the tables that *listing* pins and that *catalog* has."""
-    return frozenset(table for name in listing.pin for table in catalog.named(name))

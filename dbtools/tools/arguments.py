@@ -1,10 +1,9 @@
 """Read the arguments of calls. JSON in, a pydantic model out, which also makes the advertised schema."""
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, ClassVar, TypeVar, get_args
+from typing import Annotated, ClassVar, TypedDict, TypeVar, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -23,13 +22,19 @@ MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
-LONGEST_PLACE = 120  #: characters of a place in the arguments
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
-Location = tuple[int | str, ...]  #: a place in the arguments
 
 
 def check(arguments: object) -> None:
     """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
+    if problem := _problem(arguments):
+        named = arguments if isinstance(arguments, Mapping) else {}
+        place = next((str(name) for name, each in named.items() if _problem(each)), "arguments")
+        raise errors.BadArgument(f"{quoted(place)[1:-1]}: {problem}.")
+
+
+def _problem(arguments: object) -> str:
+    """Return why *arguments* are refused, or nothing."""
     texts: list[str] = []
     numbers: list[int | float] = []
     level, depth, parts = [arguments], 0, 0
@@ -49,41 +54,14 @@ def check(arguments: object) -> None:
         parts += len(level)
         level, depth = nested, depth + 1
     text = "".join(texts)
-    is_large = level or parts > MOST_PARTS or len(text) > MOST_CHARACTERS
-    if is_large or UNSENDABLE.search(text) or not all(abs(each) <= LARGEST_NUMBER for each in numbers):
-        place, problem = next(_unreadable(arguments, (), Counter()))
-        written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
-        raise errors.BadArgument(f"{quoted(written, LONGEST_PLACE)[1:-1]}: {problem}.")
-
-
-def _unreadable(value: object, place: Location, seen: Counter[str]) -> Iterator[tuple[Location, str]]:
-    """Yield each place in *value*, which is at *place* after what was *seen*, that is refused, and why."""
-    seen["parts"] += 1
-    seen["characters"] += len(value) if isinstance(value, str) else 0
-    if problem := _problem(value, len(place), seen):
-        yield place, problem
-    elif isinstance(value, ARRAYS):
-        for at, each in enumerate(value):
-            yield from _unreadable(each, (*place, at), seen)
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _unreadable(str(name), place, seen)
-            yield from _unreadable(each, (*place, str(name)), seen)
-
-
-def _problem(value: object, depth: int, seen: Counter[str]) -> str:
-    """Return why *value*, *depth* levels deep, is refused after what was *seen*, or nothing."""
-    if depth > DEEPEST:
-        return f"nested deeper than {DEEPEST} levels"
-    if seen["parts"] > MOST_PARTS:
-        return f"more than {MOST_PARTS:,} values and names in one call"
-    if seen["characters"] > MOST_CHARACTERS:
-        return f"more than {MOST_CHARACTERS:,} characters in one call"
-    if isinstance(value, str) and UNSENDABLE.search(value):
+    if level or parts > MOST_PARTS:
+        return f"at most {DEEPEST} levels, and {MOST_PARTS:,} values and names in one call"
+    if len(text) > MOST_CHARACTERS:
+        return f"at most {MOST_CHARACTERS:,} characters in one call"
+    if UNSENDABLE.search(text):
         return "must be valid Unicode text without NUL"
-    if isinstance(value, NUMBERS) and not abs(value) <= LARGEST_NUMBER:
-        return "must have at most 400 digits. Write NaN and Infinity as strings"
-    return ""
+    digits = "must have at most 400 digits. Write NaN and Infinity as strings"
+    return "" if all(abs(each) <= LARGEST_NUMBER for each in numbers) else digits
 
 
 def as_text(value: object) -> object:
@@ -123,11 +101,20 @@ def _as_meant(value: object) -> object:
     return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
 
 
-Written = Annotated[str, BeforeValidator(as_text)]
+AsText = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
 Array = BeforeValidator(_as_array)
 Object = BeforeValidator(as_json)
 Meant = BeforeValidator(_as_meant)
+
+
+class Schema(TypedDict, total=False):
+    """The JSON Schema of the arguments of a tool."""
+
+    type: str
+    properties: Mapping[str, Mapping[str, object]]
+    required: Sequence[str]
+    additionalProperties: bool
 
 
 class Arguments(BaseModel):
@@ -145,15 +132,22 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def read(
-    model: type[ArgumentsT], arguments: Mapping[str, object], *, max_rows: int | None = None
+    model: type[ArgumentsT],
+    arguments: Mapping[str, object],
+    *,
+    max_rows: int | None = None,
+    listed: Sequence[str] = (),
 ) -> ArgumentsT:
-    """Return *arguments* as *model*; "" and null mean absent, and `limit` is at most *max_rows*."""
+    """Return *arguments* as *model*; "" and null mean absent, and `limit` is at most *max_rows*.
+
+    *listed*: the arguments that hints name, by default all.
+    """
     check(arguments)
     given = {name: value for name, value in arguments.items() if value is not None and value != ""}
     try:
         asked = model.model_validate(given)
     except ValidationError as exc:
-        raise _complaint(exc, model) from exc
+        raise _complaint(exc, model, listed) from exc
     limit: int = getattr(asked, "limit", 0)
     if max_rows is None or limit <= max_rows:
         return asked
@@ -214,14 +208,15 @@ WANTED: Mapping[str, str] = {
 }
 
 
-def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError:
+def _complaint(exc: ValidationError, model: type[Arguments], listed: Sequence[str]) -> errors.CallError:
     found = exc.errors(include_url=False)
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     kind, given, context = first["type"], first["input"], first.get("ctx", {})
     if kind == "extra_forbidden":
         *within, name = first["loc"]
         place, within_model = _place(within), _model_at(model, within)
-        error = unknown_argument(str(name), list(within_model.model_fields), place)
+        known = list(within_model.model_fields) if within or not listed else listed
+        error = unknown_argument(str(name), known, place)
         if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
             error.hint += f" Such as {within_model.example}."
         return error
@@ -268,7 +263,7 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 @cache
-def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]:
+def schema_of(model: type[Arguments], *, searches: bool) -> Schema:
     """Return the JSON Schema of *model*, without references, titles and null defaults.
 
     *searches* is whether a column has a full-text index.
@@ -277,9 +272,7 @@ def schema_of(model: type[Arguments], *, searches: bool) -> Mapping[str, object]
     definitions = schema.pop("$defs", {})
     if not searches and "Operator" in definitions:
         definitions["Operator"]["enum"].remove(Operator.MATCHES)
-    inlined = _inlined(schema, definitions)
-    assert isinstance(inlined, dict)
-    return inlined
+    return cast(Schema, _inlined(schema, definitions))
 
 
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:

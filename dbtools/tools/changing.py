@@ -1,10 +1,11 @@
 """What the tools that change rows share: how values are described and read, and the answer."""
 
 import json
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -14,12 +15,13 @@ from dbtools.changes import KEPT, KEPT_IN_MEMORY, Transaction, Write, WriteShape
 from dbtools.errors import listing, nearest
 from dbtools.paths import folded
 from dbtools.statement import Output
-from dbtools.tools.arguments import Arguments, Object, as_json, as_text, named, unknown_column
+from dbtools.tools.arguments import Arguments, Object, Schema, as_json, as_text, named, read, unknown_column
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.definition import (
     ARRAY,
     BOOLEAN,
     INTEGER,
+    STRING,
     Setting,
     TableTool,
     Tool,
@@ -38,16 +40,17 @@ CHANGES = content_schema(
     before=ARRAY,
 )
 LONGEST_KEY = 200  #: characters of an idempotency key
+#: The arguments besides those of every change, as definitions list them.
+LISTED = ("table", "rows", "on_conflict", "conflict_key", "key", "where", "match", "set", "expected")
 Values = Annotated[dict[str, object], Object]
-DryRun = Annotated[bool, Field(description="show the result, change nothing")]
 
 
 class ChangeArguments(Arguments):
-    """Arguments of every tool that changes rows; `confirm` is only listed where a change needs it."""
+    """Arguments of every tool that changes rows, as `shown_change` lists them."""
 
-    dry_run: DryRun = False
-    idempotency_key: str = Field(default="", max_length=LONGEST_KEY, description="of retries")
-    confirm: str = Field(default="", max_length=LONGEST_KEY, description="token of the preview")
+    dry_run: bool = False
+    idempotency_key: str = Field(default="", max_length=LONGEST_KEY)
+    confirm: str = Field(default="", max_length=LONGEST_KEY)
 
 
 def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
@@ -60,15 +63,17 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
     }
 
 
-def shown_change(setting: Setting, *, confirms: bool) -> Mapping[str, object]:
+def shown_change(setting: Setting, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
     """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
-    properties = setting.schema(ChangeArguments, None)["properties"]
-    assert isinstance(properties, Mapping)
     shortly = f"{KEPT_IN_MEMORY // 60} minutes on this server"
     kept = f"{KEPT // 3_600} hours" if setting.journal else shortly
-    key = {"description": f"a retry with the same key changes nothing, for {kept}"}
-    own = {**properties, "idempotency_key": {**properties["idempotency_key"], **key}}
-    return {name: schema for name, schema in own.items() if confirms or name != "confirm"}
+    once = {"description": f"makes the change once per key, for {kept}", **STRING}
+    shown = {"dry_run": {"description": "preview, change nothing", **BOOLEAN}, "idempotency_key": once}
+    token = {"description": "from the answer to this call without it", **STRING}
+    return shown | ({"confirm": token} if confirms else {})
+
+
+ChangeArgumentsT = TypeVar("ChangeArgumentsT", bound=ChangeArguments)
 
 
 class ChangeTool(TableTool):
@@ -87,21 +92,22 @@ class ChangeTool(TableTool):
         """Return whether the role may change *table* in this way."""
         return table.writes is not None and cls.grants(table.writes)
 
-    def schema(self, model: type[ChangeArguments], labels: Sequence[str] | None = None) -> dict[str, object]:
-        """Return the JSON Schema of *model*: how long keys are kept, and `confirm` if a table needs it.
+    def schema(self, model: type[ChangeArguments], **instead: Mapping[str, object] | None) -> Schema:
+        """Return the JSON Schema of *model*; *instead*: other schemas of arguments, None for one to omit.
 
-        A typed tool lists its own arguments first.
+        The arguments of every change come last, `confirm` only if a table needs it.
         """
-        schema = dict(self.setting.schema(model, self.table, labels))
-        properties = schema["properties"]
-        assert isinstance(properties, Mapping)
         tables = (self.table,) if self.table is not None else self.setting.catalog.tables
         confirms = any(table.writes is not None and table.writes.confirm for table in tables)
-        own = shown_change(self.setting, confirms=confirms)
-        kept = [name for name in properties if name in own or name not in ChangeArguments.model_fields]
-        ordered = kept if self.table is None else reversed(kept)
-        schema["properties"] = {name: own.get(name, properties[name]) for name in ordered}
-        return schema
+        schema = self.setting.schema(model, self.table, self.labels())
+        names = sorted(schema["properties"].keys() - ChangeArguments.model_fields, key=LISTED.index)
+        listed = {name: instead.get(name, schema["properties"][name]) for name in names}
+        own = {name: each for name, each in listed.items() if each is not None}
+        return {**schema, "properties": {**own, **shown_change(self.setting, confirms=confirms)}}
+
+    def read(self, model: type[ChangeArgumentsT], arguments: Mapping[str, object]) -> ChangeArgumentsT:
+        """Validate *arguments* as *model*; hints name only the arguments that the definition lists."""
+        return read(model, arguments, listed=list(self.definition.input_schema["properties"]))
 
     @classmethod
     def define(cls, setting: Setting) -> Iterator[Tool]:
@@ -131,14 +137,14 @@ def granted_writes(table: Table) -> Writes:
     return table.writes
 
 
-def row_schema(catalog: Catalog, table: Table, columns: Sequence[Column], required: Sequence[str]) -> object:
+def row_schema(
+    catalog: Catalog, table: Table, columns: Sequence[Column], required: Sequence[str]
+) -> Mapping[str, object]:
     """Return the JSON Schema of values for *columns* of *table*."""
     targets = relation_targets(catalog, table)
-    schema: dict[str, object] = {
-        "type": "object",
-        "properties": {each.name: _value_schema(each, targets.get(each.name, "")) for each in columns},
-    }
-    return schema | ({"required": list(required)} if required else {}) | {"additionalProperties": False}
+    properties = {each.name: _value_schema(each, targets.get(each.name, "")) for each in columns}
+    needs = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": properties, **needs, "additionalProperties": False}
 
 
 def _value_schema(column: Column, target: str) -> Mapping[str, object]:
@@ -243,8 +249,7 @@ def write_call(
 ) -> ChangeCall:
     """Return the call of *tool* that runs *writes* on *table*, as *asked* says."""
     confirms, what = granted_writes(table).confirm, f"a change of {table.name}"
-    transaction = transaction_of(writes, asked, confirms=confirms, what=what)
-    transaction.missing = missing
+    transaction = transaction_of(writes, asked, confirms=confirms, what=what, missing=missing)
     return ChangeCall(setting=tool.setting, table=table, transaction=transaction, meanings=meanings)
 
 
@@ -254,6 +259,8 @@ def transaction_of(
     *,
     confirms: bool,
     what: str,
+    missing: str = "",
+    timeout: float = math.inf,
 ) -> Transaction:
     """Return the transaction of *writes* as *asked*, or raise BadArgument if *what* needs no token."""
     if asked.confirm and (asked.dry_run or not confirms):
@@ -262,7 +269,9 @@ def transaction_of(
     return Transaction(
         writes=writes,
         dry_run=asked.dry_run,
-        key=asked.idempotency_key,
+        missing=missing,
+        timeout=timeout,
+        idempotency_key=asked.idempotency_key,
         confirms=confirms,
         token=asked.confirm,
     )

@@ -14,11 +14,11 @@ from dbtools.tools.arguments import (
     MOST_SKIPPED,
     Arguments,
     Array,
+    AsText,
     Columns,
     Count,
     Meant,
     Steps,
-    Written,
 )
 from dbtools.types import MOMENTS, Family, Operator
 
@@ -41,8 +41,8 @@ class Comparison(Arguments):
         default=Operator.EQ,
         description='is_null: value "true" or "false"; in, not_in: values; between: both values included',
     )
-    value: Written | SkipJsonSchema[None] = None
-    values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
+    value: AsText | SkipJsonSchema[None] = None
+    values: Annotated[tuple[AsText, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
     value_column: str | SkipJsonSchema[None] = None
 
     @property

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, Location, Table
+from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import json_of, size
 from dbtools.errors import listing, nearest
 from dbtools.links import cell_uri
@@ -18,7 +18,7 @@ from dbtools.queries import Permitted
 from dbtools.results import Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Output, Statement
 from dbtools.styles import Style, Surface
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, read, schema_of
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, Schema, read, schema_of
 from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
 
@@ -40,7 +40,7 @@ class ToolDefinition:
     name: str
     title: str
     description: str
-    input_schema: Mapping[str, object]
+    input_schema: Schema
     output_schema: Mapping[str, object]
     annotations: Mapping[str, bool] = field(default_factory=lambda: READS)
 
@@ -73,7 +73,7 @@ def tokens_in(length: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class ListChange:
     """The changes to the tools of a role, by name and in the order of the list."""
 
     added: tuple[str, ...] = ()
@@ -92,12 +92,12 @@ class Change:
         return self.tools or self.resources or bool(self.updated)
 
 
-def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -> Change:
+def compare(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -> ListChange:
     """Compare the tools *before* and *after* a change."""
     if before == after:
-        return Change()
+        return ListChange()
     old, new = ({each.name: each for each in definitions} for definitions in (before, after))
-    return Change(
+    return ListChange(
         added=tuple(name for name in new if name not in old),
         changed=tuple(name for name in new if name in old and new[name] != old[name]),
         removed=tuple(name for name in old if name not in new),
@@ -155,9 +155,7 @@ class Setting:
         type = LINKED.get(column.type.family, "text/plain")
         return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
-    def schema(
-        self, model: type[Arguments], of: Table | None, labels: Sequence[str] | None = None
-    ) -> Mapping[str, object]:
+    def schema(self, model: type[Arguments], of: Table | None, labels: Sequence[str] | None = None) -> Schema:
         """Return the JSON Schema of *model*, narrowed to this setting, or to its table *of*.
 
         *labels*: the tables to choose from, by default all.
@@ -167,12 +165,8 @@ class Setting:
         table = self._table_schema(self.labels if labels is None else labels)
         limit = {"maximum": most, "default": min(DEFAULT_LIMIT, most)}
         narrowed = {"table": table, "tables": {"items": table}, "limit": limit}
-        properties = schema["properties"]
-        assert isinstance(properties, Mapping)
-        return {
-            **schema,
-            "properties": {name: {**each, **narrowed.get(name, {})} for name, each in properties.items()},
-        }
+        properties = {name: {**each, **narrowed.get(name, {})} for name, each in schema["properties"].items()}
+        return {**schema, "properties": properties}
 
     def _table_schema(self, labels: Sequence[str]) -> Mapping[str, object]:
         """Return the schema of one of the names *labels*: an enum, or their number and a digest."""
@@ -221,11 +215,6 @@ class Setting:
     def budgets(self) -> Mapping[Reserve, Budget]:
         """The budgets of answers, by what they reserve."""
         return {each: Budget(limits=self.limits, style=self.style, reserved=each) for each in Reserve}
-
-    @cached_property
-    def tool_names(self) -> Mapping[Location, str]:
-        """The T of `list_T` and `get_T` for each table."""
-        return self.paths.table_names
 
 
 def _described(table: Table) -> object:
@@ -315,7 +304,7 @@ class Tool:
     def defined(
         self,
         description: str,
-        arguments: type[Arguments] | Mapping[str, object],
+        arguments: type[Arguments] | Schema,
         answers: Mapping[str, object],
         title: str = "",
         annotations: Mapping[str, bool] = READS,
@@ -325,9 +314,9 @@ class Tool:
             name=self.name,
             title=title or self.name.replace("_", " ").capitalize(),
             description=description,
-            input_schema=arguments
-            if isinstance(arguments, Mapping)
-            else self.setting.schema(arguments, self.table),
+            input_schema=self.setting.schema(arguments, self.table)
+            if isinstance(arguments, type)
+            else arguments,
             output_schema=answers,
             annotations=annotations,
         )
@@ -355,8 +344,8 @@ class TableTool(Tool):
     @property
     def name(self) -> str:
         """The name by which it is called."""
-        tools = self.setting.tool_names
-        return self.general_name if self.table is None else f"{self.prefix}_{tools[self.table.location]}"
+        names = self.setting.paths.table_names
+        return self.general_name if self.table is None else f"{self.prefix}_{names[self.table.location]}"
 
     @classmethod
     def suits(cls, table: Table) -> bool:

@@ -80,7 +80,7 @@ class DescribeTables(Tool):
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
-    def bind(self, arguments: Mapping[str, object]) -> "Description":
+    def bind(self, arguments: Mapping[str, object]) -> "DescribeCall":
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
@@ -88,13 +88,13 @@ class DescribeTables(Tool):
         # For very many tables, names are enough unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
             first = every[:MOST_NAMES]
-            return Description(setting=self.setting, tables=first, detail=Detail.NAMES, of=len(every))
+            return DescribeCall(setting=self.setting, tables=first, detail=Detail.NAMES, of=len(every))
         named = tuple(dict.fromkeys(tables)) or every
-        return Description(setting=self.setting, tables=named, detail=asked.detail, of=len(named))
+        return DescribeCall(setting=self.setting, tables=named, detail=asked.detail, of=len(named))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class DescribeCall:
     """A call that describes tables, with the values of text columns that have few different ones."""
 
     setting: Setting

@@ -19,9 +19,10 @@ from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
 from dbtools.tools.arguments import (
     Arguments,
+    AsText,
     Columns,
     Object,
-    Written,
+    Schema,
     as_text,
     check,
     unknown_argument,
@@ -45,7 +46,7 @@ class RowArguments(Arguments):
     """Arguments of `get_row`."""
 
     table: str
-    key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
+    key: Annotated[dict[str, AsText], Object] = Field(description='such as {"id": "17"}')
     columns: Columns = Field(default=(), description="default all; paths allowed")
 
 
@@ -71,14 +72,10 @@ class GetRow(TableTool):
         bytes = any(column.type.family is Family.BYTES for column in table.columns)
         pictures = " Images and audio are attached." if bytes else ""
         label = table_name(self.setting.catalog, table)
-        schema = {
-            "type": "object",
-            "properties": key_schema(keys),
-            "required": list(keys),
-            "additionalProperties": False,
-        }
         description = f"Get one row of {label} by key, in full.{pictures}"
-        return self.defined(description, schema, ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}")
+        return self.defined(
+            description, key_schema(keys), ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}"
+        )
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Bind the key in *arguments* to a call."""
@@ -222,9 +219,15 @@ class Lookup:
         return self.setting.link(self.table, found.outputs, found.rows[0], place)
 
 
-def key_schema(keys: Mapping[str, Column]) -> Mapping[str, Mapping[str, object]]:
-    """Return the JSON Schema of each argument of a key, which *keys* have by name."""
-    return {name: _argument(name, column) for name, column in keys.items()}
+def key_schema(keys: Mapping[str, Column]) -> Schema:
+    """Return the JSON Schema of a key with the columns *keys*, by the names of their arguments."""
+    properties = {name: _argument(name, column) for name, column in keys.items()}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(keys),
+        "additionalProperties": False,
+    }
 
 
 def _argument(name: str, column: Column) -> dict[str, object]:

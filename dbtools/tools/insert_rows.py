@@ -28,7 +28,7 @@ from dbtools.tools.changing import (
     row_schema,
     write_call,
 )
-from dbtools.tools.definition import ToolDefinition
+from dbtools.tools.definition import STRING, ToolDefinition
 from dbtools.tools.wording import cleaned, table_name
 
 MOST_INSERTED = 100  #: rows of one call, unless the role says otherwise
@@ -36,7 +36,7 @@ DESCRIPTION = (
     "Insert rows into a table, all or none; values may be null; returns them as stored. "
     "describe_tables says which columns to give."
 )
-Key = tuple[Column, ...]
+KeyColumns = tuple[Column, ...]
 
 
 class OnConflict(StrEnum):
@@ -82,12 +82,14 @@ class InsertRows(ChangeTool):
         choices = _choices(writes)
         annotations = effects(destroys=OnConflict.UPDATE in choices, repeats=False)
         if self.table is None:
-            schema = self.schema(InsertRowsArguments, self.labels())
-            schema["properties"] = _with_upserts(schema["properties"], choices, ())
+            schema = self.schema(InsertRowsArguments, **_upserts(choices, ()))
             return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
-        (own,) = writes
-        schema = self._typed_schema(self.table, own, choices)
-        table = self.table
+        (own,), table, columns = writes, self.table, writes[0].insert or ()
+        items = row_schema(
+            self.setting.catalog, table, columns, [each.name for each in columns if each.required]
+        )
+        rows = {"type": "array", "minItems": 1, "maxItems": own.most or MOST_INSERTED, "items": items}
+        schema = self.schema(InsertArguments, rows=rows, **_upserts(choices, own.conflict_keys))
         preset = [each.column.name for each in own.insert_presets if each.column.name in table.column_by_name]
         filled = f" Filled in for you: {cleaned(listing(preset), 200)}." if preset else ""
         name = table_name(self.setting.catalog, table)
@@ -97,24 +99,11 @@ class InsertRows(ChangeTool):
         title = f"Insert rows into {self.setting.shown(table)}"
         return self.defined(description, schema, CHANGES, title, annotations)
 
-    def _typed_schema(self, table: Table, writes: Writes, choices: Sequence[OnConflict]) -> dict[str, object]:
-        columns = writes.insert or ()
-        required = [column.name for column in columns if column.required]
-        schema = self.schema(InsertArguments)
-        properties = schema["properties"]
-        assert isinstance(properties, Mapping)
-        items = row_schema(self.setting.catalog, table, columns, required)
-        most = writes.most or MOST_INSERTED
-        rows = {"type": "array", "minItems": 1, "maxItems": most, "items": items}
-        listed = {**properties, "rows": rows}
-        schema["properties"] = _with_upserts(listed, choices, writes.conflict_keys)
-        return schema
-
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the rows in *arguments* to a call."""
         if self.table is not None:
-            return self._call(self.table, self.setting.read(InsertArguments, arguments))
-        asked = self.setting.read(InsertRowsArguments, arguments)
+            return self._call(self.table, self.read(InsertArguments, arguments))
+        asked = self.read(InsertRowsArguments, arguments)
         return self._call(self.target(asked.table), asked)
 
     def _call(self, table: Table, asked: InsertArguments) -> ChangeCall:
@@ -161,36 +150,34 @@ def _may_update(writes: Writes) -> bool:
     return bool(writes.update) and any(required <= {*key, *writes.update} for key in writes.conflict_keys)
 
 
-def _with_upserts(properties: object, choices: Sequence[OnConflict], keys: Sequence[Key]) -> object:
-    """Return *properties* with the arguments of upserts last but for those of all changes.
-
-    *keys*: those of the only table.
-    """
-    assert isinstance(properties, Mapping)
-    rest = dict(properties)
-    first = {name: rest.pop(name) for name in ("table", "rows") if name in rest}
-    how, key = rest.pop("on_conflict"), rest.pop("conflict_key")
-    if not choices:
-        return {**first, **rest}
+def _upserts(
+    choices: Sequence[OnConflict], keys: Sequence[KeyColumns]
+) -> Mapping[str, Mapping[str, object] | None]:
+    """Return the schemas of the arguments of upserts, None for what to omit; *keys*: of the only table."""
     of = _spelled(keys) if len(keys) == 1 else "conflict_key"
-    how |= {"enum": list(map(str, choices)), "description": f"if a row has the same {of}"}
-    key |= {"description": _spelled(keys) if keys else "a unique key; default the primary key"}
-    return {**first, "on_conflict": how, **({"conflict_key": key} if len(keys) != 1 else {}), **rest}
+    how = {"default": OnConflict.ERROR, "description": f"if a row has the same {of}", **STRING}
+    which = _spelled(keys) if keys else "a unique key; default the primary key"
+    key = {"description": which, "items": STRING, "type": "array"}
+    return {
+        "on_conflict": how | {"enum": list(map(str, choices))} if choices else None,
+        "conflict_key": key if choices and len(keys) != 1 else None,
+    }
 
 
-def _spelled(keys: Iterable[Key]) -> str:
+def _spelled(keys: Iterable[KeyColumns]) -> str:
     return " or ".join(", ".join(each.name for each in key) for key in keys)
 
 
 def _conflict_key(
     table: Table, writes: Writes, asked: InsertArguments, rows: Sequence[Collection[Column]]
-) -> Key:
+) -> KeyColumns:
     """Return the unique key by which existing *rows* are found, empty if none are looked for."""
     if asked.on_conflict is OnConflict.ERROR:
         if asked.conflict_key:
+            choices = " or ".join(_choices([writes])[1:])
             raise errors.BadArgument(
                 "conflict_key: has no effect without on_conflict.",
-                hint="Set on_conflict to ignore or update.",
+                hint=f"Set on_conflict to {choices}." if choices else "Leave it out.",
             )
         return ()
     if asked.on_conflict is OnConflict.UPDATE and not writes.update:
@@ -217,7 +204,7 @@ def _conflict_key(
     raise errors.BadArgument("on_conflict: each row must give all columns of one unique key.", hint=hint)
 
 
-def _named_key(table: Table, keys: Sequence[Key], names: Sequence[str]) -> Key:
+def _named_key(table: Table, keys: Sequence[KeyColumns], names: Sequence[str]) -> KeyColumns:
     """Return the one of *keys* that has the columns *names*, or raise a CallError."""
     found = {folded(name, table.column_by_name) for name in names}
     for key in keys:

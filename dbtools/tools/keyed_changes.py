@@ -18,7 +18,7 @@ from dbtools.paths import folded
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.statement import Condition, Match, Order, Select, Statement
 from dbtools.styles import Surface
-from dbtools.tools.arguments import as_text, check, named, unknown_argument, unknown_column
+from dbtools.tools.arguments import Schema, as_text, check, named, unknown_argument, unknown_column
 from dbtools.tools.binding import bind_where, equal_value, equality
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
@@ -59,7 +59,7 @@ class UpdateArguments(KeyedArguments):
     set: Values = Field(description="new values by column")
 
 
-class RowsArguments(KeyedArguments):
+class AnyTableArguments(KeyedArguments):
     """Arguments of every tool that changes rows of any table; the conditions are those of `list_rows`."""
 
     table: str
@@ -70,7 +70,7 @@ class RowsArguments(KeyedArguments):
     match: Match = Match.ALL
 
 
-class UpdateRowsArguments(RowsArguments, UpdateArguments):
+class UpdateRowsArguments(AnyTableArguments, UpdateArguments):
     """Arguments of `update_rows`."""
 
 
@@ -80,7 +80,7 @@ class KeyedTool(ChangeTool):
 
     kind: ClassVar[WriteKind]
     typed: ClassVar[type[KeyedArguments]]
-    generic: ClassVar[type[RowsArguments]]
+    generic: ClassVar[type[AnyTableArguments]]
     does: ClassVar[str]  #: the description, with the name of the table
     chooses: ClassVar[str]  #: the description of the generic tool
 
@@ -100,24 +100,17 @@ class KeyedTool(ChangeTool):
         """How the tool is listed."""
         title = f"{self.prefix.capitalize()} a row"
         if self.table is None:
-            schema = self.schema(self.generic, self.labels())
             # After a change, other rows may meet the same conditions.
-            once = effects(destroys=True, repeats=False)
-            return self.defined(self.chooses, schema, CHANGES, f"{self.prefix.capitalize()} rows", once)
+            once, many = effects(destroys=True, repeats=False), f"{self.prefix.capitalize()} rows"
+            return self.defined(self.chooses, self.schema(self.generic), CHANGES, many, once)
         setting, table = self.setting, self.table
-        schema = self.schema(self.typed)
-        properties = schema["properties"]
-        assert isinstance(properties, Mapping)
-        keys = key_schema(self._keys)
-        own = dict(properties)
-        if "set" in own:
-            # A default has no effect on a row that exists.
-            columns = [replace(each, default=None) for each in granted_writes(table).update]
-            own["set"] = row_schema(setting.catalog, table, columns, ())
-        if self._wraps:
-            whole = {"type": "object", "properties": keys, "required": list(keys)}
-            keys = {KEY: {**whole, "additionalProperties": False}}
-        schema |= {"properties": {**keys, **own}, "required": [*keys, *(["set"] if "set" in own else [])]}
+        # A default has no effect on a row that exists.
+        columns = [replace(each, default=None) for each in granted_writes(table).update]
+        own = self.schema(self.typed, set=row_schema(setting.catalog, table, columns, ()))
+        key = key_schema(self._keys)
+        keys = {KEY: key} if self._wraps else key["properties"]
+        required = [*keys, *own.get("required", ())]
+        schema: Schema = {**own, "properties": {**keys, **own["properties"]}, "required": required}
         description = self.does.format(table_name(setting.catalog, table))
         return self.defined(description, schema, CHANGES, f"{title} of {setting.shown(table)}", self.effects)
 
@@ -134,7 +127,7 @@ class KeyedTool(ChangeTool):
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the key and the values in *arguments* to a call."""
         if self.table is None:
-            found = self.setting.read(self.generic, arguments)
+            found = self.read(self.generic, arguments)
             table = self.target(found.table)
             if "where" in found.model_fields_set:
                 return self._choose(table, found)
@@ -153,7 +146,7 @@ class KeyedTool(ChangeTool):
                 raise errors.BadArgument(f"{KEY}: must be an object with {listing(self._keys)}.")
             key = dict(whole)
         check(key)
-        asked = self.setting.read(self.typed, own)
+        asked = self.read(self.typed, own)
         return self._call(self.table, self._keys, key, asked, f"{KEY}." if self._wraps else "")
 
     def _refuse_unknown(self, names: Collection[str]) -> None:
@@ -161,7 +154,7 @@ class KeyedTool(ChangeTool):
         known = {name: name for name in ([KEY] if self._wraps else self._keys)}
         for name in names:
             if folded(name, known) is None:
-                error = unknown_argument(name, [*known, *reversed(self.typed.model_fields)])
+                error = unknown_argument(name, list(self.definition.input_schema["properties"]))
                 settable = _names(self.table) if self.table and "set" in self.typed.model_fields else ()
                 error.hint = "Put new values into set. " * (name in settable) + error.hint
                 error.hint = f"{self.general_name} takes {name}. " * (name in CHOOSING) + error.hint
@@ -183,7 +176,7 @@ class KeyedTool(ChangeTool):
         shape = replace(
             self._shape(table, values),
             conditions=(*found.shape.comparisons, *conditions),
-            key=len(found.shape.comparisons),
+            key_count=len(found.shape.comparisons),
         )
         return write_call(
             self,
@@ -193,7 +186,7 @@ class KeyedTool(ChangeTool):
             missing=lookup.missing(texts),
         )
 
-    def _choose(self, table: Table, asked: RowsArguments) -> ChangeCall:
+    def _choose(self, table: Table, asked: AnyTableArguments) -> ChangeCall:
         """Return the call that changes the rows that meet the conditions of *asked*."""
         if not asked.where:
             hint = f"Name at least one condition, such as {Comparison.example}."
@@ -265,7 +258,7 @@ class DeleteRow(KeyedTool):
     prefix = "delete"
     general_name = "delete_rows"
     kind = WriteKind.DELETE
-    typed, generic = KeyedArguments, RowsArguments
+    typed, generic = KeyedArguments, AnyTableArguments
     does = "Delete one row of {} by key; returns it as it was."
     chooses = (
         "Delete rows of a table by key or where, all or none; dry_run previews; returns them as they were."

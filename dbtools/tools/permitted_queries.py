@@ -18,7 +18,7 @@ from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.statement import Output, QueryShape, Statement, argument
 from dbtools.styles import Rows, Surface
-from dbtools.tools.arguments import Arguments, Object, read
+from dbtools.tools.arguments import Arguments, Object, Schema, read
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import CHANGES, ChangeArguments, effects, shown_change, transaction_of
 from dbtools.tools.definition import (
@@ -74,9 +74,15 @@ class QueryTool(Tool):
         """How the tool is listed."""
         query, columns = self.permitted.query, listing(each.name for each in self.permitted.columns)
         shown = f"{'One row' if query.returns is Returns.ONE else 'Rows'} of: {columns}."
-        schema = {"type": "object", **arguments_schema(self.permitted), "additionalProperties": False}
         description = sentences(query.description.rstrip(), shown)
-        return self.defined(description, schema, self._answers(), query.title)
+        return self.defined(description, self.schema, self._answers(), query.title)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The JSON Schema of its arguments, with those of every change if it changes rows."""
+        confirms = self.permitted.query.confirm
+        changes = shown_change(self.setting, confirms=confirms) if self.permitted.effects else {}
+        return arguments_schema(self.permitted, changes)
 
     def _answers(self) -> Mapping[str, object]:
         """Return the schema of its answers, with the type of each column."""
@@ -96,15 +102,22 @@ class QueryTool(Tool):
     def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
         """Bind *arguments* to a call of the query."""
         query, limits = self.permitted.query, self.setting.limits
-        given = dict(values_of(self.permitted, arguments))
+        shape, values = self._bound(arguments)
         most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
-        statement = Statement(
-            shape=self._shape(frozenset(given)),
-            values={argument(each.name): given.get(each.name) for each in self.permitted.parameters},
-            limit=min(most, limits.max_rows),
-            timeout=math.inf if query.timeout is None else query.timeout,
-        )
-        return SingleCall(statement=statement, answer=partial(self._answer, statement.limit))
+        limit = min(most, limits.max_rows)
+        statement = Statement(shape=shape, values=values, limit=limit, timeout=self._timeout)
+        return SingleCall(statement=statement, answer=partial(self._answer, limit))
+
+    def _bound(self, arguments: Mapping[str, object]) -> tuple[QueryShape, Mapping[str, object]]:
+        """Return the variant of the query for *arguments*, and the values of its parameters."""
+        given = dict(values_of(self.permitted, arguments, list(self.schema["properties"])))
+        values = {argument(each.name): given.get(each.name) for each in self.permitted.parameters}
+        return self._shape(frozenset(given)), values
+
+    @property
+    def _timeout(self) -> float:
+        timeout = self.permitted.query.timeout
+        return math.inf if timeout is None else timeout
 
     def _shape(self, present: frozenset[str]) -> QueryShape:
         permitted, limits = self.permitted, self.setting.limits
@@ -156,24 +169,16 @@ class ChangingQueryTool(QueryTool):
         most = query.writes or 0
         changes = f"Changes at most {most} row{'s' * (most > 1)}, all or none"
         shown = f"{changes}; returns {columns}." if columns else f"{changes}."
-        described = arguments_schema(self.permitted, shown_change(self.setting, confirms=query.confirm))
-        schema = {"type": "object", **described, "additionalProperties": False}
         description = sentences(query.description.rstrip(), shown)
-        return self.defined(description, schema, CHANGES, query.title, effects_of([self]))
+        return self.defined(description, self.schema, CHANGES, query.title, effects_of([self]))
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind *arguments* to a call of the query."""
-        query = self.permitted.query
         own = {name: value for name, value in arguments.items() if name in OF_CHANGES}
         asked = read(ChangeArguments, own)
-        given = dict(
-            values_of(self.permitted, {name: arguments[name] for name in arguments if name not in own})
-        )
-        values = {argument(each.name): given.get(each.name) for each in self.permitted.parameters}
-        transaction = transaction_of(
-            [(self._shape(frozenset(given)), values)], asked, confirms=query.confirm, what=self.name
-        )
-        transaction.timeout = math.inf if query.timeout is None else query.timeout
+        write = self._bound({name: arguments[name] for name in arguments if name not in own})
+        confirms, timeout = self.permitted.query.confirm, self._timeout
+        transaction = transaction_of([write], asked, confirms=confirms, what=self.name, timeout=timeout)
         return ChangeCall(setting=self.setting, transaction=transaction, query=self.name, arguments=arguments)
 
     def _changes(self) -> Mapping[str, Any]:
@@ -261,9 +266,7 @@ def _searched(permitted: Permitted) -> tuple[Sequence[str], str]:
 
 
 def _entry(setting: Setting, permitted: Permitted) -> dict[str, object]:
-    query = permitted.query
-    of_changes = shown_change(setting, confirms=query.confirm) if query.writes else {}
-    schema = arguments_schema(permitted, of_changes)
+    schema = _tool(setting, permitted).schema
     return without_empty(
         query=permitted.name,
         description=cleaned(permitted.query.description, LONGEST_TEXT),
@@ -300,12 +303,13 @@ class RunQuery(GenericQueryTool):
         return tool.bind(asked.arguments)
 
 
+def _tool(setting: Setting, permitted: Permitted) -> QueryTool:
+    return (ChangingQueryTool if permitted.effects else QueryTool)(setting=setting, permitted=permitted)
+
+
 def define(setting: Setting) -> Iterator[Tool]:
     """Yield the tools of the permitted queries of *setting*."""
-    tools = {
-        each.name: (ChangingQueryTool if each.effects else QueryTool)(setting=setting, permitted=each)
-        for each in setting.queries
-    }
+    tools = {each.name: _tool(setting, each) for each in setting.queries}
     if tools:
         yield FindQueries(setting=setting)
         yield RunQuery(setting=setting, tools=tools)

@@ -9,7 +9,7 @@ from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, QueryParameter
 from dbtools.queries.headers import check_value, defaults_of
-from dbtools.tools.arguments import as_text, check, named, unknown_argument
+from dbtools.tools.arguments import Schema, as_text, check, named, unknown_argument
 from dbtools.tools.wording import sentences
 from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
 
@@ -21,7 +21,6 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.ARRAY: ("array", "string"),  # a string if it is cut
     Family.OBJECT: ("object", "string"),
 }
-NOTHING: Mapping[str, object] = {}
 NUMBERS = (Family.INTEGER, Family.NUMBER)  #: numbers in JSON
 #: The forms of values that the schema does not describe.
 FORMS: Mapping[Family, str] = {
@@ -44,13 +43,13 @@ def cell_schema(column: Column) -> dict[str, object]:
     return {"type": types[0] if len(types) == 1 else list(types)}
 
 
-def arguments_schema(permitted: Permitted, more: Mapping[str, object] = NOTHING) -> dict[str, object]:
-    """Describe the arguments of *permitted*, and *more*."""
-    properties = {each.name: _schema(each, permitted.types[each.name]) for each in permitted.parameters} | {
-        **more
-    }
-    required = [each.name for each in permitted.parameters if each.required]
-    return {"properties": properties} | ({"required": required} if required else {})
+def arguments_schema(permitted: Permitted, more: Mapping[str, Mapping[str, object]]) -> Schema:
+    """Return the JSON Schema of the arguments of *permitted*, and of *more*."""
+    properties = {each.name: _schema(each, permitted.types[each.name]) for each in permitted.parameters}
+    schema: Schema = {"type": "object", "properties": {**properties, **more}}
+    if required := [each.name for each in permitted.parameters if each.required]:
+        schema["required"] = required
+    return {**schema, "additionalProperties": False}
 
 
 def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
@@ -83,13 +82,18 @@ def _shown(text: str, type: ColumnType) -> object:
     return text if isinstance(value, str) else value
 
 
-def values_of(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of parameters that are given or have a default, or raise a CallError."""
+def values_of(
+    permitted: Permitted, arguments: Mapping[str, object], listed: Sequence[str]
+) -> Iterator[tuple[str, object]]:
+    """Yield the names and values of parameters that are given or have a default, or raise a CallError.
+
+    *listed*: the arguments that hints name.
+    """
     check(arguments)
-    known = [each.name for each in permitted.parameters]
+    known = {each.name for each in permitted.parameters}
     for name in arguments:
         if name not in known:
-            raise unknown_argument(name, known)
+            raise unknown_argument(name, listed)
     for parameter in permitted.parameters:
         name, type = parameter.name, permitted.types[parameter.name]
         texts = _texts(parameter, arguments.get(name))

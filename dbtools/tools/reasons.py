@@ -61,7 +61,7 @@ TOGETHER = "Each condition asks for something that is stored, but no row meets a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class ValuesQuestion:
     """A question about one condition: which values are stored, or which are the least and the greatest."""
 
     name: str  #: the name of the compared term, as callers write it
@@ -143,7 +143,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class RowQuestion:
     """A question whose answer is whether such a row exists."""
 
     shape: Select
@@ -168,10 +168,10 @@ class Reasons:
     @property
     def statements(self) -> Sequence[Statement]:
         """The statements that ask whether there is any row, and then about the conditions, if any."""
-        row = Probe(shape=_any_row(self.terms.names.table), said="")
+        row = RowQuestion(shape=_any_row(self.terms.names.table), said="")
         return self.asking((row, *self._asked)) if self.conditions else ()
 
-    def asking(self, questions: Sequence[Check | Probe]) -> Sequence[Statement]:
+    def asking(self, questions: Sequence[ValuesQuestion | RowQuestion]) -> Sequence[Statement]:
         """Return the statements that ask *questions*."""
         return tuple(Statement(shape=each.shape, values=self.values, limit=each.most) for each in questions)
 
@@ -185,18 +185,18 @@ class Reasons:
         if self._joined and number <= MOST_CHECKS and findings[:number] == [STORED] * number:
             return TOGETHER
         # The stored values explain more than the fact that some are missing.
-        checked = [said for each, said in asked if said and isinstance(each, Check)]
+        checked = [said for each, said in asked if said and isinstance(each, ValuesQuestion)]
         items = (sought(comparison, condition) for _, _, comparison, condition in self._compared)
         return " ".join(dict.fromkeys(filter(None, [*(checked or findings), *items])))
 
-    def nulls(self, terms: Sequence[Operand]) -> Sequence[Probe]:
+    def nulls(self, terms: Sequence[Operand]) -> Sequence[RowQuestion]:
         """Return the questions which parts of *terms* are null in all rows that meet the conditions."""
         parts = dict.fromkeys(part for term in terms for part in parts_within(term))
         columns = [part for part in parts if isinstance(part, Column | Distant)]
         # The columns of related rows are not in the rows themselves.
         is_plain = self.match is Match.ALL and not any(isinstance(part, Related) for part in parts)
         table = self.terms.names.table
-        return [_null_probe(table, each, *self.conditions) for each in columns[:MOST_CHECKS] if is_plain]
+        return [_null_question(table, each, *self.conditions) for each in columns[:MOST_CHECKS] if is_plain]
 
     @property
     def meanings(self) -> str:
@@ -213,16 +213,16 @@ class Reasons:
         return _compared(self.terms.names.table, "", self.written, self.conditions)
 
     @cached_property
-    def _asked(self) -> Sequence[Check | Probe]:
+    def _asked(self) -> Sequence[ValuesQuestion | RowQuestion]:
         """The questions about the first conditions, and then about parts of conditions."""
         pairs = list(zip(self.written, self.conditions, strict=True))
-        alone: Iterator[Check | Probe] = filter(
+        alone: Iterator[ValuesQuestion | RowQuestion] = filter(
             None, (self._alone(at, *pair) for at, pair in enumerate(pairs))
         )
         parts = chain.from_iterable(self._parts(*pair) for pair in pairs)
         return (*islice(alone, MOST_CHECKS), *islice(parts, MOST_CHECKS + 1))
 
-    def _alone(self, at: int, written: Where, clause: Clause) -> Check | Probe | None:
+    def _alone(self, at: int, written: Where, clause: Clause) -> ValuesQuestion | RowQuestion | None:
         """Return the question about *clause*; a single condition needs none, since no row meets it."""
         table, said = self.terms.names.table, f"No row meets where[{at}]." if self._joined else ""
         if isinstance(clause, Condition):
@@ -230,14 +230,14 @@ class Reasons:
                 return check
             if clause.operator is Operator.IS_NULL:
                 said = f"{clause.term.name} is {'never null' if clause.wanted else 'null in every row'}."
-        return Probe(shape=_any_row(table, clause), said=said) if said else None
+        return RowQuestion(shape=_any_row(table, clause), said=said) if said else None
 
-    def _parts(self, written: Where, clause: Clause) -> Iterator[Check | Probe]:
+    def _parts(self, written: Where, clause: Clause) -> Iterator[ValuesQuestion | RowQuestion]:
         """Yield questions about the terms of *clause*, or about the conditions in it."""
         table = self.terms.names.table
         if isinstance(clause, Condition):
             terms = (each for each in clause.terms if clause.other or isinstance(each, Distant))
-            yield from (_null_probe(table, each) for each in terms)
+            yield from (_null_question(table, each) for each in terms)
             return
         within = (self._check(*each) for each in _compared(table, "", [written], [clause]))
         yield from islice(filter(None, within), MOST_CHECKS)
@@ -245,16 +245,18 @@ class Reasons:
             target, conditions = clause.relation.target, clause.conditions
             said = f"No row of {target.name} meets the conditions in some."
             shape = _any_row(target, *conditions, match=clause.match)
-            yield Probe(shape=shape, said=said if conditions else f"{target.name} has no rows.")
+            yield RowQuestion(shape=shape, said=said if conditions else f"{target.name} has no rows.")
 
-    def _check(self, of: Table, prefix: str, comparison: Comparison, condition: Condition) -> Check | None:
+    def _check(
+        self, of: Table, prefix: str, comparison: Comparison, condition: Condition
+    ) -> ValuesQuestion | None:
         """Return the question about *condition* on rows of *of*, whose names begin with *prefix*."""
         term, operator = condition.term, comparison.op
         if isinstance(term, Measure | Rank) or not comparison.texts:
             return None
         table, place = (term.path[-1].target, term.column) if isinstance(term, Distant) else (of, term)
         name, texts = f"{prefix}{term.name}", comparison.texts
-        check = partial(Check, name=name, place=place, operator=operator, wanted=texts)
+        check = partial(ValuesQuestion, name=name, place=place, operator=operator, wanted=texts)
         if operator in LOOKED_UP and _is_listed(table, place):
             outputs, order = (Output(term=place, cut=LONGEST),), (Order(term=place),)
             shape = Select(table=table, outputs=outputs, groups=(place,), order=order)
@@ -280,11 +282,11 @@ def _any_row(table: Table, *conditions: Clause, match: Match = Match.ALL) -> Sel
     return Select(table=table, outputs=(Output(term=column, cut=1),), conditions=conditions, match=match)
 
 
-def _null_probe(table: Table, term: Term, *conditions: Clause) -> Probe:
+def _null_question(table: Table, term: Term, *conditions: Clause) -> RowQuestion:
     """Return the question whether *term* is null in all rows of *table* that meet *conditions*."""
     stored = Condition(term=term, operator=Operator.IS_NULL, wanted=False)
     rows = "these rows" if conditions else "every row"
-    return Probe(shape=_any_row(table, *conditions, stored), said=f"{term.name} is null in {rows}.")
+    return RowQuestion(shape=_any_row(table, *conditions, stored), said=f"{term.name} is null in {rows}.")
 
 
 _Compared = tuple[Table, str, Comparison, Condition]

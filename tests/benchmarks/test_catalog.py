@@ -7,7 +7,7 @@ import pytest
 
 from dbtools.policy import Role
 from dbtools.service.snapshot import take_snapshot
-from dbtools.styles import Listing, Manner, Surface
+from dbtools.styles import Listing, Surface
 from dbtools.tools.definition import tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target
@@ -57,7 +57,7 @@ async def test_catalog_is_read_in_little_more_time_than_its_columns(wide: Target
 
 
 #: All tools are defined; by itself this database would get the few for any table.
-TYPED = Manner(listing=Listing(surface=Surface.TYPED))
+TYPED = Listing(surface=Surface.TYPED)
 
 
 async def test_tools_are_defined_in_little_more_time_than_they_are_parsed(

@@ -17,7 +17,7 @@ from dbtools.backends import open_backend
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.policy import Role
 from dbtools.service.snapshot import take_snapshot
-from dbtools.styles import Listing, Manner, Surface
+from dbtools.styles import Listing, Surface
 from dbtools.tools.definition import tokens_of, tool_content
 from dbtools.types import ColumnType, Family
 from tests.unit.shop import resolved
@@ -75,8 +75,8 @@ def bench_data() -> Path:
 
 
 def _cost(database: str, catalog: Catalog, surface: Surface) -> Cost:
-    manner = Manner(listing=Listing(surface=surface))
-    definitions = take_snapshot(resolved(catalog, (Role(),), manner)).views["default"].definitions
+    listing = Listing(surface=surface)
+    definitions = take_snapshot(resolved(catalog, (Role(),), listing)).views["default"].definitions
     return Cost(
         database=database,
         tables=len(catalog.tables),

@@ -19,7 +19,7 @@ from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.running import RunningServer
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
-from dbtools.tools.definition import Change
+from dbtools.tools.definition import ListChange
 from tests.clients.conformance_fixtures import add_fixtures
 
 logger = logging.getLogger("conformance")
@@ -41,7 +41,7 @@ class Operator:
     def resolved(self, message: str) -> None:
         """Take note of nothing."""
 
-    def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:
+    def changed(self, snapshot: Snapshot, changes: Mapping[str, ListChange]) -> None:
         """Take note of nothing."""
 
 

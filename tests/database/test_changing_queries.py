@@ -246,3 +246,13 @@ def test_no_clause_may_select_too_much(opened: OpenDesk, dialect: str) -> None:
 
     assert len(told) == 1
     assert "close_ticket is withdrawn" in told[0]
+
+
+def test_unknown_argument_is_refused_with_those_that_are_listed(opened: OpenDesk, dialect: str) -> None:
+    with opened(dialect) as shop:
+        reasons = [shop.refusal(name, {"idd": 1}, **DESK) for name in ("remove_ticket", "add_note")]
+
+    assert [each.rpartition("Arguments: ")[2] for each in reasons] == [
+        "id, dry_run, idempotency_key, confirm.",
+        "body, dry_run, idempotency_key.",
+    ]

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from dbtools.backends.postgresql.connections import connect, end
-from dbtools.backends.postgresql.pipeline import STATEMENTS, Connection, messages
+from dbtools.backends.postgresql.pipeline import STATEMENTS, Connection, messages, parsing
 
 SET = "select where set_config($1, $2, false) is null"
 FAIL = "select where 1 / $1::int = 0"
@@ -35,6 +35,17 @@ async def test_messages_around_a_statement_run_in_their_order_and_only_its_rows_
     assert [tuple(row) for row in rows] == [("it's \\ ü!",)]
     assert await connection.fetchval("select current_setting('app.x')") == "after"
     assert [tuple(row) for row in await connection.fetch("select 1")] == [(1,)]
+
+
+async def test_rows_of_one_text_arrive_in_one_round_trip(connection: Connection) -> None:
+    explained = messages("explain (format json) select $1::pg_catalog.text", "ü")
+
+    plan, *others = await connection.texts(
+        explained + messages("values ('a'), ('')") + parsing("select 1 / 0")
+    )
+
+    assert "Result" in plan
+    assert others == ["a", ""]
 
 
 @pytest.mark.parametrize("at", ["before", "behind"])

@@ -15,7 +15,7 @@ from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.runner import begin_transaction
 from dbtools.backends.postgresql.spelling import spelled
 from dbtools.cells import Cut
-from dbtools.errors import CallError, SchemaChanged, SqlRefused, TimedOut
+from dbtools.errors import CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from tests.database.poolers import proxy
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop
 from tests.postgresql_server import PostgresqlServer
@@ -52,7 +52,7 @@ async def _unguarded(shop: FreeShop, sql: str) -> Any:
         statement = Confined(guarded, (), shop.request(sql))
         try:
             with statement.worded():
-                await statement.check(connection)
+                await statement.check(connection, b"")
                 statement.plan = await shop.runner._planned(connection, statement)
                 await statement.audit(connection)
                 return await connection.fetch(sql)
@@ -161,6 +161,34 @@ def test_large_results_are_cut_while_they_are_read(shop: FreeShop) -> None:
     assert len(rows.rows) < 1000
     assert rows.more
     assert grown < 50 * 1024
+
+
+def test_statement_takes_six_round_trips(shop: FreeShop) -> None:
+    async def counted() -> int:
+        await shop.runner.run(shop.request("select c.name, o.id from customers c, orders o"))
+        transport, sent = shop.runner._pool.warmest.transport, 0
+
+        class Counting:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+            def write(self, sent_now: bytes) -> None:
+                nonlocal sent
+                sent += 1
+                inner.write(sent_now)
+
+        inner, transport.inner = transport.inner, Counting()
+        await shop.runner.run(shop.request("select o.id, c.name from customers c, orders o"))
+        transport.inner = inner
+        return sent
+
+    assert shop.portal.call(counted) == 6
+
+
+@pytest.mark.parametrize("claim", [None, ["north", "south"]])
+def test_claim_that_is_missing_or_a_list_denies_the_call(shop: FreeShop, claim: object) -> None:
+    with pytest.raises(Denied):
+        shop.run("select name from customers", claims={"region": claim})
 
 
 def test_rows_beyond_the_limit_are_more(shop: FreeShop) -> None:

@@ -332,7 +332,7 @@ def test_definition_says_how_long_keys_are_kept(keeper: str, opened: Keeps, dial
         text = next(each.json.decode() for each in definitions if each.name == "update_things")
 
     kept = {"journal": "for 24 hours", "memory": "for 10 minutes on this server"}
-    assert f"a retry with the same key changes nothing, {kept[keeper]}" in text
+    assert f"makes the change once per key, {kept[keeper]}" in text
 
 
 def test_rows_of_the_journal_are_not_counted_as_rows_elsewhere(opened: Keeps, dialect: str) -> None:

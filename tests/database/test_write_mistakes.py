@@ -62,7 +62,7 @@ def opened(serve: Serve) -> Opens:
             {"order_id": 1, "price": "2.50"},
             "There is no argument 'order_id'. Put the values of columns into rows, as in "
             '[{"name": "Ann"}]. '
-            "Arguments: dry_run, idempotency_key, confirm, rows, on_conflict, conflict_key.",
+            "Arguments: rows, on_conflict, dry_run, idempotency_key.",
             id="columns without rows",
         ),
         pytest.param(
@@ -75,21 +75,21 @@ def opened(serve: Serve) -> Opens:
             "update_lines",
             {"id": 1, "note": "x"},
             "There is no argument 'note'. Put new values into set. "
-            "Arguments: id, set, expected, confirm, idempotency_key, dry_run.",
+            "Arguments: id, set, expected, dry_run, idempotency_key.",
             id="new value beside the key",
         ),
         pytest.param(
             "update_lines",
             {"id": 1, "set": {"note": "x"}, "dryRun": True},
             "There is no argument 'dryRun'. Did you mean dry_run? "
-            "Arguments: id, set, expected, confirm, idempotency_key, dry_run.",
+            "Arguments: id, set, expected, dry_run, idempotency_key.",
             id="misspelt argument",
         ),
         pytest.param(
             "delete_lines",
             {"where": {"id": 1}},
             "There is no argument 'where'. delete_rows takes where. "
-            "Arguments: id, expected, confirm, idempotency_key, dry_run.",
+            "Arguments: id, expected, dry_run, idempotency_key.",
             id="where",
         ),
         pytest.param(
@@ -125,8 +125,8 @@ def test_values_are_described_before_dry_run(opened: Opens, dialect: str) -> Non
     )
 
     assert [list(each["inputSchema"]["properties"]) for each in shown] == [
-        ["rows", "on_conflict", "idempotency_key", "dry_run"],
-        ["id", "set", "expected", "idempotency_key", "dry_run"],
+        ["rows", "on_conflict", "dry_run", "idempotency_key"],
+        ["id", "set", "expected", "dry_run", "idempotency_key"],
     ]
 
 

@@ -42,7 +42,7 @@ from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.service.snapshot import Snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.tools.definition import Change, tool_content
+from dbtools.tools.definition import ListChange, tool_content
 from tests.oracle.exchanges import Side
 
 PAGE = 200  #: tools
@@ -95,7 +95,7 @@ class OracleServer(Server[Any]):
         # The SDK (2.3) has no other way to a connection that outlives the request.
         self.connections.append(context.session._connection)
 
-    async def tell(self, change: Change) -> None:
+    async def tell(self, change: ListChange) -> None:
         """Tell all clients of *change*."""
         for event in _events(change):
             await self.bus.publish(event)
@@ -171,7 +171,7 @@ async def open_sdk_side(toolbox: Toolbox, instructions: str) -> AsyncIterator[Si
     async with anyio.create_task_group() as group:
         app: ASGIApp = await group.start(serve)
 
-        def note(_: Snapshot, changes: Mapping[str, Change]) -> None:
+        def note(_: Snapshot, changes: Mapping[str, ListChange]) -> None:
             group.start_soon(server.tell, changes[CALLER.role])
 
         unsubscribe = toolbox.subscribe(note)
@@ -180,7 +180,7 @@ async def open_sdk_side(toolbox: Toolbox, instructions: str) -> AsyncIterator[Si
         end()
 
 
-def _events(change: Change) -> Iterator[ServerEvent]:
+def _events(change: ListChange) -> Iterator[ServerEvent]:
     if change.tools:
         yield ToolsListChanged()
     if change.resources:

@@ -33,7 +33,9 @@ REFUSALS: Mapping[str, Message] = {
     "cancel": {"action": "cancel"},
     "accept false": {"action": "accept", "content": {"confirm": False}},
 }
-#: Answers that are none.
+#: What the message says of each of them.
+SAID = {"decline": "declined", "cancel": "closed the question", "accept false": "declined"}
+#: Answers that neither confirm nor decline.
 NONSENSE: Mapping[str, Message] = {
     "nothing": {},
     "no content": {"action": "accept"},

@@ -11,9 +11,9 @@ from dbtools.policy import Limits, Role
 from dbtools.results import Answer, ResultSet
 from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
-from dbtools.settings import ResultsSection, Settings, ToolsSection
+from dbtools.settings import Settings, ToolsSection
 from dbtools.statement import Select, Shape, Statement
-from dbtools.styles import Manner, Style
+from dbtools.styles import Listing, Style
 from dbtools.tools import define
 from dbtools.tools.definition import Setting, Toolset
 from dbtools.types import ColumnType, Family
@@ -55,7 +55,7 @@ TYPES: Mapping[Family, ColumnType] = {
     Family.ANY: ColumnType(family=Family.ANY, name="any", lenient=True, large=True),
 }
 
-MANNER = Manner()
+LISTING = Listing()
 
 
 def column(name: str, family: Family = Family.TEXT, /, **more: Any) -> Column:
@@ -137,24 +137,23 @@ def select_of(statement: Statement | None) -> Select:
     return statement.shape
 
 
-def resolved(catalog: Catalog, roles: Sequence[Role] = (Role(),), manner: Manner = MANNER) -> Resolved:
+def resolved(catalog: Catalog, roles: Sequence[Role] = (Role(),), listing: Listing = LISTING) -> Resolved:
     """Return what *roles* see of *catalog*, without a database that could object."""
     seen = tuple(seen_by(role, catalog) for role in roles)
-    listing, style = manner.listing, manner.style
-    settings = Settings(
-        tools=ToolsSection(style=listing.surface, budget=listing.budget, pin=listing.pin),
-        results=ResultsSection(rows=style.rows, text=style.text),
-    )
+    tools = ToolsSection(style=listing.surface, budget=listing.budget, pin=listing.pin)
+    settings = Settings(tools=tools)
     return Resolved(catalog=catalog, roles=seen, settings=settings)
 
 
 def resolving(
-    introspect: Callable[[], Awaitable[Catalog]], roles: Sequence[Role] = (Role(),), manner: Manner = MANNER
+    introspect: Callable[[], Awaitable[Catalog]],
+    roles: Sequence[Role] = (Role(),),
+    listing: Listing = LISTING,
 ) -> Resolve:
     """Return what a toolbox asks for all that it serves: what *roles* see of what *introspect* returns."""
 
     async def resolve() -> Resolved:
-        return resolved(await introspect(), roles, manner)
+        return resolved(await introspect(), roles, listing)
 
     return resolve
 

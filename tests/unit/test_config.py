@@ -17,7 +17,7 @@ from dbtools.service.queries import query_files
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from dbtools.settings.roles import roles_of
-from dbtools.styles import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.styles import Listing, Rows, Style, Surface, Text
 from tests.unit.shop import ID, PRODUCT, SALE, table
 
 GOOD = """
@@ -75,10 +75,8 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
         Role(limits=Limits(max_rows=20, max_tokens=5_000, max_cell=100, timeout=2.5), sql=True),
     )
     assert settings.selection() == Selection(schemas=("main",), include=("*",), exclude=("log_*",))
-    assert settings.manner() == Manner(
-        style=Style(rows=Rows.OBJECTS, text=Text.CSV),
-        listing=Listing(surface=Surface.TYPED, budget=500, pin=("product",)),
-    )
+    assert settings.style() == Style(rows=Rows.OBJECTS, text=Text.CSV)
+    assert settings.listing() == Listing(surface=Surface.TYPED, budget=500, pin=("product",))
     assert (settings.tools.style, settings.tools.budget) == ("typed", 500)
 
 
@@ -87,8 +85,8 @@ def test_everything_but_the_database_has_a_default(tmp_path: Path) -> None:
 
     assert roles_of(settings, lexis) == (Role(sql=True),)
     assert settings.selection() == Selection()
-    assert settings.manner() == Manner()
-    assert settings.manner().listing == Listing(surface=Surface.AUTO, budget=10_000, pin=())
+    assert settings.style() == Style()
+    assert settings.listing() == Listing(surface=Surface.AUTO, budget=10_000, pin=())
     assert settings.tables == {}
 
 
@@ -288,7 +286,7 @@ def test_target_that_is_nothing_is_refused(
 def test_style_is_that_of_the_file(tmp_path: Path, style: str) -> None:
     path = _written(tmp_path, f'[database]\nurl = "shop.db"\n[tools]\nstyle = "{style}"\nbudget = 0')
 
-    assert load(path).manner().listing == Listing(surface=Surface(style), budget=0)
+    assert load(path).listing() == Listing(surface=Surface(style), budget=0)
 
 
 TWO_TABLES = "create table product (id integer); create table sale (id integer);"

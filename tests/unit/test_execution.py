@@ -15,13 +15,12 @@ from dbtools.service.execution import Execution
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
-from dbtools.styles import Manner
 from dbtools.types import Family
 from tests.unit.shop import PRODUCT, TYPES, plan_of, resolved
 
 
 def _view(role: Role) -> View:
-    return take_snapshot(resolved(Catalog(tables=(PRODUCT,)), (role,), Manner())).views[role.name]
+    return take_snapshot(resolved(Catalog(tables=(PRODUCT,)), (role,))).views[role.name]
 
 
 class Failing:

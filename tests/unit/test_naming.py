@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog
-from dbtools.paths import LONGEST_NAME, normalised, table_names
+from dbtools.paths import LONGEST_NAME, Paths, normalised
 from dbtools.tools.wording import argument_names
 from tests.unit.shop import ID, column, table, tools
 
@@ -16,7 +16,7 @@ ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 def _names(*tables: tuple[str, str]) -> list[str]:
     catalog = Catalog(tables=tuple(table(ID, schema=schema, name=name) for schema, name in tables))
-    return list(table_names(catalog).values())
+    return list(Paths(catalog).table_names.values())
 
 
 @pytest.mark.parametrize(

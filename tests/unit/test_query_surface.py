@@ -43,7 +43,7 @@ def _setting(*permitted: Permitted, limits: Limits | None = None) -> Setting:
 
 def _listed(chosen_from: Setting, listing: Listing) -> list[str]:
     tools = define(chosen_from)
-    return [each.name for each in listed(choose(listing, tools), tools, frozenset())]
+    return [each.name for each in listed(listing, choose(listing, tools), tools, chosen_from.catalog)]
 
 
 MANY = tuple(permitted_query("a: text?  Some text.", name=f"query_{at:03}") for at in range(100))

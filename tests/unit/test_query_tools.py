@@ -241,7 +241,7 @@ def test_default_is_advertised_and_bound(declared: str, default: object, bound: 
     permitted = permitted_query(f"a: {declared}")
     schema = tool_of(permitted).definition.input_schema
 
-    assert schema["properties"]["a"]["default"] == default  # type: ignore[index]
+    assert schema["properties"]["a"]["default"] == default
     assert _bound(permitted) == {"a": bound}
     assert _bound(permitted, a=default) == {"a": bound}
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from dbtools.cells import INVISIBLE, Cut, is_media, json_of, media_type, shown_cut, size, visible
 from dbtools.errors import BadArgument
 from dbtools.policy import Limits
-from dbtools.results import Answer, Budget, Page, ResultSet, Table, encode_rows
+from dbtools.results import Answer, Budget, EncodedRows, Page, ResultSet, encode_rows
 from dbtools.statement import Output
 from dbtools.styles import Rows, Style, Text
 from dbtools.types import Family
@@ -34,7 +34,7 @@ def _budget(bytes: int, reserved: int, style: Style = ARRAYS) -> Budget:
 
 
 def _answer(
-    table: Table, style: Style, *, truncated: bool = False, next_cursor: str = "", **extra: object
+    table: EncodedRows, style: Style, *, truncated: bool = False, next_cursor: str = "", **extra: object
 ) -> Answer:
     """Return the answer that shows *table*."""
     found = ResultSet(outputs=(), rows=tuple(map(tuple, table.rows)))
@@ -85,7 +85,7 @@ def test_cells_are_encoded_by_their_columns() -> None:
         rows=((2**60, None, b"hi", "x"), (1, Cut(start="ab", length=9), Cut(start=b"..", length=70), "x")),
     )
 
-    assert encode_rows(found, NAMES, OBJECTS) == Table(
+    assert encode_rows(found, NAMES, OBJECTS) == EncodedRows(
         columns=NAMES,
         rows=[
             ("1152921504606846976", None, "aGk="),
@@ -95,7 +95,7 @@ def test_cells_are_encoded_by_their_columns() -> None:
     )
 
 
-TABLE = Table(columns=("id", "name"), rows=[[1, "a"], [2, None]])
+TABLE = EncodedRows(columns=("id", "name"), rows=[[1, "a"], [2, None]])
 
 
 def test_rows_are_arrays_under_one_list_of_columns() -> None:
@@ -120,7 +120,7 @@ def test_rows_are_objects_where_that_is_wanted() -> None:
 
 @pytest.mark.parametrize("style", [ARRAYS, OBJECTS], ids=["arrays", "objects"])
 def test_both_channels_say_the_same(style: Style) -> None:
-    table = Table(columns=("id", "näme"), rows=[[1, "a\ud800\u202e"], [2, {"x": ["\udcff"]}]])
+    table = EncodedRows(columns=("id", "näme"), rows=[[1, "a\ud800\u202e"], [2, {"x": ["\udcff"]}]])
     answer = _answer(table, style)
 
     assert answer.text is answer.json
@@ -170,7 +170,7 @@ def test_result_knows_how_much_it_holds() -> None:
     assert [_found(cut.rows[0]).is_longer(4), _found(cut.rows[0]).is_longer(5)] == [True, False]
 
 
-def _csv(table: Table, *, truncated: bool = False, next_cursor: str = "", **extra: object) -> str:
+def _csv(table: EncodedRows, *, truncated: bool = False, next_cursor: str = "", **extra: object) -> str:
     return _answer(table, CSV, truncated=truncated, next_cursor=next_cursor, **extra).text
 
 
@@ -203,7 +203,7 @@ def test_first_line_of_csv_states_rows_columns_and_completeness() -> None:
     ],
 )
 def test_cell_of_csv_is_written_as_copy_does(cell: object, written: str) -> None:
-    table = Table(columns=("a", "b"), rows=[["x", cell]])
+    table = EncodedRows(columns=("a", "b"), rows=[["x", cell]])
 
     assert _csv(table) == f"# 1 rows, 2 columns, complete\na,b\nx,{written}"
 
@@ -213,16 +213,18 @@ PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_fr
 
 @given(st.lists(st.lists(PRINTABLE | st.none(), min_size=2, max_size=2), max_size=6))
 def test_csv_is_read_back(rows: list[list[str | None]]) -> None:
-    text = _csv(Table(columns=("a", 'b"c'), rows=[[*row] for row in rows]))
+    text = _csv(EncodedRows(columns=("a", 'b"c'), rows=[[*row] for row in rows]))
     _, header, *cells = csv.reader(io.StringIO(text, newline=""))
 
     assert header == ["a", 'b"c']
     assert cells == [[visible(cell or "") for cell in row] for row in rows]
 
 
-def _sizes(table: Table, style: Style) -> list[int]:
+def _sizes(table: EncodedRows, style: Style) -> list[int]:
     """Return how many bytes the text takes with no row, with the first, with the first two, …"""
-    parts = [Table(columns=table.columns, rows=table.rows[:count]) for count in range(len(table.rows) + 1)]
+    parts = [
+        EncodedRows(columns=table.columns, rows=table.rows[:count]) for count in range(len(table.rows) + 1)
+    ]
     return [len(_answer(part, style).text.encode()) for part in parts]
 
 
@@ -230,7 +232,7 @@ ROWS: list[list[object]] = [[1, "x" * 30], [2, None], [3, "é" * 50], [4, '"' * 
 
 
 def test_rows_fit_exactly_up_to_the_cap() -> None:
-    table = Table(columns=("id", "name"), rows=ROWS)
+    table = EncodedRows(columns=("id", "name"), rows=ROWS)
     taken = [size(row) + 1 for row in ROWS]
     room = 3_000 - size(["id", "name"])
 
@@ -248,7 +250,7 @@ def test_rows_fit_exactly_up_to_the_cap() -> None:
     reserve=st.integers(100, 1_400),
 )
 def test_rows_that_fit_stay_below_the_cap(style: Style, rows: list[list[object]], reserve: int) -> None:
-    table = Table(columns=("id", "näme"), rows=rows, style=style)
+    table = EncodedRows(columns=("id", "näme"), rows=rows, style=style)
 
     count = _budget(1_500, reserve, style).fitting_rows(table)
 

@@ -14,8 +14,8 @@ from dbtools.policy import Role
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
-from dbtools.styles import Listing, Manner, Surface
-from dbtools.tools import choose, define, listed, pinned_tables, unknown_tool
+from dbtools.styles import Listing, Surface
+from dbtools.tools import choose, define, listed, unknown_tool
 from dbtools.tools.definition import Setting, Tool, ToolDefinition, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
 from tests.unit.shop import (
@@ -45,7 +45,7 @@ def _view(
     catalog: Catalog, surface: Surface = Surface.AUTO, *, budget: int = 10_000, pin: Sequence[str] = ()
 ) -> View:
     listing = Listing(surface=surface, budget=budget, pin=tuple(pin))
-    return take_snapshot(resolved(catalog, (Role(),), Manner(listing=listing))).views["default"]
+    return take_snapshot(resolved(catalog, (Role(),), listing)).views["default"]
 
 
 def _listed(view: View) -> list[str]:
@@ -162,7 +162,9 @@ def test_pinned_tables_change_nothing_on_the_typed_surface() -> None:
 
 
 def test_pinned_table_is_one_that_is_there() -> None:
-    assert pinned_tables(Listing(pin=("sale", "gone")), SMALL) == {SALE}
+    view = _view(SMALL, Surface.GENERIC, pin=["sale", "gone"])
+
+    assert _listed(view) == [*GENERIC[:4], "list_sale", "get_row"]
 
 
 @pytest.mark.parametrize("surface", [Surface.TYPED, Surface.GENERIC])
@@ -222,7 +224,7 @@ def test_typed_definitions_are_made_no_further_than_the_budget_reaches() -> None
     cost = tokens_of(tool_content(tools(SALE)["list_sale"].definition))
 
     typed = choose(Listing(budget=cost * 5), counted)
-    shown = list(listed(typed, counted, frozenset()))
+    shown = list(listed(Listing(), typed, counted, SMALL))
 
     assert (ToolGroup.TABLES in typed, shown) == (False, [])
     assert asked == [str(at) for at in range(6)]

@@ -16,7 +16,7 @@ from dbtools.results import Media, ResultSet
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.service.toolbox import COMPLETION, Toolbox
 from dbtools.statement import Statement
-from dbtools.styles import Listing, Manner, Surface
+from dbtools.styles import Listing, Surface
 from dbtools.tools.resources import Completed
 from tests.unit.shop import SALE, resolved, resolving
 from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging
@@ -194,9 +194,9 @@ async def test_resource_is_read_through_the_same_view() -> None:
 
 
 def test_definitions_differ_only_where_the_schema_does() -> None:
-    first, second = (take_snapshot(resolved(SMALL, ROLES, Manner())) for _ in range(2))
+    first, second = (take_snapshot(resolved(SMALL, ROLES)) for _ in range(2))
     commented = Catalog(tables=(replace(SALE, comment="what was sold"),))
-    third = take_snapshot(resolved(commented, ROLES, Manner()))
+    third = take_snapshot(resolved(commented, ROLES))
 
     assert first.views["default"].definitions == second.views["default"].definitions
     assert first.views["default"].definitions != third.views["default"].definitions
@@ -243,9 +243,9 @@ async def test_unknown_variable_is_no_failure_of_the_database() -> None:
         await _toolbox(LARGE).complete(Caller(), CELL_TEMPLATE, "tabel", "", {})
 
 
-async def _surfaces(manner: Manner, *catalogs: Catalog) -> list[tuple[Surface, int]]:
+async def _surfaces(listing: Listing, *catalogs: Catalog) -> list[tuple[Surface, int]]:
     """Return the surface, and how many tools are listed, of one snapshot after the other."""
-    toolbox = Toolbox(resolving(Database([*catalogs]).introspect, ROLES, manner), Executed())
+    toolbox = Toolbox(resolving(Database([*catalogs]).introspect, ROLES, listing), Executed())
     found: list[tuple[Surface, int]] = []
     for _ in catalogs:
         view = (await toolbox.refresh()).views["default"]
@@ -255,18 +255,18 @@ async def _surfaces(manner: Manner, *catalogs: Catalog) -> list[tuple[Surface, i
 
 async def test_surface_is_chosen_at_the_start_and_kept() -> None:
     """Three tables have seven tools of their own, and one has three; there are five for any table."""
-    manner = Manner(listing=Listing(budget=1_400))
+    listing = Listing(budget=1_400)
 
-    growing, shrinking = await _surfaces(manner, SMALL, LARGE), await _surfaces(manner, LARGE, SMALL)
+    growing, shrinking = await _surfaces(listing, SMALL, LARGE), await _surfaces(listing, LARGE, SMALL)
 
     assert growing == [(Surface.TYPED, 3), (Surface.TYPED, 7)]
     assert shrinking == [(Surface.GENERIC, 5), (Surface.GENERIC, 5)]
 
 
 async def test_surface_that_was_never_chosen_is_chosen_when_there_is_a_catalog() -> None:
-    manner = Manner(listing=Listing(budget=1_400))
+    listing = Listing(budget=1_400)
     database = Database([errors.DatabaseUnavailable(), LARGE])
-    toolbox = Toolbox(resolving(database.introspect, ROLES, manner), Executed())
+    toolbox = Toolbox(resolving(database.introspect, ROLES, listing), Executed())
 
     with pytest.raises(errors.DatabaseUnavailable):
         await toolbox.refresh()
@@ -275,16 +275,16 @@ async def test_surface_that_was_never_chosen_is_chosen_when_there_is_a_catalog()
 
 
 async def test_pinned_table_that_comes_later_is_listed_then() -> None:
-    manner = Manner(listing=Listing(surface=Surface.GENERIC, pin=("product",)))
+    listing = Listing(surface=Surface.GENERIC, pin=("product",))
 
-    assert await _surfaces(manner, SMALL, LARGE) == [(Surface.GENERIC, 5), (Surface.GENERIC, 7)]
+    assert await _surfaces(listing, SMALL, LARGE) == [(Surface.GENERIC, 5), (Surface.GENERIC, 7)]
 
 
 @pytest.mark.parametrize("surface", [Surface.TYPED, Surface.GENERIC])
 async def test_tool_is_called_whether_listed_or_not(surface: Surface) -> None:
     execution = Executed(rows=[("2024-03-05", "1.10")])
-    manner = Manner(listing=Listing(surface=surface))
-    toolbox = Toolbox(resolving(Database([SMALL]).introspect, ROLES, manner), execution)
+    listing = Listing(surface=surface)
+    toolbox = Toolbox(resolving(Database([SMALL]).introspect, ROLES, listing), execution)
 
     answers = [
         await toolbox.call(Caller(), "list_sale", {}),

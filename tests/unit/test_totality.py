@@ -5,10 +5,10 @@ import pytest
 from dbtools.backends.postgresql.types import lexis as postgresql
 from dbtools.backends.sqlite.syntax import lexis as sqlite
 from dbtools.sql import Lexis, scan, words
-from dbtools.vetting import Names, is_total
+from dbtools.vetting import KnownNames, is_total
 
 BOTH = (sqlite, postgresql)
-NAMES = Names(
+NAMES = KnownNames(
     columns=words(
         "a account active b c country created customer_id day exact id kind level name note number owner "
         "photo raw region x y"

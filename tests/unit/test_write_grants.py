@@ -255,7 +255,8 @@ GENERIC = ["insert_rows", "update_rows", "delete_rows"]
 
 
 def test_tools_that_write_are_listed_together_while_they_fit_into_the_budget(roles: Roles) -> None:
-    tools = define(Setting(catalog=resolved(roles, WRITING).catalog))
+    catalog = resolved(roles, WRITING).catalog
+    tools = define(Setting(catalog=catalog))
     cost = sum(
         tokens_of(tool_content(each.definition))
         for each in tools.values()
@@ -263,7 +264,8 @@ def test_tools_that_write_are_listed_together_while_they_fit_into_the_budget(rol
     )
 
     def written(budget: int) -> list[str]:
-        shown = listed(choose(Listing(budget=budget), tools), tools, frozenset())
+        listing = Listing(budget=budget)
+        shown = listed(listing, choose(listing, tools), tools, catalog)
         return [each.name for each in shown if each.group is ToolGroup.WRITES]
 
     assert sorted(written(cost)) == sorted(TYPED)
@@ -287,7 +289,8 @@ def test_insert_that_never_updates_destroys_nothing(roles: Roles) -> None:
 
 
 def test_annotations_say_what_a_change_may_do(roles: Roles) -> None:
-    tools = define(Setting(catalog=resolved(roles, WRITING).catalog))
+    catalog = resolved(roles, WRITING).catalog
+    tools = define(Setting(catalog=catalog))
     annotations = {name: tools[name].definition.annotations for name in (*TYPED, *GENERIC)}
     hints = {name: (of["destructiveHint"], of["idempotentHint"]) for name, of in annotations.items()}
 

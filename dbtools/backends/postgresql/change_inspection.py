@@ -18,7 +18,7 @@ import asyncpg
 
 from dbtools.backends.changing_queries import AFTER_CHANGE, CHANGE, main_of, within_with
 from dbtools.backends.plans import Piece, with_lists
-from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, Place, check_names, refusal
+from dbtools.backends.port import NOT_CHANGING, ColumnPlace, Declared, Inspected, check_names, refusal
 from dbtools.backends.postgresql.changes import LOCKED
 from dbtools.backends.postgresql.dependencies import (
     BIT_OF_WHOLE_ROW,
@@ -106,7 +106,7 @@ NUMBERING = "nextval"  #: the function of the system that may act here: rows nee
 class Parsed:
     """What the server shows of a parsed query."""
 
-    reads: frozenset[Place] | None = None  #: None: unknown
+    reads: frozenset[ColumnPlace] | None = None  #: None: unknown
     functions: tuple[str, ...] = ()
     changes: Sequence[Effect] = field(default=())
 
@@ -184,7 +184,7 @@ class ChangeDescription(Description):
         tables = by_relation(await self.connection.fetch(COLUMNS, relations))
         places = (places_of(tables[each], numbers) or {location_of(tables[each])} for each, numbers in read)
         return Parsed(
-            reads=frozenset[Place]().union(*places),
+            reads=frozenset[ColumnPlace]().union(*places),
             functions=tuple(
                 dict.fromkeys(f"{row['schema']}.{row['name']}" for row in called if row["reads"])
             ),

@@ -18,18 +18,19 @@ from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.guard import SIMPLER, Guarded
 from dbtools.backends.postgresql.lenses import lens
-from dbtools.backends.postgresql.pipeline import Connection, is_failure_of
+from dbtools.backends.postgresql.pipeline import Connection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
 from dbtools.catalog import Table
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
 #: The relations that the transaction has locked. It locks none itself.
-LOCKED = """
-select coalesce(pg_catalog.array_agg(l.relation::pg_catalog.int8), '{}')
+LOCKED = messages("""
+select coalesce(pg_catalog.string_agg(l.relation::pg_catalog.text, ' '), '')
 from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
-"""
+""")
+EXPLAIN = "explain (format json, costs off) "
 BEFORE = "select 1 from (\n"
 CAST = "Cast the values, as in value::numeric."
 #: The rules and hints for SQLSTATEs. {name}: of what is wrong, if it is known.
@@ -64,30 +65,37 @@ class Confined:
     plan: Plan
     prepared: Any
 
-    def __init__(self, guarded: Guarded, values: tuple[object, ...], run: FreeRun) -> None:
+    def __init__(self, guarded: Guarded, values: tuple[str, ...], run: FreeRun) -> None:
         self.guarded, self.values, self.run = guarded, values, run
         self.before = 0  #: characters before it in what was sent last
         self._locked: frozenset[int] = frozenset()
         self._functions: set[str] = set()
 
-    async def check(self, connection: Connection) -> None:
-        """Let the server parse the statement, and refuse it if that locks more than its tables do."""
+    async def check(self, connection: Connection, begin: bytes) -> None:
+        """Let the server parse the statement, and refuse it if that locks more than its tables do.
+
+        *begin*: messages that begin the transaction.
+        """
         claims = self.guarded.claims
         used = ", ".join(["1", *(f"${number}::pg_catalog.text" for number in range(1, len(claims) + 1))])
         tables = [self._source(table) for table in self.guarded.tables]
         both = ", ".join(f"{source} as t{number}" for number, source in enumerate(tables))
-        await connection.prepare(f"select {used} from {both}" if both else "select")
-        named = await _locks(connection)
-        # Without columns of the statement, the driver needs no types, so it reads no catalog.
         self.before = len(BEFORE)
-        await connection.prepare(f"{BEFORE}{self.guarded.sql}\n) as q")
-        _compare(await _locks(connection), named)
-        for source in tables:
-            plan = await self._explained(connection, f"select *, {used} from {source} as t")
-            self._functions |= set(_functions(plan))
-        self._locked = await _locks(connection)
+        named, parsed = await connection.texts(
+            begin
+            + parsing(f"select {used} from {both}" if both else "select")
+            + LOCKED
+            + parsing(f"{BEFORE}{self.guarded.sql}\n) as q")
+            + LOCKED
+        )
+        _compare(_numbers(parsed), _numbers(named))
+        # Only now may something be planned, since planning runs functions on constants.
+        explaining = [self._explaining(f"select *, {used} from {source} as t") for source in tables]
+        *plans, locked = await connection.texts(b"".join(explaining) + LOCKED)
+        self._functions = {name for plan in plans for name in _functions(json.loads(plan))}
+        self._locked = _numbers(locked)
         self.before = len(self.run.comment)
-        self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}")
+        self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}", name=False)
 
     def _source(self, table: Table) -> str:
         """Return what the role sees of *table*, with the parameters of the statement."""
@@ -97,10 +105,9 @@ class Confined:
         numbers = {claim: f"${number}" for number, claim in enumerate(self.guarded.claims, 1)}
         return f"({''.join(text + numbers.get(claim, '') for text, claim in texts)})"
 
-    async def _explained(self, connection: Connection, sql: str) -> object:
-        # The driver does not keep this statement, so it has no types from before a migration.
-        prepared = await connection.prepare(f"explain (format json, costs off) {sql}")
-        return json.loads(await prepared.fetchval(*self.values))
+    def _explaining(self, sql: str) -> bytes:
+        """Return the messages that plan *sql*."""
+        return messages(f"{EXPLAIN}{sql}", *self.values)
 
     async def audit(self, connection: Connection) -> None:
         """Plan the statement, and refuse it if that locks another relation or scans another function.
@@ -108,17 +115,18 @@ class Confined:
         The server also opens the tables that functions in SQL read, so this says nothing about a
         statement that calls a function which the operator has named.
         """
-        self.before = self.plan.sql.index(self.guarded.sql)
-        plan = await self._explained(connection, self.plan.sql)
-        locked = () if self.guarded.named and self.run.functions else await _locks(connection)
-        _compare((number for number in locked if number >= FIRST_OF_USERS), self._locked)
+        self.before = len(EXPLAIN) + self.plan.sql.index(self.guarded.sql)
+        versions = tuple(table.version for table in self.guarded.tables if table.version)
+        # At its end, all of its tables are locked, so they stay as they are then.
+        plan, locked = await connection.texts(
+            self._explaining(self.plan.sql) + LOCKED + confirmation(versions)
+        )
+        if not (self.guarded.named and self.run.functions):
+            _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
         called = {piece.value for piece in self.guarded.pieces}
-        for name in set(_functions(plan)) - self._functions:
+        for name in set(_functions(json.loads(plan))) - self._functions:
             if name not in called:
                 raise refused("The plan of the statement scans a function that it does not name")
-        # All of its tables are locked, so they stay as they are now.
-        versions = tuple(table.version for table in self.guarded.tables if table.version)
-        await connection.send(confirmation(versions))
 
     @contextmanager
     def worded(self) -> Iterator[None]:
@@ -155,9 +163,9 @@ class Confined:
         return "".join(piece.value or piece.text for piece in pieces[at:end])
 
 
-async def _locks(connection: Connection) -> frozenset[int]:
-    """Return the relations that the transaction has locked."""
-    return frozenset(await connection.fetchval(LOCKED))
+def _numbers(locked: str) -> frozenset[int]:
+    """Return the relations that the text *locked* names."""
+    return frozenset(map(int, locked.split()))
 
 
 def _compare(locked: Iterable[int], known: frozenset[int]) -> None:

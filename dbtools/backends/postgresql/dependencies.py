@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncpg import Record
 
-from dbtools.backends.port import Place
+from dbtools.backends.port import ColumnPlace
 from dbtools.backends.postgresql.catalog_queries import of_extension
 from dbtools.catalog import Reads
 from dbtools.sql import words
@@ -137,8 +137,8 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
     pairs = [tuple(row) for row in await connection.fetch(ANCESTORS)]
     tables = {table for each in read.values() for table, _ in each}.union(*pairs)
     rows = by_relation(await connection.fetch(COLUMNS, sorted(tables)))
-    columns: defaultdict[int, set[Place]] = defaultdict(set)
-    parents: defaultdict[int, set[Place]] = defaultdict(set)
+    columns: defaultdict[int, set[ColumnPlace]] = defaultdict(set)
+    parents: defaultdict[int, set[ColumnPlace]] = defaultdict(set)
     for view, places in read.items():
         for table, numbers in places:
             columns[view] |= {location_of(rows[table]), *places_of(rows[table], numbers)}
@@ -188,13 +188,13 @@ def by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
     return found
 
 
-def places_of(rows: Sequence[Record], numbers: Collection[int] = (WHOLE_ROW,)) -> set[Place]:
+def places_of(rows: Sequence[Record], numbers: Collection[int] = (WHOLE_ROW,)) -> set[ColumnPlace]:
     """Return the columns *numbers* of the table with *rows*, without system columns, which only name rows."""
     wanted = (row for row in rows if WHOLE_ROW in numbers or row["number"] in numbers)
     return {(row["schema"], row["name"], row["column"]) for row in wanted if row["column"] is not None}
 
 
-def location_of(rows: Sequence[Record]) -> Place:
+def location_of(rows: Sequence[Record]) -> ColumnPlace:
     """Return the place that stands for the rows of the table with *rows*."""
     return (rows[0]["schema"], rows[0]["name"], "")
 

@@ -36,7 +36,9 @@ from dbtools.backends.postgresql.pipeline import (
 )
 from dbtools.backends.postgresql.runner import (
     CLEAN,
+    ROLLBACK,
     begin_transaction,
+    beginning,
     is_usable,
     open_connection,
     rows_of,
@@ -143,9 +145,10 @@ class PostgresqlFreeRunner:
     async def _transaction(self, deadline: asyncio.Timeout) -> AsyncIterator[Connection]:
         """Acquire a connection, and roll back at the end."""
         async with self._pool.connection() as connection:
-            connection.meter.room = MOST_BYTES
+            connection.meter.room, is_over = MOST_BYTES, False
             try:
                 yield connection
+                is_over = not connection.is_in_transaction()
             except (*DRIVER_ERRORS, *UNREADABLE) as exc:
                 if connection.meter.room < 0:
                     raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
@@ -156,7 +159,7 @@ class PostgresqlFreeRunner:
                 # After the deadline, the server stops the statement by itself.
                 if deadline.expired():
                     connection.terminate()
-                elif not connection.is_closed():
+                elif not (connection.is_closed() or is_over):
                     await roll_back(connection, CLEAN)
 
     async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
@@ -167,10 +170,14 @@ class PostgresqlFreeRunner:
         begin = connection.begin + time_limit(run.timeout)
         if run.application:
             begin += setting({"application_name": run.application})
-        await begin_transaction(connection, run.session, begin, SETTINGS)
+        if run.session:
+            await begin_transaction(connection, run.session, begin, SETTINGS)
+            begin = b""
+        else:
+            begin = beginning(connection, begin) + SETTINGS
         statement = Confined(guarded, tuple(_bound(run.claims.get(claim)) for claim in guarded.claims), run)
         with statement.worded():
-            await statement.check(connection)
+            await statement.check(connection, begin)
             statement.plan = await self._planned(connection, statement)
             await statement.audit(connection)
         return statement
@@ -223,19 +230,27 @@ async def _result(connection: Connection, statement: Confined) -> ResultSet:
 async def _rows(
     connection: Connection, statement: Confined, run: FreeRun
 ) -> tuple[Sequence[asyncpg.Record], bool]:
-    """Return at most one row more than the limit, and whether there are more; stop at too large cells."""
+    """Return at most one row more than the limit, and whether there are more."""
     with statement.worded():
-        prepared = await connection.prepare(f"{run.comment}{statement.plan.sql}")
+        prepared = await connection.prepare(f"{run.comment}{statement.plan.sql}", name=False)
         statement.before += len(run.comment)
-        cursor = await prepared.cursor(*statement.values)
-        records: list[asyncpg.Record] = []
-        room, batch = run.most_bytes, max(1, BYTES_AT_ONCE // max(1, statement.plan.most_bytes))
-        while len(records) <= run.limit and room >= 0:
-            found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
-            if not found:
-                return records, False
-            records += found
-            room -= sum(map(held, zip(*found, strict=True)))
+        batch = max(1, BYTES_AT_ONCE // max(1, statement.plan.most_bytes))
+        if batch > run.limit:
+            records = await connection.run(prepared, statement.values, b"", ROLLBACK + CLEAN)
+            return records, len(records) > run.limit
+        return await _batches(await prepared.cursor(*statement.values), run, batch)
+
+
+async def _batches(cursor: Any, run: FreeRun, batch: int) -> tuple[Sequence[asyncpg.Record], bool]:
+    """Fetch *batch* records at a time, and stop at too large cells."""
+    records: list[asyncpg.Record] = []
+    room = run.most_bytes
+    while len(records) <= run.limit and room >= 0:
+        found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
+        if not found:
+            return records, False
+        records += found
+        room -= sum(map(held, zip(*found, strict=True)))
     return records, True
 
 
@@ -273,11 +288,12 @@ async def _connect(url: str) -> Connection:
     return connection
 
 
-def _bound(claim: object) -> object:
-    """Return *claim* as the driver takes it, or raise Denied if it is missing."""
-    if claim is None:
+def _bound(claim: object) -> str:
+    """Return *claim* as a text, or raise Denied if it is missing or has several values."""
+    text = GRAMMAR.bound(claim, CLAIM)
+    if not isinstance(text, str):
         raise errors.Denied
-    return GRAMMAR.bound(claim, CLAIM)
+    return text
 
 
 def open_free(url: str) -> PostgresqlFreeRunner:

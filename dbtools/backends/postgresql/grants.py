@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import Place
+from dbtools.backends.port import ColumnPlace
 from dbtools.backends.postgresql.inspection import Description
 from dbtools.backends.postgresql.introspection import PLACE, ROW_VERSION
 from dbtools.backends.postgresql.privileges import (
@@ -182,7 +182,7 @@ async def _places(
     tables: Sequence[tuple[Role, Table]],
     queries: Sequence[Permitted],
     chosen_by: Collection[Location],
-) -> tuple[set[Place], set[Place]]:
+) -> tuple[set[ColumnPlace], set[ColumnPlace]]:
     """Return what is read, the types of what is written included, and what writes read.
 
     *chosen_by*: the tables that the conditions of writes may read.
@@ -237,9 +237,9 @@ def _set_role(roles: Sequence[Role], login: str) -> str | None:
     return named.pop()
 
 
-async def _reads_of_conditions(description: Description, table: Table) -> Collection[Place]:
+async def _reads_of_conditions(description: Description, table: Table) -> Collection[ColumnPlace]:
     """Return what the filter and the check of *table* read, subqueries included."""
-    reads: set[Place] = set()
+    reads: set[ColumnPlace] = set()
     for each in conditions_of(table):
         nulls = iter([f"(null::{cast})" for cast in each.casts])
         sql = f"select 1 as one from {_name(table.location)} where ({_filled(each.condition, nulls)}\n)"
@@ -258,7 +258,7 @@ def _filled(condition: Fragment, values: Iterator[str]) -> str:
     return condition.written(lambda _: next(values))
 
 
-def _add_reads_of_views(catalog: Catalog, read: set[Place], views: set[Location]) -> None:
+def _add_reads_of_views(catalog: Catalog, read: set[ColumnPlace], views: set[Location]) -> None:
     """Add to *read* what the *views* in it read: these views check the privileges of their reader."""
     while True:
         tables = [catalog.table(*location) for location in {place[:2] for place in read} & views]
@@ -285,7 +285,7 @@ def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
     return rule.grant.columns is None and {*read_columns(table)} == whole.column_by_name.keys()
 
 
-def _grants(catalog: Catalog, read: Collection[Place], whole: Collection[Location]) -> Sequence[str]:
+def _grants(catalog: Catalog, read: Collection[ColumnPlace], whole: Collection[Location]) -> Sequence[str]:
     """Return the beginnings of the statements that grant what is *read*."""
     columns: defaultdict[Location, set[str]] = defaultdict(set)
     for schema, name, column in read:

@@ -23,9 +23,9 @@ from asyncpg import Record
 from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
 from dbtools.backends.port import (
     NOT_READING,
+    ColumnPlace,
     Declared,
     Inspected,
-    Place,
     check_names,
     passing_refusal,
     refusal,
@@ -286,7 +286,7 @@ class Description:
         inspected = await self.inspected(prepared, typed)
         places = (places_of(tables[each], numbers) or {location_of(tables[each])} for each, numbers in read)
         functions = dict.fromkeys(f"{row['schema']}.{row['name']}" for row in called if row["reads"])
-        return replace(inspected, reads=frozenset[Place]().union(*places), functions=tuple(functions))
+        return replace(inspected, reads=frozenset[ColumnPlace]().union(*places), functions=tuple(functions))
 
     async def inspected(
         self, prepared: PreparedQuery, columns: Sequence[tuple[str, TypeNumber]]

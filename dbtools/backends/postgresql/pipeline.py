@@ -39,12 +39,16 @@ def messages(sql: str, *values: str) -> bytes:
 
     The statement has no name, so a function cannot replace it by another prepared statement.
     """
-    parse = _message(b"P", b"\0", sql.encode(), b"\0\0\0")
     # The server rejects text that is not valid UTF-8.
     texts = [each.encode(errors="surrogatepass") for each in values]
     written = (struct.pack("!i", len(each)) + each for each in texts)
     bind = _message(b"B", b"\0", b"\0", struct.pack("!hh", 0, len(texts)), *written, b"\0\0")
-    return parse + bind + _message(b"E", b"\0", b"\0\0\0\0")
+    return parsing(sql) + bind + _message(b"E", b"\0", b"\0\0\0\0")
+
+
+def parsing(sql: str) -> bytes:
+    """Return the message that lets the server parse *sql* without running it."""
+    return _message(b"P", b"\0", sql.encode(), b"\0\0\0")
 
 
 def _message(kind: bytes, *parts: bytes) -> bytes:
@@ -242,10 +246,19 @@ class Connection(DriverConnection):
 
     async def send(self, statements: bytes) -> str:
         """Run the messages *statements* in one round trip, and return the start of the transaction."""
+        *_, moment = await self._carried(statements)
+        return moment
+
+    async def texts(self, statements: bytes) -> list[str]:
+        """Return the rows of *statements*, messages sent in one round trip; each row is one text."""
+        *texts, _ = await self._carried(statements)
+        return texts
+
+    async def _carried(self, statements: bytes) -> list[str]:
         if self._carrier is None:
             self._carrier = await self.prepare(CARRIER)
-        ((moment,),) = await self.run(self._carrier, (), statements, b"")
-        return str(moment)
+        # asyncpg reads every row up to the end as one of the carrier's, which is a text.
+        return [str(text) for (text,) in await self.run(self._carrier, (), statements, b"")]
 
 
 @asynccontextmanager

@@ -253,11 +253,16 @@ async def _read_with(
     return await _run(connection, prepared, run, b"")
 
 
+def beginning(connection: Connection, begin: bytes) -> bytes:
+    """Return the messages that send *begin* and check the session."""
+    return begin + messages(SAME_SESSION, connection.marks)
+
+
 async def begin_transaction(
     connection: Connection, session: Mapping[str, str], begin: bytes, after: bytes = b""
 ) -> str:
     """Send *begin*, check the session, send *after* and the settings *session*; return the start."""
-    begin += messages(SAME_SESSION, connection.marks) + after
+    begin = beginning(connection, begin) + after
     if not session:
         return await connection.send(begin)
     try:

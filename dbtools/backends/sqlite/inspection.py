@@ -19,9 +19,9 @@ from typing import TypeVar
 from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
     NOT_READING,
+    ColumnPlace,
     Declared,
     Inspected,
-    Place,
     check_names,
     passing_refusal,
     refusal,
@@ -326,7 +326,7 @@ def relations_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[t
 
 def reads_of(
     connection: sqlite3.Connection, query: WrittenQuery, seen: Collection[tuple[str, str]]
-) -> Iterator[Place]:
+) -> Iterator[ColumnPlace]:
     """Yield what is read of the tables and views that the query may name.
 
     Always include a named view, because SQLite does not report a view of which no column is read.

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import Place
+from dbtools.backends.port import ColumnPlace
 from dbtools.backends.sqlite.files import explain
 from dbtools.backends.sqlite.syntax import (
     BINARY,
@@ -241,7 +241,7 @@ def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
 
 def _places(
     seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str], *, matched: bool
-) -> Iterator[Place]:
+) -> Iterator[ColumnPlace]:
     """Yield the *seen* columns of tables and *modules* as places in the catalog.
 
     *matched* says whether the view may search full-text tables.
@@ -331,7 +331,7 @@ def _indexes_of(table: Structure, index: str, names: Set[str], key: str) -> dict
     }
 
 
-def _all_of(name: str, columns: Columns, shown: Container[str] | None = None) -> Iterator[Place]:
+def _all_of(name: str, columns: Columns, shown: Container[str] | None = None) -> Iterator[ColumnPlace]:
     """Yield the rows, the keys and the columns of the table *name*, only those *shown* if given."""
     table = next((each for each in columns if fold(each) == fold(name)), name)
     yield ("", table, "")
