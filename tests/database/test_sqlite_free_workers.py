@@ -186,12 +186,13 @@ async def test_worker_that_dies_twice_is_a_refusal(path: Path) -> None:
         async def dying() -> Worker:
             worker: Worker = await connect()
             started.append(worker)
-            asyncio.ensure_future(kill_when_started(worker))
+            group.start_soon(kill_when_started, worker)
             return worker
 
         shop.runner._pool._connect = dying
-        with anyio.fail_after(20), pytest.raises(errors.SqlRefused, match="too much memory"):
-            await shop.ask(ENDLESS)
+        async with anyio.create_task_group() as group:
+            with anyio.fail_after(20), pytest.raises(errors.SqlRefused, match="too much memory"):
+                await shop.ask(ENDLESS)
         shop.runner._pool._connect = connect
 
         assert len(started) == free.ATTEMPTS
@@ -203,9 +204,10 @@ async def test_worker_that_cannot_start_says_what_to_use_instead(
     path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     async with serving(path) as shop:
-        with monkeypatch.context() as patch, pytest.raises(errors.Busy, match="Use the other tools"):
-            patch.setattr(sys, "executable", program)
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(errors.Busy, match="Use the other tools"):
             await shop.ask("select 1")
+        monkeypatch.undo()
 
         assert await shop.ask("select 2") == [[2]]
 

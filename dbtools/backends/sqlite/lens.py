@@ -40,6 +40,8 @@ FUNCTIONS = words(
     jsonb_set bm25 highlight match matchinfo offsets snippet
     """
 )
+#: Names that mean something else in a subquery on a view, which stands for each table of a row filter.
+NOT_OF_VIEWS = words("main temp rowid oid _rowid_ match")
 FILE_OF = "main"  #: the schema that the operator sees in explanations
 
 
@@ -57,17 +59,25 @@ def lens_of(run: FreeRun, schema: str) -> Lens:
     Raise Denied if a claim is missing that a row filter needs.
     """
     seen = {table.location: table for table in run.catalog.tables}
-    tables = [table for table in run.catalog.tables if table.aggregated]
+    tables = [table for table in run.catalog.tables if not is_withheld(table)]
     direct = tuple(table.name for table in tables if _is_whole(table, run.whole, seen))
-    viewed = [table for table in tables if table.name not in direct and any(_shown(table))]
+    viewed = [table for table in tables if table.name not in direct]
     return Lens(
         direct=direct,
         views={table.name: _view(table, run.claims, schema) for table in viewed},
-        named={
-            table.name: names_in(table.filter.condition.text) if table.filter else frozenset()
-            for table in viewed
-        },
+        named={table.name: _named(table) for table in viewed},
     )
+
+
+def is_withheld(table: Table) -> bool:
+    """Return whether SQL of callers cannot read *table*, although the role sees it."""
+    named = _named(table)
+    unlike = "select" in named and named & NOT_OF_VIEWS
+    return not table.aggregated or bool(unlike) or not any(_shown(table))
+
+
+def _named(table: Table) -> frozenset[str]:
+    return names_in(table.filter.condition.text) if table.filter else frozenset()
 
 
 def specification(lens: Lens, location: Location, stamp: str, schema: str) -> Mapping[str, Any]:

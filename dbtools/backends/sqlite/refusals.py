@@ -15,7 +15,7 @@ from dbtools.backends.free import (
     unknown_function,
     unknown_table,
 )
-from dbtools.backends.sqlite.lens import FUNCTIONS
+from dbtools.backends.sqlite.lens import FUNCTIONS, is_withheld
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.catalog import Catalog
 from dbtools.sql import Kind, SqlError, Token, code_of, words
@@ -147,7 +147,7 @@ class Words:
 
     def __init__(self, run: FreeRun) -> None:
         self._catalog = run.catalog
-        self._withheld = {fold(table.name) for table in run.catalog.tables if not table.aggregated}
+        self._withheld = {fold(table.name) for table in run.catalog.tables if is_withheld(table)}
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}
         self._sql = fold(run.sql)
@@ -162,9 +162,7 @@ class Words:
         """Return the refusal of the table *name*, which may be one that the caller has not written."""
         name = fold(name.removeprefix("main.").removeprefix("temp."))
         if name in self._withheld:
-            return refused(
-                f"Rows of {name} may not be aggregated, so run_sql does not read it", "Use list_rows."
-            )
+            return refused(f"run_sql does not read {name}", "Use list_rows.")
         if name not in self._names and name not in self._sql:
             return refused(UNKNOWN, DESCRIBED)
         return unknown_table(name, self._catalog, position=self._position(name))

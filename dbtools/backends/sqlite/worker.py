@@ -179,7 +179,7 @@ class Sandbox:
         for _, _, table, page, _ in self._schema:
             pages.setdefault(fold(table), set()).add(page)
         for name in (*tables, *self._public):
-            # A view and a virtual table have no page of their own.
+            # Views and virtual tables have no page.
             if name in self._public or not any(pages.get(fold(name), ())):
                 self._permit(f"select * from {quote(name)}")
         # What a module reads while it connects has no context, and a caller may not read it.
