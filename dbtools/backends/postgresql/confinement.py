@@ -13,14 +13,13 @@ import asyncpg
 
 from dbtools import errors
 from dbtools.backends.free import FreeRun, refused, unknown_column
-from dbtools.backends.plans import Plan, identifier
+from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
-from dbtools.backends.postgresql.guard import SIMPLER, Guarded
-from dbtools.backends.postgresql.lenses import lens
+from dbtools.backends.postgresql.guard import Guarded
+from dbtools.backends.postgresql.parsing import SIMPLER
 from dbtools.backends.postgresql.pipeline import Connection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
-from dbtools.catalog import Table
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
@@ -31,7 +30,6 @@ from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
 """)
 EXPLAIN = "explain (format json, costs off) "
-BEFORE = "select 1 from (\n"
 CAST = "Cast the values, as in value::numeric."
 #: The rules and hints for SQLSTATEs. {name}: of what is wrong, if it is known.
 STATES: Mapping[str, tuple[str, str]] = {
@@ -67,7 +65,7 @@ class Confined:
 
     def __init__(self, guarded: Guarded, values: tuple[str, ...], run: FreeRun) -> None:
         self.guarded, self.values, self.run = guarded, values, run
-        self.before = 0  #: characters before it in what was sent last
+        self._sent = guarded.sql  #: what was sent last, with the statement in it
         self._locked: frozenset[int] = frozenset()
         self._functions: set[str] = set()
 
@@ -76,34 +74,27 @@ class Confined:
 
         *begin*: messages that begin the transaction.
         """
-        claims = self.guarded.claims
-        used = ", ".join(["1", *(f"${number}::pg_catalog.text" for number in range(1, len(claims) + 1))])
-        tables = [self._source(table) for table in self.guarded.tables]
-        both = ", ".join(f"{source} as t{number}" for number, source in enumerate(tables))
-        self.before = len(BEFORE)
+        counts = (f"(select pg_catalog.count(t) from {each} as t)" for each in self.guarded.sources.values())
+        tables = f"{self.guarded.seen}select {', '.join(counts)}"
+        self._sent = self.selecting("1")
         named, parsed = await connection.texts(
-            begin
-            + parsing(f"select {used} from {both}" if both else "select")
-            + LOCKED
-            + parsing(f"{BEFORE}{self.guarded.sql}\n) as q")
-            + LOCKED
+            begin + parsing(tables) + LOCKED + parsing(self._sent) + LOCKED
         )
         _compare(_numbers(parsed), _numbers(named))
         # Only now may something be planned, since planning runs functions on constants.
-        explaining = [self._explaining(f"select *, {used} from {source} as t") for source in tables]
-        *plans, locked = await connection.texts(b"".join(explaining) + LOCKED)
-        self._functions = {name for plan in plans for name in _functions(json.loads(plan))}
+        plan, locked = await connection.texts(self._explaining(tables) + LOCKED)
+        self._functions = set(_functions(json.loads(plan)))
         self._locked = _numbers(locked)
-        self.before = len(self.run.comment)
-        self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}", name=False)
+        self.prepared = await self.prepare(connection, self.selecting("q.*"))
 
-    def _source(self, table: Table) -> str:
-        """Return what the role sees of *table*, with the parameters of the statement."""
-        texts = lens(table, self.run.whole)
-        if texts is None:
-            return f"{identifier(table.schema)}.{identifier(table.name)}"
-        numbers = {claim: f"${number}" for number, claim in enumerate(self.guarded.claims, 1)}
-        return f"({''.join(text + numbers.get(claim, '') for text, claim in texts)})"
+    def selecting(self, columns: str, rest: str = "") -> str:
+        """Return the SQL that selects *columns* of the rows of the statement, which is q."""
+        return f"{self.guarded.seen}select {columns} from (\n{self.guarded.sql}\n) as q{rest}"
+
+    async def prepare(self, connection: Connection, sql: str) -> Any:
+        """Prepare *sql*, which contains the statement."""
+        self._sent = f"{self.run.comment}{sql}"
+        return await connection.prepare(self._sent, name=False)
 
     def _explaining(self, sql: str) -> bytes:
         """Return the messages that plan *sql*."""
@@ -115,13 +106,13 @@ class Confined:
         The server also opens the tables that functions in SQL read, so this says nothing about a
         statement that calls a function which the operator has named.
         """
-        self.before = len(EXPLAIN) + self.plan.sql.index(self.guarded.sql)
-        versions = tuple(table.version for table in self.guarded.tables if table.version)
+        self._sent = f"{EXPLAIN}{self.plan.sql}"
+        versions = tuple(table.version for table in self.guarded.sources if table.version)
         # At its end, all of its tables are locked, so they stay as they are then.
         plan, locked = await connection.texts(
             self._explaining(self.plan.sql) + LOCKED + confirmation(versions)
         )
-        if not (self.guarded.named and self.run.functions):
+        if not (self.guarded.calls_others and self.run.functions):
             _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
         called = {piece.value for piece in self.guarded.pieces}
         for name in set(_functions(json.loads(plan))) - self._functions:
@@ -143,9 +134,10 @@ class Confined:
         if is_failure_of(error, CHANGED) or isinstance(error, STALE):
             return errors.SchemaChanged()
         state, position = error.sqlstate or "", getattr(error, "position", None)
-        at = None if position is None else self.guarded.piece_at(int(position) - 1 - self.before)
+        before = self._sent.rindex(self.guarded.sql)
+        at = None if position is None else self.guarded.piece_at(int(position) - 1 - before)
         offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
-        tables = {table.name.lower() for table in self.guarded.tables}
+        tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             return unknown_column(name, self.run.catalog, tables=tables, position=offset)
         if state in STATES:
