@@ -94,7 +94,7 @@ async def test_each_claim_has_its_own_rows_among_many(path: Path) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "exists (select 1 from item i, 'tag' join [hidden] using (item) where item = i.id and item.id = i.id)",
+        "exists (select 1 from item i, 'tag' join [hidden] using (item) where i.id = item and item.id = item)",
         "id in (select item from tag where name in (select name from hidden h))",
         "id in (with tag as (select 2 as item union select item from hidden) select item from tag)",
         "name in names and id not in (select item from tag natural join hidden)",
