@@ -86,7 +86,7 @@ def specification(lens: Lens, location: Location, stamp: str, schema: str) -> Ma
     return {
         "path": location.name,
         "uri": f"{location.path.as_uri()}?mode=ro{immutable}",
-        "head": stamp.partition(" ")[0],
+        "stamp": stamp,
         "schema": schema,
         "address": ADDRESS.pattern,
         "longest": READ_OF_MASKED[Mask.PARTIAL],

@@ -7,6 +7,7 @@ whole, or for temporary views; all others for a table that does not exist. The s
 and an audit of the program that EXPLAIN shows: of the tables it opens, and of their pages.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import resource
 import signal
 import sqlite3
 import sys
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -25,7 +27,7 @@ RETIRES = 128 * 2**10  #: kilobytes after which the process is replaced, since i
 CONNECTIONS = 8  #: with different roles or claims
 LOCK_TIMEOUT = 2.0  #: seconds
 LATE = 1.0  #: seconds after its deadline when the process ends, if the server is gone
-PRAGMAS = ("trusted_schema = off", "temp_store = memory", "cell_size_check = on")
+PRAGMAS = "pragma trusted_schema = off; pragma temp_store = memory; pragma cell_size_check = on"
 JSON_TABLES = ("json_each", "json_tree")
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 16 * 2**20,
@@ -88,7 +90,7 @@ class Sandbox:
         self._driver = self._open(spec["uri"])
         self._seen = self._read("data_version")
         self._schema = self._read_schema()
-        if f"{self._identity}.{self._read('schema_version')}" != spec["head"]:
+        if self._stamp() != spec["stamp"]:
             raise Refusal("changed")
         self._prepare(spec)
 
@@ -113,11 +115,16 @@ class Sandbox:
         columns = "type, name, tbl_name, rootpage, cast(sql as blob)"
         return self._driver.execute(f"select {columns} from {self._file}.sqlite_schema").fetchall()
 
+    def _stamp(self) -> str:
+        """Return the stamp of the schema, as `stamp_of` does."""
+        rows = [(kind, name, sql) for kind, name, _, _, sql in self._schema]
+        digest = hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
+        return f"{self._identity}.{self._read('schema_version')} {digest}"
+
     def _prepare(self, spec: Mapping[str, Any]) -> None:
         """Build both safeguards."""
         driver = self._driver
-        for pragma in PRAGMAS:
-            driver.execute(f"pragma {pragma}")
+        driver.executescript(PRAGMAS)
         mask = self._masking(spec["address"], spec["longest"])
         driver.create_function(f"{self._file}_mask", 2, mask, deterministic=True)
         tables = [name for kind, name, *_ in self._schema if kind in ("table", "view")]
@@ -284,14 +291,15 @@ class Sandbox:
         with closing(self._driver.execute(request["sql"])) as cursor:
             names = [each[0] for each in cursor.description or ()]
             rows: list[list[object]] = []
-            left, longest = request["bytes"], request["longest"]
+            left = request["bytes"]
+            if sum(map(len, names)) > left:
+                raise Refusal("wide")
             for row in cursor:
                 if len(rows) == request["limit"] or left < 0:
                     return {"names": names, "rows": rows, "more": True}
-                rows.append([_cell(cell, longest) for cell in row])
-                left -= sum(
-                    min(len(cell), longest) + 2 if isinstance(cell, str | bytes) else 2 for cell in row
-                )
+                shown, taken = _shown(row, request["longest"], request["bytes"])
+                rows.append(shown)
+                left -= taken
         return {"names": names, "rows": rows, "more": False}
 
 
@@ -307,6 +315,18 @@ def _identity(path: str) -> str:
     except OSError:
         return ""
     return f"{found.st_dev}.{found.st_ino}"
+
+
+def _shown(row: tuple[object, ...], longest: int, most: int) -> tuple[list[object], int]:
+    """Return *row* with cells of at most *longest*, and together at most *most*, and how long they are."""
+    lengths = [len(cell) if isinstance(cell, str | bytes) else 0 for cell in row]
+
+    def taken(longest: int) -> int:
+        return sum(min(length, longest) + 2 for length in lengths)
+
+    if taken(longest) > most:
+        longest = max(0, bisect_right(range(longest), most, key=taken) - 1)
+    return [_cell(cell, longest) for cell in row], taken(longest)
 
 
 def _cell(cell: object, longest: int) -> object:
