@@ -53,9 +53,12 @@ class Worker:
     async def start(cls) -> "Worker":
         """Start a process that has no secret, no environment and no open file of the server."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.to_thread(_spawn, theirs.fileno())
-        return cls(process, await asyncio.open_connection(sock=ours))
+        try:
+            process = await asyncio.to_thread(_spawn, theirs)
+            return cls(process, await asyncio.open_connection(sock=ours))
+        except BaseException:
+            ours.close()  # which ends a process that starts
+            raise
 
     async def ask(self, request: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the answer to *request*, or raise WorkerLost; end the process if that is interrupted."""
@@ -89,17 +92,19 @@ class Worker:
         return asyncio.ensure_future(asyncio.to_thread(self._process.wait))
 
 
-def _spawn(channel: int) -> "subprocess.Popen[bytes]":
+def _spawn(channel: socket.socket) -> "subprocess.Popen[bytes]":
+    """Start a process at the other end of *channel*, and close it, even if the call has been cancelled."""
     kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(worker.__file__))],
-        stdin=channel,
-        stdout=channel,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env=kept,
-        start_new_session=True,
-    )
+    with channel:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(worker.__file__))],
+            stdin=channel.fileno(),
+            stdout=channel.fileno(),
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=kept,
+            start_new_session=True,
+        )
 
 
 class SqliteFreeRunner:
