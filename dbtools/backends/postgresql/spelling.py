@@ -35,8 +35,9 @@ tablesample (bernoulli|system) \(|\) repeatable \(
 nulls (first|last)|offset 0 rows?|fetch (first|next)( 0)? rows?|\) rows? (only|with ties)|with ties
 between symmetric|is( not)? unknown|similar to|escape '|at time zone|with(out)? time zone
 \) within group \(|\) filter \(|\) over
-(rows|range|groups) (between|unbounded|current|interval|[0'])|current row
-(unbounded|interval|[0'")]) (preceding|following)|exclude (current row|group|ties|no others)
+(rows|range|groups)(?= (between|unbounded|current|interval|[0']))|current row
+unbounded (preceding|following)|((?<=interval )|(?<=[0'")] ))(preceding|following)
+exclude (current row|group|ties|no others)
 (coalesce|nullif|greatest|least|extract|position|trim) \(
 """
 PATTERNS = [re.compile(rf"(?<!\S)({each})(?!\S)") for each in PHRASES.strip().split("\n")]
