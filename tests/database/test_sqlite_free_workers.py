@@ -6,10 +6,11 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 
 import anyio
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools import errors
@@ -153,6 +154,14 @@ async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
     assert answer.rows == 1
 
 
+async def test_waiting_for_a_worker_counts_towards_the_deadline(path: Path) -> None:
+    async with serving(path, timeout=0.2) as shop, AsyncExitStack() as stack:
+        for _ in range(free.WORKERS):
+            await stack.enter_async_context(shop.runner._pool.connection())
+        with anyio.fail_after(4), pytest.raises(errors.Busy):
+            await shop.ask("select 1")
+
+
 async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path) -> None:
     async with serving(path, timeout=60) as shop:
         await shop.ask("select 1")
@@ -165,10 +174,22 @@ async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path
         assert await shop.ask("select 2") == [[2]]
 
 
+async def test_call_that_is_cancelled_while_its_worker_starts_leaves_no_process(path: Path) -> None:
+    async with serving(path) as shop:
+        starting = asyncio.ensure_future(Worker.start())
+        await anyio.lowlevel.checkpoint()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+        assert psutil.Process().children() == []
+        assert await shop.ask("select 2") == [[2]]
+
+
 async def test_cancelled_start_does_not_give_a_worker_the_descriptor_of_another_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started, cancelled, checked = threading.Event(), threading.Event(), threading.Event()
+    started, cancelled = threading.Event(), threading.Event()
     still_open: list[bool] = []
 
     def popen(_: object, *, stdin: int, **options: object) -> None:
@@ -176,15 +197,15 @@ async def test_cancelled_start_does_not_give_a_worker_the_descriptor_of_another_
         cancelled.wait(5)
         with suppress(OSError):
             still_open.append(stat.S_ISSOCK(os.fstat(stdin).st_mode))
-        checked.set()
+        raise OSError
 
     monkeypatch.setattr("subprocess.Popen", popen)
     starting = asyncio.create_task(Worker.start())
     await asyncio.to_thread(started.wait, 5)
     starting.cancel()
-    await asyncio.wait([starting])
+    await anyio.lowlevel.checkpoint()
     cancelled.set()
-    await asyncio.to_thread(checked.wait, 5)
+    await asyncio.wait([starting])
 
     assert starting.cancelled()
     assert still_open == [True]

@@ -12,12 +12,13 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+import anyio
 import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
-from dbtools.backends.free import FreeExplanation, FreeRun, refused
+from dbtools.backends.free import FreeExplanation, FreeRun, check, refused
 from dbtools.backends.plans import Plan, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql.confinement import Confined
@@ -107,6 +108,7 @@ class PostgresqlFreeRunner:
         self._pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
+        self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def run(self, run: FreeRun) -> ResultSet:
@@ -162,7 +164,8 @@ class PostgresqlFreeRunner:
     async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
-        guarded = guard(run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole))
+        checks = partial(guard, run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole))
+        guarded = await check(run.sql, checks, self._checking)
         begin = connection.begin + time_limit(run.timeout)
         if run.application:
             begin += setting({"application_name": run.application})
