@@ -1,14 +1,12 @@
 """What a list over 200,000 rows takes of a server's memory."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.benchmarks.conftest import Target
 from tests.benchmarks.contest import Figure
+from tests.benchmarks.process_memory import forget_peak, peak, resident
 from tests.benchmarks.stdio_client import StdioClient, open_client, open_process
 
 pytestmark = pytest.mark.benchmark
@@ -57,32 +55,14 @@ async def test_list_over_many_rows_takes_no_more_memory_than_its_page(shop: Targ
 
 
 async def _growth(client: StdioClient) -> int:
-    before = _resident(client.pid)
-    _forget_peak(client.pid)
+    before = resident(client.pid)
+    forget_peak(client.pid)
     for arguments in CALLS:
         await client.call("list_orders", arguments)
-    return max(_peak(client.pid), _resident(client.pid)) - before
+    return max(peak(client.pid), resident(client.pid)) - before
 
 
 async def _growth_of_fetching_all(shop: Target) -> int:
     async with open_process("-c", FETCH_ALL, shop.url) as process:
         assert process.stdout is not None
         return int(await process.stdout.readline())
-
-
-def _resident(pid: int) -> int:
-    return int(psutil.Process(pid).memory_info().rss)
-
-
-def _forget_peak(pid: int) -> None:
-    """Let the peak begin anew, where the system can (proc(5), clear_refs)."""
-    if sys.platform == "linux":
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
-
-
-def _peak(pid: int) -> int:
-    """Return the greatest size since then, zero where the system does not tell."""
-    if sys.platform != "linux":
-        return 0
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
