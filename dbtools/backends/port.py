@@ -302,10 +302,7 @@ class Backend(ABC):
         return self._free
 
     async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
-        """Return whether run_sql can be offered under the login, which sees *catalog*.
-
-        *functions*: patterns of those that the operator permits besides.
-        """
+        """Return whether the login, which sees *catalog*, can have run_sql, with *functions* besides."""
         return FreeOffer()
 
     def open_engine(self) -> "Engine | AsyncEngine":

@@ -107,7 +107,7 @@ class FunctionsSection(Section):
 
     include: tuple[str, ...] = key(
         (),
-        'names or patterns, such as "public.search_*", that SQL of callers may call where there are no [roles]',
+        'names or patterns, such as "public.search_*", that run_sql may call where there are no [roles]',
     )
 
 
@@ -197,7 +197,7 @@ class RoleSection(Section):
         {}, "database settings for each statement; :claims.x is a claim of the caller"
     )
     sql: StrictBool = key(False, "whether callers may write SQL themselves (run_sql)")
-    functions: tuple[str, ...] = key((), "names or patterns of added functions that this SQL may call")
+    functions: tuple[str, ...] = key((), "names or patterns of added functions that run_sql may call")
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 
