@@ -159,7 +159,7 @@ class Vocabulary:
         return [name for name in self.functions if self.schema_of(name) is not None]
 
 
-async def read_offer(connection: Any, path: Sequence[str], included: Sequence[str] = ()) -> FreeOffer:
+async def read_offer(connection: Any, path: Sequence[str], included: Sequence[str]) -> FreeOffer:
     """Return whether free SQL may run on the search *path*, with functions that match *included*."""
     operators = await connection.fetch(OPERATORS, _searched(path), list(IMPLIED))
     obstacles = _obstacles(operators, await connection.fetch(CASTS), included)
