@@ -15,7 +15,7 @@ from dbtools.backends.free import (
     unknown_function,
     unknown_table,
 )
-from dbtools.backends.sqlite.lens import FUNCTIONS, Lens
+from dbtools.backends.sqlite.lens import FUNCTIONS, is_withheld
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.catalog import Catalog
 from dbtools.results import too_wide
@@ -49,6 +49,7 @@ RESERVED = words(
     "sqlite_master sqlite_schema sqlite_temp_master sqlite_temp_schema sqlite_sequence "
     "sqlite_stat1 sqlite_stat4"
 )
+UNKNOWN = "The statement reads what does not exist here"
 MEMORY = "The statement needs too much memory"
 SMALLER = "Aggregate earlier, or read fewer rows and columns."
 #: What SQLite says, the kind of the name in it, and our words.
@@ -120,7 +121,7 @@ def _check(token: Token, after: Token | None, catalog: Catalog) -> None:
         raise unknown_table(name, catalog, position=token.offset)
 
 
-def worded(answer: Mapping[str, Any], run: FreeRun, lens: Lens) -> errors.CallError:
+def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
     """Return the error of *answer* in dbtools' words; only names that the caller wrote are in it."""
     kind, text = answer["error"], str(answer.get("text", ""))
     name = str(answer.get("name", ""))
@@ -134,11 +135,11 @@ def worded(answer: Mapping[str, Any], run: FreeRun, lens: Lens) -> errors.CallEr
         return errors.Busy()
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable()
-    if kind in ("open", "filter") or name.startswith("SQLITE_CORRUPT"):
+    if kind == "open" or name.startswith("SQLITE_CORRUPT"):
         return errors.Unreadable()
-    words = Words(run, lens)
+    words = Words(run)
     if kind == "audit":
-        return words.of_table(str(answer["table"]))
+        return refused(UNKNOWN, DESCRIBED)
     if kind == "denied":
         return words.of_event(*answer["event"])
     return words.of_message(text)
@@ -147,9 +148,9 @@ def worded(answer: Mapping[str, Any], run: FreeRun, lens: Lens) -> errors.CallEr
 class Words:
     """Words the refusals of one statement."""
 
-    def __init__(self, run: FreeRun, lens: Lens) -> None:
+    def __init__(self, run: FreeRun) -> None:
         self._catalog = run.catalog
-        self._withheld = {fold(name) for name in lens.withheld}
+        self._withheld = {fold(table.name) for table in run.catalog.tables if is_withheld(table)}
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}
         self._sql = fold(run.sql)
@@ -164,11 +165,9 @@ class Words:
         """Return the refusal of the table *name*, which may be one that the caller has not written."""
         name = fold(name.removeprefix("main.").removeprefix("temp."))
         if name in self._withheld:
-            return refused(
-                f"Rows of {name} may not be aggregated, so run_sql does not read it", "Use list_rows."
-            )
+            return refused(f"run_sql does not read {name}", "Use list_rows.")
         if name not in self._names and name not in self._sql:
-            return refused("The statement reads what does not exist here", DESCRIBED)
+            return refused(UNKNOWN, DESCRIBED)
         return unknown_table(name, self._catalog, position=self._position(name))
 
     def of_event(self, action: int, first: str | None, second: str | None) -> errors.SqlRefused:
