@@ -127,7 +127,7 @@ class SqliteFreeRunner:
         views = [f"create temp view {identifier(view.name)} as {view.sql};\n" for view in read]
         named = f", as views: {errors.listing(view.name for view in read)}" if read else ""
         return FreeExplanation(
-            sql="".join(views) + readable(run.sql, run.catalog),
+            sql="".join(views) + readable(run.sql),
             verdicts=(
                 f"Names: {len(lens.direct) + len(lens.views)} tables can be named{named}.",
                 "Program: it opens only what these read, and changes nothing.",
@@ -139,7 +139,7 @@ class SqliteFreeRunner:
         await self._pool.dispose()
 
     async def _answer(self, run: FreeRun, *, explains: bool) -> Mapping[str, Any]:
-        sql = readable(run.sql, run.catalog)
+        sql = readable(run.sql)
         lens, spec = self._lens(run)
         request = {
             "key": spec["schema"],
