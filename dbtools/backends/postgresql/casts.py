@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from dbtools.backends.free import refused
 from dbtools.backends.plans import identifier
+from dbtools.backends.postgresql.habits import TYPES
 from dbtools.backends.postgresql.spelling import FIELDS, TYPE_WORDS, Kind, Piece
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
@@ -81,7 +82,8 @@ class Casts:
 
     def _unknown(self, name: str, piece: Piece) -> SqlRefused:
         rule = f"The type {quoted(name, 60)} does not exist or is not permitted"
-        return refused(rule, nearest(name, self._vocabulary.types).strip(), position=piece.offset)
+        hint = TYPES.get(name) or nearest(name, self._vocabulary.types).strip()
+        return refused(rule, hint, position=piece.offset)
 
     def _type_of_cast(self, at: int) -> int:
         """Return the index of the type in the cast at *at*."""

@@ -17,13 +17,14 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
-from dbtools.backends.free import DESCRIBED, SELECT_ONLY, refused, unknown_function, unknown_table
+from dbtools.backends.free import SELECT_ONLY, no_parameters, not_reading, refused
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.casts import Casts
+from dbtools.backends.postgresql.habits import OPERATORS, function_refusal, syntax_hint, table_refusal
 from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
 from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
-from dbtools.errors import SqlRefused, listing
+from dbtools.errors import SqlRefused
 from dbtools.sql import words
 from dbtools.types import quoted
 
@@ -140,14 +141,16 @@ class _Guard:
     def _check_words(self) -> None:
         """Check the beginning, the operators and the system columns."""
         if self._word(0) not in ("select", "with", "values", "("):
-            raise refused("This is not a SELECT", SELECT_ONLY, position=self._pieces[0].offset)
+            first = self._pieces[0]
+            raise not_reading((first.value or first.text).lower(), position=first.offset)
         for at, piece in enumerate(self._pieces):
             if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
                 rule = f"The system column {piece.value} is not permitted"
                 raise refused(rule, "Use the key of the table.", position=piece.offset)
             is_operator = piece.kind is Kind.SIGN and piece.text not in SIGNS
             if is_operator and piece.text not in self._vocabulary.operators:
-                raise refused(f"The operator {piece.text} is not permitted", position=piece.offset)
+                rule = f"The operator {piece.text} is not permitted"
+                raise refused(rule, OPERATORS.get(piece.text, ""), position=piece.offset)
             if piece.text in SPECIAL and piece.kind is Kind.KEYWORD:
                 self._write_special(at)
 
@@ -198,8 +201,13 @@ class _Guard:
         before = [index for start, index in self._places.items() if start < column]
         piece = self._pieces[before[-1]] if before else None
         near = f" near {quoted(piece.value or piece.text, 40)}" if piece else ""
-        hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
         position = piece.offset if piece else None
+        if piece is not None and piece.text == "?":
+            return no_parameters(position=position)
+        hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
+        if piece is not None:
+            two = [each.value or each.text for each in self._pieces[max(0, before[-1] - 1) : before[-1] + 1]]
+            hint = syntax_hint(two[0], two[-1], hint)
         return refused(f"The statement cannot be read{near}", hint, position=position)
 
     def _index(self, node: object) -> int | None:
@@ -222,11 +230,11 @@ class _Guard:
         for at, piece in enumerate(self._pieces):
             is_call = at in called and piece.text not in FORMS
             if piece.kind is Kind.KEYWORD and (is_call or self._calls(at)):
-                raise unknown_function(piece.text, (), position=piece.offset)
+                raise function_refusal(piece.text, (), position=piece.offset)
             if piece.kind is not Kind.NAME or piece.known:
                 continue
             if (self._word(at + 1) == "(") != (at in called) and at not in aliases:
-                raise unknown_function(piece.value, self._vocabulary.names, position=piece.offset)
+                raise function_refusal(piece.value, self._vocabulary.names, position=piece.offset)
             if at in called:
                 self._check_function(at)
 
@@ -242,10 +250,10 @@ class _Guard:
         if self._word(at - 1) == ".":
             schema = self._pieces[at - 2].value
             if self._word(at - 2) != '"' or self._word(at - 3) == ".":
-                raise unknown_function(piece.value, (), position=piece.offset)
+                raise function_refusal(piece.value, (), position=piece.offset)
         found = self._vocabulary.schema_of(piece.value, schema)
         if found is None:
-            raise unknown_function(piece.value, self._vocabulary.names, position=piece.offset)
+            raise function_refusal(piece.value, self._vocabulary.names, position=piece.offset)
         self._named |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
             piece.write(f"{identifier(found)}.{piece.text}")
@@ -321,7 +329,9 @@ class _Guard:
         """Return what the role sees of the table that *node* names; *before*: the word before its name."""
         table = self._table_of(node)
         if table is None:
-            raise self._unknown_table(node, piece.offset)
+            parts, cte = (node.catalog, node.db, node.name), node.find_ancestor(exp.CTE)
+            recursive = cte is not None and cte.alias == node.name and not node.db
+            raise table_refusal(parts, self._catalog, recursive=recursive, position=piece.offset)
         label = quoted(self._catalog.label(table), 60)
         if not table.aggregated:
             rule = f"The rows of {label} may not be aggregated, so run_sql does not read them"
@@ -336,16 +346,6 @@ class _Guard:
             rule = f"Only and tablesample are not permitted for {label}"
             raise refused(rule, "Write order by random() limit 10.", position=piece.offset)
         return [("(", ""), *seen, (")", "")]
-
-    def _unknown_table(self, node: exp.Table, offset: int) -> SqlRefused:
-        known = [each for each in self._catalog.tables if each.name == node.name]
-        if len(known) > 1 and not node.db:
-            names = listing(self._catalog.qualified(each) for each in known)
-            return refused(f"{quoted(node.name, 60)} is ambiguous", f"Write {names}.", position=offset)
-        if node.db in (SYSTEM, "information_schema") or node.name.startswith("pg_"):
-            return refused("The catalogs of the database are not permitted", DESCRIBED, position=offset)
-        name = ".".join(each for each in (node.catalog, node.db, node.name) if each)
-        return unknown_table(name, self._catalog, position=offset)
 
     def _shorten_columns(self, nodes: Sequence[Node]) -> None:
         """Write schema.table.column as table.column, since tables have aliases."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dbtools.backends.free import SELECT_ONLY, refused
+from dbtools.backends.free import SELECT_ONLY, no_parameters, refused
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.types import lexis
 from dbtools.sql import Kind as Lexeme, SqlError, Token, code_of, words
@@ -155,8 +155,9 @@ def _tokens(sql: str) -> list[Token]:
     try:
         tokens = code_of(sql, lexis)
     except SqlError as exc:
-        hint = "Write values into the statement." if "parameter" in exc.problem else ""
-        raise refused(exc.problem[:1].upper() + exc.problem[1:], hint, position=exc.offset) from exc
+        if "parameter" in exc.problem:
+            raise no_parameters(position=exc.offset) from exc
+        raise refused(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
     while tokens and tokens[-1].kind is Lexeme.SEMICOLON:
         tokens.pop()
     return tokens
@@ -172,7 +173,7 @@ def _pieces(tokens: Sequence[Token], sql: str) -> Iterator[Piece]:
             piece, end = _number(token.offset, sql)
         elif token.kind is Lexeme.TEXT and last is not None and last.kind is Kind.STRING:
             if "\n" not in sql[end : token.offset]:
-                raise refused("A string follows another one", position=token.offset)
+                raise refused("A string follows another one", "Write || between them.", position=token.offset)
             # Strings on lines that follow each other are one.
             last.value += _string(token).value
             last.text, end = string_piece(last.value, last.offset).text, token.end
@@ -210,7 +211,7 @@ def _piece(token: Token, after: Token | None, following: str, last: Piece | None
                 raise refused(f"Quotes after {token.text[:10]} are not permitted", hint, position=offset)
             return _word(token, following, last)
         case Lexeme.PARAMETER:
-            raise refused(f"{token.text} is not a value", "Write values themselves.", position=offset)
+            raise no_parameters(position=offset)
         case Lexeme.SEMICOLON:
             raise refused("There is more than one statement", SELECT_ONLY, position=offset)
         case Lexeme.OPENING | Lexeme.CLOSING:

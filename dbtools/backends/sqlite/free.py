@@ -125,12 +125,13 @@ class SqliteFreeRunner:
         lens = lens_of(run, FILE_OF, "partial")
         read = [view for view in lens.views if fold(view.name) in names_in(run.sql)]
         views = [f"create temp view {identifier(view.name)} as {view.sql};\n" for view in read]
-        named = f", as views: {errors.listing(view.name for view in read)}" if read else ""
+        names = errors.listing(view.name for view in read)
+        named = f", these as views of what the role sees: {names}" if read else ""
         return FreeExplanation(
             sql="".join(views) + readable(run.sql),
             verdicts=(
-                f"Names: {len(lens.direct) + len(lens.views)} tables can be named{named}.",
-                "Program: it opens only what these read, and changes nothing.",
+                f"The names permit it: it can name {len(lens.direct) + len(lens.views)} tables{named}.",
+                "The compiled program permits it: it opens only these tables, and changes nothing.",
             ),
         )
 
