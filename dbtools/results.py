@@ -192,6 +192,13 @@ def encode_rows(found: ResultSet, names: Sequence[str], style: Style) -> Encoded
     return EncodedRows(columns=tuple(names), rows=list(zip(*columns, strict=True)), style=style)
 
 
+def too_wide() -> errors.BadArgument:
+    """Return the error of columns of which not even one row, or their names, fit."""
+    return errors.BadArgument(
+        "One row of these columns is larger than max_tokens.", hint="Ask for fewer columns."
+    )
+
+
 class Reserve(IntEnum):
     """Bytes that an answer reserves for everything except its rows, entries or cells."""
 
@@ -251,6 +258,8 @@ class Budget:
         """
         table = encode_rows(found, names, self.style)
         count = total = len(found.rows)
+        if total == 0 and size(table.columns) > self.room:
+            raise too_wide()
         after = cursor(count) if found.more else ""
         while count and (fits := self.fitting_rows(table, after)) < count:
             count, after = fits, cursor(max(1, fits))
@@ -284,13 +293,10 @@ class Budget:
 
     def longest(self, fits: Callable[[int], bool]) -> int:
         """Return the maximum length of cells at which a row *fits*, or raise BadArgument."""
+        if not fits(SHORTEST_CUT):
+            raise too_wide()
         lengths = range(SHORTEST_CUT, self.limits.max_bytes)
-        count = bisect_left(lengths, True, key=lambda length: not fits(length))
-        if count == 0:
-            raise errors.BadArgument(
-                "One row of these columns is larger than max_tokens.", hint="Ask for fewer columns."
-            )
-        return lengths[count - 1]
+        return lengths[bisect_left(lengths, True, key=lambda length: not fits(length)) - 1]
 
     def entries(
         self,

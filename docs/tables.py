@@ -55,6 +55,7 @@ TOOLS = (
     *("list_T", "get_T", "aggregate_rows", "describe_tables", "run_sql", "list_tables", "list_rows"),
     "get_row",
 )
+CHANGING_TOOLS = ("insert_T", "update_T", "delete_T", "insert_rows", "update_rows", "delete_rows")
 QUERY_TOOLS = ("find_queries", "run_query")
 TABLE = "suppliers"
 #: What the arguments mean that the schemas leave to the description of their tool.
@@ -71,6 +72,8 @@ ARGUMENTS = {
     "id": "the key",
     "query": "the name of the query",
     "arguments": "the arguments of the query",
+    "rows": "new rows, each with its values by column",
+    "set": "new values by column",
 }
 KEYS = ("key", "default", "meaning")
 UNBOUNDED = 2**31 - 1  #: as the largest value of a key
@@ -187,7 +190,9 @@ def tools_tables(names: Sequence[str] = TOOLS) -> str:
 
 
 async def _definitions() -> Mapping[str, ToolDefinition]:
-    snapshot = await snapshot_of(settings_of(str(ROOT / "sample.db")))
+    settings = settings_of(str(ROOT / "sample.db"))
+    database = settings.database.model_copy(update={"writable": True})
+    snapshot = await snapshot_of(settings.model_copy(update={"database": database}))
     return {name: tool.definition for name, tool in snapshot.view("default").tools.items()}
 
 

@@ -4,14 +4,18 @@ Two safeguards confine callers' SQL, different ones on each database. The words 
 never those of the database: its messages quote hidden data, and tell a hidden name from an unknown one.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
+
+import anyio
 
 from dbtools.catalog import Catalog
 from dbtools.errors import SqlRefused, listing, nearest
 from dbtools.results import ResultSet
 from dbtools.types import quoted
 
+T = TypeVar("T")
+LONG = 200  #: characters of a statement that takes some milliseconds to check
 LONGEST_NAME = 100  #: characters of a name in a refusal
 SELECT_ONLY = "Write one statement that begins with select, with or values."
 DESCRIBED = "describe_tables lists tables and columns."
@@ -82,6 +86,16 @@ class FreeRunner(Protocol):
 
     async def close(self) -> None:
         """End everything that is open."""
+
+
+async def check(sql: str, checks: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
+    """Return the result of *checks* on *sql*: in a thread if it is long, so that other calls need not wait.
+
+    *limiter*: of such threads.
+    """
+    if len(sql) <= LONG:
+        return checks()
+    return await anyio.to_thread.run_sync(checks, abandon_on_cancel=True, limiter=limiter)
 
 
 def refused(rule: str, hint: str = "", *, position: int | None = None) -> SqlRefused:

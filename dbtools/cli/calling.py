@@ -87,9 +87,7 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as
     A value that parses as JSON is passed as JSON, any other value as a string. On a terminal, you are asked
     to confirm a change whose grant has confirm = true.
     """
-    settings, tool, arguments = _call_of(words, role)
-    settings = with_writes(settings, write)
-    caller = caller_of(settings, role, claims)
+    settings, caller, tool, arguments = _call_of(words, role, claims, write)
     asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
     answer = with_toolbox(
         settings,
@@ -121,9 +119,7 @@ def explain(words: Sequence[str], role: str, claims: Sequence[str], write: bool,
     from dbtools.cli.presentation import print_explanation
     from dbtools.service.explanation import explain as explained
 
-    settings, tool, arguments = _call_of(words, role)
-    settings = with_writes(settings, write)
-    caller = caller_of(settings, role, claims)
+    settings, caller, tool, arguments = _call_of(words, role, claims, write)
     found = with_toolbox(
         settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role
     )
@@ -133,15 +129,18 @@ def explain(words: Sequence[str], role: str, claims: Sequence[str], write: bool,
         print_explanation(found)
 
 
-def _call_of(words: Sequence[str], role: str) -> "tuple[Settings, str, dict[str, object]]":
-    """Read [TARGET] TOOL [arguments]."""
+def _call_of(
+    words: Sequence[str], role: str, claims: Sequence[str], write: bool
+) -> "tuple[Settings, Caller, str, dict[str, object]]":
+    """Read [TARGET] TOOL [arguments] and the options of the caller."""
     target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
     if not words:
         raise click.UsageError("TOOL is missing. `dbtools tools` lists the tools.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
         raise click.UsageError(f"{words[1]!r} is not key=value, and {words[0]!r} is not a file.")
     arguments = _arguments_of(words[1:])
-    return settings_for(target, role), words[0], arguments
+    settings = with_writes(settings_for(target, role), write)
+    return settings, caller_of(settings, role, claims), words[0], arguments
 
 
 def _arguments_of(words: Sequence[str]) -> dict[str, object]:

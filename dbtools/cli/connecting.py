@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "dbtools-mcp"
 TOKEN = "DBTOOLS_TOKEN"
-SECRET = " The file now holds secrets, such as a password: do not commit it."
-COPIES = " Backups of the file still hold its secrets."
+FILE_SECRETS = " The file now holds secrets, such as a password: do not commit it."
+BACKUP_SECRETS = " Backups of the file still hold its secrets."
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
-HEADER, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
+HEADER_VARIABLE, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ def _bridged(url: str, token: str | None) -> Entry:
     if token is None:
         return entry
     value = f"Bearer {os.environ.get(token) or f'{PLACEHOLDER} {token}>'}"
-    args = [*entry["args"], "--header", f"Authorization:${{{HEADER}}}"]
-    return {**entry, "args": args, "env": {HEADER: value}}
+    args = [*entry["args"], "--header", f"Authorization:${{{HEADER_VARIABLE}}}"]
+    return {**entry, "args": args, "env": {HEADER_VARIABLE: value}}
 
 
 def _header(reference: str) -> Callable[[str], Entry]:
@@ -203,10 +203,10 @@ def connect(
         echo(as_json, {"client": client, "done": done}, done)
         return
     if http:
-        entry, doubts = _over_http(chosen, http, token_env)
+        entry, warnings = _over_http(chosen, http, token_env)
     else:
         kind = {"type": "stdio"} if chosen.has_type else {}
-        entry, doubts = {**kind, **_launch(target, role, claims)}, []
+        entry, warnings = {**kind, **_launch(target, role, claims)}, []
     content = {"client": client, "file": str(chosen.path()), "name": known_as, "entry": entry}
     if not write:
         echo(as_json, content, "" if as_json else _snippet(client, known_as, entry))
@@ -215,8 +215,8 @@ def connect(
         raise click.UsageError(f"This client stores the token in its file: set {token_env or TOKEN} first.")
     done = _change(chosen, known_as, entry, is_named=name is not None)
     echo(as_json, {**content, "done": done}, done)
-    for doubt in doubts if http else _doubts(settings_for(target), role):
-        click.echo(f"dbtools: {doubt}", err=True)
+    for warning in warnings if http else _warnings(settings_for(target), role):
+        click.echo(f"dbtools: {warning}", err=True)
 
 
 def _check_options(client: str, target: str | None, http: str | None, token: str | None) -> None:
@@ -255,10 +255,10 @@ def _over_http(client: Client, url: str, token: str | None) -> tuple[Entry, list
     is_local = _is_local(url)
     variable = token or (None if is_local else TOKEN)
     entry = client.entry(url if parts.path not in ("", "/") else f"{url.rstrip('/')}/mcp", variable)
-    doubts = [f"Set {variable} to the token in the environment of the client."] if variable else []
+    warnings = [f"Set {variable} to the token in the environment of the client."] if variable else []
     if variable and parts.scheme == "http" and not is_local:
-        doubts.append("The token would be sent unencrypted. Put a proxy with TLS in front of the server.")
-    return entry, doubts
+        warnings.append("The token would be sent unencrypted. Put a proxy with TLS in front of the server.")
+    return entry, warnings
 
 
 def _is_local(url: str) -> bool:
@@ -336,15 +336,15 @@ def _change(client: Client, name: str, entry: Entry | None, *, is_named: bool) -
     # An entry that differs only in its environment starts the same server.
     if entry is None or before is None or is_named or {**old, "env": None} == {**entry, "env": None}:
         done = f"Replaced {name} in" if before else f"Added {name} to"
-        remark = SECRET if entry and "env" in entry else ""
+        remark = FILE_SECRETS if entry and "env" in entry else ""
         if entry is None:
-            done, remark = f"Removed {name} from", COPIES if "env" in old else ""
+            done, remark = f"Removed {name} from", BACKUP_SECRETS if "env" in old else ""
         return f"{done} {file.path}{file.write(name, entry)}. {client.then}{remark}"
     hint = f"Add this one with --name NAME, or replace the other with --name {name}."
     raise ConfigurationError(f"{file.path} already has another server {name!r}.", hint=hint)
 
 
-def _doubts(settings: "Settings", role: str) -> "Sequence[str | Finding]":
+def _warnings(settings: "Settings", role: str) -> "Sequence[str | Finding]":
     """Return warnings that the client would not show."""
     from dbtools.errors import DatabaseUnavailable
 

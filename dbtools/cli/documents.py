@@ -14,7 +14,7 @@ from dbtools.errors import ConfigurationError
 
 Entry = Mapping[str, object]  #: of one server
 #: Strings, comments, punctuation, and anything else between spaces.
-TOKEN = re.compile(
+JSONC = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]+|\S',
     re.DOTALL,
 )
@@ -172,7 +172,7 @@ def _bare(text: str) -> str:
     """Return *text* with spaces instead of comments."""
     if not any(each in text for each in COMMENTS):
         return text
-    return TOKEN.sub(lambda found: " " * len(found[0]) if found[0].startswith(COMMENTS) else found[0], text)
+    return JSONC.sub(lambda found: " " * len(found[0]) if found[0].startswith(COMMENTS) else found[0], text)
 
 
 def _strict(text: str) -> str:
@@ -183,7 +183,7 @@ def _strict(text: str) -> str:
         bare = _bare(text)
     else:
         return text
-    for left, right in pairwise(TOKEN.finditer(bare)):
+    for left, right in pairwise(JSONC.finditer(bare)):
         if left[0] == "," and right[0] in ("}", "]"):
             bare = f"{bare[: left.start()]} {bare[left.end() :]}"
     return bare

@@ -29,7 +29,7 @@ Lines = Generator[bytes | None, None, None]  #: of the log; None whenever there 
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-PAUSE = 0.2  #: seconds between two polls of the log
+POLL_INTERVAL = 0.2  #: seconds between two polls of the log
 WIDTHS = (24, 16, 20, 18, 5, 10)  #: of the columns before the arguments
 #: Characters that a terminal interprets or reorders, and for which JSON has an escape.
 UNSHOWN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -79,7 +79,7 @@ def log(target: str | None, as_json: bool, follow: bool, **filters: Any) -> None
                 if line is None:
                     if not follow:
                         break
-                    time.sleep(PAUSE)
+                    time.sleep(POLL_INTERVAL)
                 elif (call := _call(line)) is None:
                     skipped += 1
                 elif _is_wanted(call, **filters):

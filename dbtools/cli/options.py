@@ -26,8 +26,8 @@ DEFAULT_ROLE = "default"
 CLAIMS = "DBTOOLS_CLAIMS"
 READING = "Reading the database"
 FILES = click.Path(readable=False)  #: a shell completes the names of files
-SOON = 1.0  #: seconds after which progress is shown
-WIDE = 1_000  #: columns of an output that is not a terminal
+PROGRESS_DELAY = 1.0  #: seconds after which progress is shown
+FILE_WIDTH = 1_000  #: columns of an output that is not a terminal
 
 
 def example(command: str) -> str:
@@ -188,7 +188,7 @@ def run(function: Callable[..., Any], *arguments: Any, **options: object) -> Any
 
 def width_of(stream: TextIO) -> int:
     """Return the width of *stream* in columns; output that is not a terminal has no line breaks."""
-    return shutil.get_terminal_size().columns if stream.isatty() else WIDE
+    return shutil.get_terminal_size().columns if stream.isatty() else FILE_WIDTH
 
 
 def is_capable(stream: TextIO) -> bool:
@@ -217,7 +217,7 @@ def waiting(title: str) -> Iterator[None]:
         shown.append(console.status(Text(title)))
         shown[0].start()
 
-    timer = Timer(SOON, show)
+    timer = Timer(PROGRESS_DELAY, show)
     timer.daemon = True
     timer.start()
     try:

@@ -109,7 +109,7 @@ def _refuse_options_of_callers() -> None:
 
 
 class _Operator:
-    """Logs problems for the operator, and, on a terminal or as JSON, further messages."""
+    """Logs what is served, and, on a terminal or as JSON, how to connect and which tools change."""
 
     def __init__(self, target: str | None, options: Sequence[str], settings: "Settings") -> None:
         self._target = target
@@ -146,19 +146,12 @@ class _Operator:
 
     def _warn(self, problems: "Iterable[str | Finding]", catalog: "Catalog") -> None:
         """Log *problems* and, without a configuration, columns that look like secrets."""
+        from dbtools.server.running import report
+
         is_configured = self._target is None or self._target.endswith(".toml")
         secrets = [] if is_configured else secrets_warning(catalog)
         for problem in dict.fromkeys([*problems, *secrets]):
-            self.warn(problem)
-
-    def warn(self, problem: "str | Finding") -> None:
-        """Log *problem*; a finding says whether it is an error."""
-        is_error = not isinstance(problem, str) and problem.level == "error"
-        _log(logging.ERROR if is_error else logging.WARNING, str(problem))
-
-    def resolved(self, message: str) -> None:
-        """Log *message*: an earlier problem is resolved."""
-        _log(logging.INFO, message)
+            report(problem)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, ListChange]") -> None:
         """Log one line for each role whose tools have changed."""
@@ -169,12 +162,6 @@ class _Operator:
             parts = [f"{what} {_few(names)}" for what, names in lists.items() if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             logger.info(f"The tools{of} have changed: {'; '.join(parts)}.")
-
-
-def _log(level: int, message: str) -> None:
-    from dbtools.cells import one_line
-
-    logger.log(level, one_line(message))
 
 
 def _few(names: Sequence[str]) -> str:

@@ -29,8 +29,6 @@ from dbtools.cli.options import (
 
 if TYPE_CHECKING:
     from dbtools.catalog import Catalog
-    from dbtools.service.checking import Review
-    from dbtools.settings import Settings
 
 Hidden = Mapping[str, Sequence[str]]  #: names of columns, by the unique name of their table
 
@@ -246,14 +244,16 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
     The exit status is 1 if there are errors, and 2 if the configuration or the database cannot be read.
     """
     from dbtools.cli.presentation import print_review, review_content
-    from dbtools.service.checking import examine
+    from dbtools.server.running import review_server
+    from dbtools.service.checking import check as check_served, check_against, examine
 
     if connect and against is not None:
         raise click.UsageError("Use either --connect or --against.")
     other = settings_for(against).database.url if against is not None else None
     with waiting("Checking"):
         settings = settings_for(target)
-        found = run(_review, settings, other)
+        server = run(review_server, settings)
+        found = run(check_against, settings, other, server) if other else run(check_served, settings, server)
         steps = run(examine, settings) if connect else ()
     if as_json:
         echo(as_json, review_content(found, steps))
@@ -261,16 +261,6 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
         print_review(found, steps)
     if any(finding.level == "error" for finding in (*found.findings, *steps)):
         sys.exit(REFUSED)
-
-
-async def _review(settings: "Settings", against: str | None) -> "Review":
-    from dbtools.server.running import review_server
-    from dbtools.service.checking import check, check_against
-
-    served = await review_server(settings)
-    if against is not None:
-        return await check_against(settings, against, served)
-    return await check(settings, served)
 
 
 @click.command(epilog=example("dbtools schema > dbtools.schema.json"))

@@ -20,7 +20,7 @@ Pieces = tuple[str | Parameter, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class SqlPart:
     """A part of the SQL: a fixed one, or an optional clause."""
 
     pieces: Pieces
@@ -32,10 +32,10 @@ class Stretch:
 class Body:
     """One statement in parts, some of which are optional."""
 
-    parts: tuple[Stretch, ...]
+    parts: tuple[SqlPart, ...]
 
     @property
-    def clauses(self) -> tuple[Stretch, ...]:
+    def clauses(self) -> tuple[SqlPart, ...]:
         """The optional parts."""
         return tuple(part for part in self.parts if part.needs)
 
@@ -60,7 +60,7 @@ class Body:
             offset -= len(text)
         return line
 
-    def places(self) -> Iterator[tuple[Stretch, Parameter, int]]:
+    def places(self) -> Iterator[tuple[SqlPart, Parameter, int]]:
         """Yield each occurrence of a parameter with its part and its line."""
         for part in self.parts:
             line = part.line
@@ -70,7 +70,7 @@ class Body:
                 else:
                     line += piece.count("\n")
 
-    def _kept(self, present: Collection[str]) -> Iterator[Stretch]:
+    def _kept(self, present: Collection[str]) -> Iterator[SqlPart]:
         return (part for part in self.parts if set(part.needs).issubset(present))
 
     def variants(self) -> tuple[frozenset[str], ...]:
@@ -121,7 +121,7 @@ def _is_clause(comment: Token, sql: str) -> bool:
     return False
 
 
-def _parts(sql: str, clauses: Iterable[Token], lexis: Lexis, always: Collection[str]) -> Iterator[Stretch]:
+def _parts(sql: str, clauses: Iterable[Token], lexis: Lexis, always: Collection[str]) -> Iterator[SqlPart]:
     start = 0
     for clause in clauses:
         yield _fixed(sql, start, clause.offset, lexis)
@@ -130,14 +130,14 @@ def _parts(sql: str, clauses: Iterable[Token], lexis: Lexis, always: Collection[
     yield _fixed(sql, start, len(sql), lexis)
 
 
-def _fixed(sql: str, start: int, end: int, lexis: Lexis) -> Stretch:
+def _fixed(sql: str, start: int, end: int, lexis: Lexis) -> SqlPart:
     text = sql[start:end]
     # The clause may be the only thing that separates two words.
     text += " " if end < len(sql) and text[-1:].strip() else ""
-    return Stretch(pieces=tuple(pieces_of(text, tokenize(text, lexis))), line=sql.count("\n", 0, start))
+    return SqlPart(pieces=tuple(pieces_of(text, tokenize(text, lexis))), line=sql.count("\n", 0, start))
 
 
-def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Stretch:
+def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> SqlPart:
     start = clause.offset + len("/*?")
     text = clause.text.removeprefix("/*?").removesuffix("?*/")
     try:
@@ -157,4 +157,4 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
         raise SqlError(problem, sql=sql, offset=clause.offset)
     # Its last word or comment must not run into what follows.
     end = "\n" if text[-1].strip() or "--" in text else ""
-    return Stretch(pieces=_merged([*fragment.pieces, end]), needs=needs, line=sql.count("\n", 0, start))
+    return SqlPart(pieces=_merged([*fragment.pieces, end]), needs=needs, line=sql.count("\n", 0, start))

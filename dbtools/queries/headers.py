@@ -98,7 +98,7 @@ class Returns(StrEnum):
 class Header:
     """What the comments before a query's SQL declare, filled in line by line."""
 
-    said: dict[str, Any] = field(default_factory=dict)  #: values by key; a Query has a field for each
+    declared: dict[str, Any] = field(default_factory=dict)  #: values by key; a Query has a field for each
     parameters: list[QueryParameter] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)  #: the words of faulty lines
     mistakes: list[tuple[int, str]] = field(default_factory=list)  #: a line, and what is wrong there
@@ -115,11 +115,11 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
         try:
             if found:
                 key = found["key"] or ""
-                _take(header, key, found["value"].strip(), Source(file=file, line=number))
+                _add(header, key, found["value"].strip(), Source(file=file, line=number))
             elif problem := near_miss(text, LIKE_HEADER, *([] if more else [LIKE_KEY])):
                 raise ValueError(problem)
             elif more:
-                header.said[DESCRIPTION] = f"{header.said[DESCRIPTION]} {more[1]}".strip()
+                header.declared[DESCRIPTION] = f"{header.declared[DESCRIPTION]} {more[1]}".strip()
             else:
                 key = ""
         except ValueError as exc:
@@ -131,8 +131,8 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
 
 def mistakes_of(header: Header, line: int) -> Iterator[tuple[int, str]]:
     """Yield keys and parameters of *header*, which begins at *line*, that do not fit together."""
-    if "writes" in header.said:
-        idle = [key for key in ("returns", "max_rows") if key in header.said]
+    if "writes" in header.declared:
+        idle = [key for key in ("returns", "max_rows") if key in header.declared]
         yield from ((line, f"{key}: a query that writes returns what RETURNING returns") for key in idle)
         taken = [each for each in header.parameters if each.name in OF_CHANGES]
         for each in taken:
@@ -140,7 +140,7 @@ def mistakes_of(header: Header, line: int) -> Iterator[tuple[int, str]]:
                 each.source.line or line,
                 f"param {each.name}: a query that writes has this argument already",
             )
-    elif "confirm" in header.said and "writes" not in header.mentioned:
+    elif "confirm" in header.declared and "writes" not in header.mentioned:
         yield line, "confirm: only a query that writes can be confirmed: add -- writes: N"
 
 
@@ -150,7 +150,7 @@ def near_miss(text: str, *patterns: re.Pattern[str]) -> str:
     return f"{quoted(text.strip())} is not a header line. {LINE_WANTED}" if is_near else ""
 
 
-def _take(header: Header, key: str, value: str, source: Source) -> None:
+def _add(header: Header, key: str, value: str, source: Source) -> None:
     """Put *value* into *header* under *key*, or as a parameter without a key; or raise ValueError."""
     if not key:
         parameter = declaration(value, source)
@@ -158,12 +158,12 @@ def _take(header: Header, key: str, value: str, source: Source) -> None:
             raise ValueError(f"param {parameter.name}: this name is declared above")
         header.parameters.append(parameter)
         return
-    if key in header.said:
+    if key in header.declared:
         raise ValueError(f"{key} is given twice")
     pattern, read, wanted = READERS[key]
     if not re.fullmatch(pattern, value):
         raise ValueError(f"{key}: must be {wanted}, not {quoted(value)}")
-    header.said[key] = read(value)
+    header.declared[key] = read(value)
 
 
 def _timeout(value: str) -> float:
@@ -283,7 +283,7 @@ def defaults_of(parameter: QueryParameter) -> Iterator[str]:
 def check_value(place: str, text: str, parameter: QueryParameter) -> None:
     """Raise ValueError, which names the *place*, if *text* is not allowed."""
     type, value = parameter.type, _check_bounds(place, text, parameter)
-    if parameter.pattern is not None and not _has_pattern(text, parameter.pattern):
+    if parameter.pattern is not None and not _matches_pattern(text, parameter.pattern):
         raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
     if parameter.choices and value not in {_compared("in", each, type) for each in parameter.choices}:
         raise ValueError(f"{place}: {quoted(text)} is not among {listing(parameter.choices)}")
@@ -325,7 +325,7 @@ def _check_pattern(pattern: str) -> None:
         raise ValueError(f"pattern: {quoted(pattern)} cannot be used: {problem}") from exc
 
 
-def _has_pattern(text: str, pattern: str) -> bool:
+def _matches_pattern(text: str, pattern: str) -> bool:
     """Return whether *pattern* is found anywhere in *text*."""
     try:
         _compiled(pattern).validate_python(text)

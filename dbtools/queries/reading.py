@@ -227,7 +227,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
         problem = f"param {each.name}: the SQL has no :{each.name} outside quotes"
         mistakes.append((each.source.line or 1, problem))
     query = Query(
-        **{**header.said, "name": part.name},
+        **{**header.declared, "name": part.name},
         parameters=tuple(header.parameters),
         body=body,
         source=part.source,

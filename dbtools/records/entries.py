@@ -53,7 +53,7 @@ WORDS = {
 }
 ADDRESS = re.compile(r"dbtools://(?:row|cell)/([^/]{1,200})/")  #: of a row, up to its key
 DIRECTION = re.compile(r"\s+(?:asc|desc)\s*$", re.IGNORECASE)
-TOKEN = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
+NAME_TOKEN = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
 
 
 class Outcome(StrEnum):
@@ -229,8 +229,8 @@ class _Names(_Values):
         """Return whether *text* consists of known names, as do paths, buckets, orders and expressions."""
         if self._knows(text) or self._knows(DIRECTION.sub("", text)):
             return True
-        tokens = TOKEN.findall(text)
-        if not tokens or TOKEN.sub("", text).strip(" .:,()+-*/"):
+        tokens = NAME_TOKEN.findall(text)
+        if not tokens or NAME_TOKEN.sub("", text).strip(" .:,()+-*/"):
             return False
         return all(self._knows(quoted.replace('""', '"') or bare) for quoted, bare in tokens)
 

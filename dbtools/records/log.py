@@ -26,8 +26,8 @@ from dbtools.settings.sections import Settings
 from dbtools.types import quoted
 
 WINDOW = 0.2  #: seconds during which entries are collected
-PATIENCE = 3.0  #: seconds that `close` waits for a sink
-MOST_LINES = 10_000  #: that wait for a failing or blocked sink
+CLOSE_TIMEOUT = 3.0  #: seconds that `close` waits for a sink
+MAX_WAITING_LINES = 10_000  #: that wait for a failing or blocked sink
 TOGETHER = 16  #: entries that are encoded together
 PIECE = 4096  #: bytes that a pipe accepts atomically
 STDERR = 2
@@ -73,7 +73,7 @@ class AuditLog:
             queue.put(entry)
 
     def close(self) -> None:
-        """Wait until all entries are written, but at most PATIENCE seconds for each sink."""
+        """Wait until all entries are written, but at most CLOSE_TIMEOUT seconds for each sink."""
         for queue in self._queues:
             queue.close()
 
@@ -102,7 +102,7 @@ class _Queue:
     def put(self, entry: AuditEntry) -> None:
         """Queue *entry*."""
         with self._lock:
-            if len(self._lines) + len(self._writing) < MOST_LINES:
+            if len(self._lines) + len(self._writing) < MAX_WAITING_LINES:
                 self._entries.append(entry)
             else:
                 self._dropped += 1
@@ -112,11 +112,11 @@ class _Queue:
                 self._wake.set()
 
     def close(self) -> None:
-        """Wait until all entries are written, at most PATIENCE seconds; the next entry reopens the sink."""
+        """Wait until all entries are written, at most CLOSE_TIMEOUT seconds; an entry reopens the sink."""
         self._closed.clear()
         self._closing.set()
         self._wake.set()
-        self._closed.wait(PATIENCE)
+        self._closed.wait(CLOSE_TIMEOUT)
 
     def _encode(self) -> None:
         entries, self._entries = self._entries, []
@@ -191,7 +191,7 @@ class FileSink:
             if written is None:
                 # Another process that shares stderr made it non-blocking.
                 select.select([], [file], [])
-            _take(lines, written or 0)
+            _remove_written(lines, written or 0)
 
     def _opened(self) -> FileIO:
         if not isinstance(self._place, Path):
@@ -214,7 +214,7 @@ class FileSink:
             self._file = None
 
 
-def _take(lines: deque[bytes], written: int) -> None:
+def _remove_written(lines: deque[bytes], written: int) -> None:
     while written > 0:
         line = lines.popleft()
         if len(line) > written:

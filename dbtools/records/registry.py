@@ -24,7 +24,7 @@ from dbtools.cells import json_of
 from dbtools.errors import DatabaseUnavailable, listing, nearest
 from dbtools.types import quoted
 
-PATIENCE = 2.0  #: seconds for the database to store some entries of the log
+WRITE_TIMEOUT = 2.0  #: seconds for the database to store some entries of the log
 AT_ONCE = 500  #: entries that are written or read together
 OVERLAP = 1_000  #: entries may arrive with numbers up to this much below the newest
 
@@ -167,7 +167,7 @@ class RegistrySink:
     """Writes entries of the audit log to the registry in the database at *url*."""
 
     def __init__(self, url: str) -> None:
-        self._store = open_backend(url).open_records(PATIENCE)
+        self._store = open_backend(url).open_records(WRITE_TIMEOUT)
 
     def write(self, lines: deque[bytes]) -> None:
         """Write *lines* in batches, removing them from the left."""

@@ -41,7 +41,7 @@ CallerKey = tuple[str, str]  #: role and identity
 CONNECTIONS = 8  #: maximum number of connections to Redis
 NAMESPACE = "dbtools"  #: prefix of the keys in Redis
 STORAGE_TIMEOUT = 2.0  #: seconds to wait for Redis
-UNCOUNTED = "[limits] storage: calls cannot be counted there"
+STORAGE_FAILS = "[limits] storage: calls cannot be counted there"
 
 T = TypeVar("T", Answer, Media, Completed)
 logger = logging.getLogger("dbtools")
@@ -99,7 +99,7 @@ class Limiter:
         try:
             await self._windows.hit(("", ""), 1_000_000)
         except errors.Busy as exc:
-            raise errors.ConfigurationError(f"{UNCOUNTED}: {_reason(exc.__cause__ or exc)}.") from exc
+            raise errors.ConfigurationError(f"{STORAGE_FAILS}: {_reason(exc.__cause__ or exc)}.") from exc
 
     def close(self) -> None:
         """Close the connections to Redis."""
@@ -152,7 +152,7 @@ class Calls:
         finally:
             entry.duration = time.perf_counter() - began
             if self._is_measured:
-                _note(entry, view)
+                _record_metrics(entry, view)
             self._log.record(entry)
         return found
 
@@ -179,7 +179,7 @@ class Calls:
         )
 
 
-def _note(entry: AuditEntry, view: View | None) -> None:
+def _record_metrics(entry: AuditEntry, view: View | None) -> None:
     of = {
         "tool": entry.tool if view is not None and entry.tool in view.tools else UNKNOWN,
         "role": entry.role if view is not None else UNKNOWN,
@@ -290,7 +290,7 @@ class RedisWindows:
             # The message omits the address, which may contain a password.
             missing = "Install the extra `redis` of dbtools-mcp."
             hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
-            raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
+            raise errors.ConfigurationError(f"{STORAGE_FAILS}.", hint=hint) from exc
         # The pool has the address; `limits` only requires that its URL has a port.
         options: dict[str, Any] = {"connection_pool": self.pool}
         self._limiter = MovingWindowRateLimiter(

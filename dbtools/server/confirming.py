@@ -16,12 +16,12 @@ from dbtools.service.confirmations import VALID
 from dbtools.service.snapshot import View
 from dbtools.service.transactions import Confirmation
 
-METHOD = "elicitation/create"
-MEANS = "elicitation"  #: for the audit log
+ELICIT = "elicitation/create"
+ELICITATION = "elicitation"  #: for the audit log
 KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
 PATIENCE = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
 ROUNDS = 3  #: questions of one call
-FORM = {
+CONFIRMATION_SCHEMA = {
     "type": "object",
     "properties": {KEY: {"type": "boolean", "title": "Make this change"}},
     "required": [KEY],
@@ -40,10 +40,10 @@ Ask = Callable[[str], Awaitable[None]]  #: asks a person a question, and raises 
 
 def can_ask(exchange: Exchange) -> bool:
     """Return whether the client of *exchange* can show a form to a person now."""
-    able, revision = exchange.peer.capabilities.get(MEANS), exchange.peer.revision
+    able, revision = exchange.peer.capabilities.get(ELICITATION), exchange.peer.revision
     if not isinstance(able, Mapping) or ("url" in able and "form" not in able):
         return False
-    return not revision.has_handshake or (METHOD in revision.asks and exchange.questions is not None)
+    return not revision.has_handshake or (ELICIT in revision.asks and exchange.questions is not None)
 
 
 def confirming(
@@ -57,15 +57,15 @@ def confirming(
 
 async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: View) -> Answer:
     """Return the answer of *call*; if its change must be confirmed, *ask* first."""
-    answer = await call(view, Confirmation("", MEANS))
+    answer = await call(view, Confirmation("", ELICITATION))
     for _ in range(ROUNDS):
         if answer.pending is None:
             return answer
         entry.changed, entry.dry_run = answer.changed, True
         await ask(answer.pending.question)
-        entry.changed, entry.dry_run, entry.confirmed = None, None, MEANS
+        entry.changed, entry.dry_run, entry.confirmed = None, None, ELICITATION
         # The role may have changed while the person read the question: look it up again.
-        answer = await call(None, Confirmation(answer.pending.token, MEANS))
+        answer = await call(None, Confirmation(answer.pending.token, ELICITATION))
     if answer.pending is not None:
         raise errors.NotConfirmed(UNSTEADY, hint=UNLESS_ASKED)
     return answer
@@ -74,7 +74,7 @@ async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: View) 
 async def _ask(exchange: Exchange, patience: float, question: str) -> None:
     """Ask the person behind the client of *exchange*; raise NotConfirmed unless they agree."""
     try:
-        answer = await exchange.ask(METHOD, _form(question), patience)
+        answer = await exchange.ask(ELICIT, _form(question), patience)
     except TimeoutError as exc:
         raise errors.NotConfirmed(SILENT.format(patience), hint=UNLESS_ASKED) from exc
     except ProtocolError as exc:
@@ -87,15 +87,15 @@ async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: View) -
     state, answers = params.get("requestState"), params.get("inputResponses")
     answer = answers.get(KEY) if isinstance(answers, Mapping) else None
     if not (isinstance(state, str) and isinstance(answer, Mapping)):
-        return await call(view, Confirmation("", MEANS))
+        return await call(view, Confirmation("", ELICITATION))
     _check(answer)
-    entry.confirmed = MEANS
-    return await call(view, Confirmation(state, MEANS))
+    entry.confirmed = ELICITATION
+    return await call(view, Confirmation(state, ELICITATION))
 
 
 def question_result(pending: Pending) -> Json:
     """Return the result that asks the question of *pending* (MCP 2026-07-28, basic/patterns/mrtr)."""
-    question = {"method": METHOD, "params": _form(pending.question)}
+    question = {"method": ELICIT, "params": _form(pending.question)}
     return {
         "resultType": "input_required",
         "inputRequests": {KEY: question},
@@ -104,7 +104,7 @@ def question_result(pending: Pending) -> Json:
 
 
 def _form(question: str) -> Json:
-    return {"message": question, "requestedSchema": FORM}
+    return {"message": question, "requestedSchema": CONFIRMATION_SCHEMA}
 
 
 def _check(answer: Json) -> None:

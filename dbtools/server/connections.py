@@ -13,10 +13,10 @@ if sys.platform != "win32":
     import resource
 
 RESERVED = 100  #: file descriptors kept free for the database, files and the log
-HEAD_IN = 10.0  #: seconds to receive the head of a request
+HEAD_TIMEOUT = 10.0  #: seconds to receive the head of a request
 LONGEST_HEAD = 32_768  #: bytes
 MOST_FIELDS = 100
-UNREAD = 2.0  #: seconds after which unread connections are closed during a shutdown
+UNREAD_GRACE = 2.0  #: seconds after which unread connections are closed during a shutdown
 END = "dbtools.end"  #: the key in the lifespan state of a function that starts the shutdown
 REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -83,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Accept no further request; the first connection starts the shutdown of the application."""
         super().shutdown()
-        self.loop.call_later(UNREAD, self._leave_unread)
+        self.loop.call_later(UNREAD_GRACE, self._leave_unread)
         if end := self.app_state.pop(END, None):
             end()
 
@@ -110,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _expect_head(self) -> None:
-        self._deadline = self.loop.call_later(HEAD_IN, self.transport.abort)
+        self._deadline = self.loop.call_later(HEAD_TIMEOUT, self.transport.abort)
 
     def _stop_waiting(self) -> None:
         self.waiting.pop(self, None)

@@ -6,6 +6,8 @@ The steps: authentication, concurrency limit, body, message, session or headers,
 import asyncio
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 from starlette.responses import Response
@@ -13,16 +15,16 @@ from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
 from dbtools.server.calls import Limiter
-from dbtools.server.exchange import Exchange, Questions, take_answer
+from dbtools.server.exchange import Exchange, deliver_response
 from dbtools.server.identity import Identity, Refusal
 from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.messages import (
+    ClientResponse,
     Code,
     Id,
     Notification,
     ProtocolError,
     Request,
-    Response as Answered,
     encode_error,
     id_of,
 )
@@ -34,7 +36,7 @@ from dbtools.server.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 SESSION = b"mcp-session-id"
 GRACE = 2.5  #: seconds for running requests during a shutdown
 CHECK_INTERVAL = 5.0  #: seconds between two checks of open streams and sessions
-IDLE = 1_800.0  #: seconds after which a session expires
+SESSION_TIMEOUT = 1_800.0  #: seconds after which a session expires
 STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     **dict.fromkeys((Code.PARSE_ERROR, Code.INVALID_REQUEST, Code.INVALID_PARAMS), 400),
     **dict.fromkeys((Code.HEADER_MISMATCH, Code.MISSING_CAPABILITY, Code.UNSUPPORTED_VERSION), 400),
@@ -53,16 +55,16 @@ STOPPED = {
 }
 
 
-class HttpSession:
+@dataclass(eq=False, kw_only=True)
+class HttpSession(Session):
     """A session, until 2025-11-25: bound to the caller who opened it, with an idle timeout."""
 
-    def __init__(self, caller: Caller, state: Session) -> None:
-        self.id = secrets.token_hex(16)
-        self.caller = caller
-        self.state = state
-        self.questions: Questions = {}
-        self.pending: dict[Id | None, PendingRequest] = {}  #: by ID; None is the stream of a GET
-        self.used = monotonic()
+    caller: Caller
+    id: str = field(default_factory=partial(secrets.token_hex, 16))
+    pending: dict[Id | None, PendingRequest] = field(
+        default_factory=dict
+    )  #: by ID; None: the stream of a GET
+    used: float = field(default_factory=monotonic)
 
     def put(self, message: bytes) -> None:
         """Send *message* on the stream of the session; drop it if the client has not opened one."""
@@ -109,11 +111,11 @@ class Endpoint:
                     pending.stop(DISCONNECT)
 
     def sweep(self, now: float) -> None:
-        """Close sessions that were idle for IDLE seconds: without a request or an open stream."""
+        """Close sessions that were idle for SESSION_TIMEOUT seconds: without a request or an open stream."""
         for each in tuple(self._sessions.values()):
             if each.pending:
                 each.used = now
-            elif each.used < now - IDLE:
+            elif each.used < now - SESSION_TIMEOUT:
                 self._close(each)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +163,7 @@ class Endpoint:
         if pending.scope["method"] != "POST":
             raise HttpError(405, "Method not allowed.", {"Allow": "POST"})
         match await read_message(pending.scope, pending.receive, self._most):
-            case Answered():
+            case ClientResponse():
                 raise HttpError(400, "The server has sent no request.")
             case Notification():
                 modern(pending.header("mcp-protocol-version")[0])
@@ -186,7 +188,7 @@ class Endpoint:
         if session is None:
             raise HttpError(400, NO_SESSION)
         if method == "GET":
-            await self._stream(pending, session)
+            await self._stream_notifications(pending, session)
             return
         self._close(session)
         await Response(status_code=200)(pending.scope, pending.receive, pending.send)
@@ -203,7 +205,7 @@ class Endpoint:
         found.used = monotonic()
         return found
 
-    async def _post(self, pending: PendingRequest, message: Request | Notification | Answered) -> None:
+    async def _post(self, pending: PendingRequest, message: Request | Notification | ClientResponse) -> None:
         # The session may have been closed while the body arrived.
         session = self._session(pending)
         opens = isinstance(message, Request) and message.method == "initialize"
@@ -211,31 +213,29 @@ class Endpoint:
             raise HttpError(400, NO_SESSION)
         if not isinstance(message, Request):
             if session is not None:
-                self._note(session, message)
+                self._process(session, message)
             await Response(status_code=202)(pending.scope, pending.receive, pending.send)
         elif session is None:
-            await self._open(pending, message)
+            await self._answer_without_session(pending, message)
         else:
-            exchange = self._server.admit(
-                session.state, message, pending.caller, pending.put, session.questions
-            )
+            exchange = self._server.admit(session, message, pending.caller, pending.put)
             if message.id in session.pending:
                 raise HttpError(400, "The session already has a running request with this ID.")
             await self._answer(pending, exchange, session)
 
-    async def _open(self, pending: PendingRequest, request: Request) -> None:
+    async def _answer_without_session(self, pending: PendingRequest, request: Request) -> None:
         """Answer a *request* without a session; `initialize` opens one."""
-        state = Session()
+        session = HttpSession(caller=pending.caller)
         if self._stateless:
             named = pending.header("mcp-protocol-version")
-            state.peer = Peer(HANDSHAKES[named[0]] if named else DEFAULT_HANDSHAKE)
-        exchange = self._server.admit(state, request, pending.caller, pending.put)
+            session.peer = Peer(HANDSHAKES[named[0]] if named else DEFAULT_HANDSHAKE)
+            session.questions = None
+        exchange = self._server.admit(session, request, pending.caller, pending.put)
         if not self._stateless:
             if not self._limiter.sessions.acquire(pending.caller.identity):
                 raise HttpError(503, "There are too many open sessions.")
-            opened = HttpSession(pending.caller, state)
-            self._sessions[opened.id] = opened
-            pending.headers.append((SESSION, opened.id.encode()))
+            self._sessions[session.id] = session
+            pending.headers.append((SESSION, session.id.encode()))
         await self._answer(pending, exchange)
 
     def _close(self, session: HttpSession) -> None:
@@ -245,9 +245,9 @@ class Endpoint:
         for pending in session.pending.values():
             pending.stop(CANCEL)
 
-    def _note(self, session: HttpSession, message: Notification | Answered) -> None:
-        if isinstance(message, Answered):
-            take_answer(session.questions, message)
+    def _process(self, session: HttpSession, message: Notification | ClientResponse) -> None:
+        if isinstance(message, ClientResponse):
+            deliver_response(session, message)
         elif message.method == "notifications/initialized":
             self._server.notifications.follow(session.caller.role, session.put)
         elif message.method == "notifications/cancelled":
@@ -278,7 +278,7 @@ class Endpoint:
         status = 200 if revision.has_handshake else STATUSES.get(reply.code, 200)
         await pending.finish(reply.message, status)
 
-    async def _stream(self, pending: PendingRequest, session: HttpSession) -> None:
+    async def _stream_notifications(self, pending: PendingRequest, session: HttpSession) -> None:
         """Send a session's notifications until the client or the server closes the stream."""
         if None in session.pending:
             raise HttpError(409, "The session has a stream already.")

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dbtools.policy import Caller
-from dbtools.server.kernel import Peer, meta_of
+from dbtools.server.kernel import Peer, Questions, Session, meta_of
 from dbtools.server.messages import (
+    ClientResponse,
     Code,
     Id,
     Json,
     ProtocolError,
-    Response,
     encode,
     encode_id,
     encode_notification,
@@ -35,7 +35,6 @@ FLAGS: Mapping[str, str] = {
 }
 
 Send = Callable[[bytes], None]  #: sends one message, without its line end; never blocks
-Questions = dict[Id | None, asyncio.Future[Json]]  #: requests to a client that it has not answered yet
 Deliver = Callable[[str, str], None]  #: sends a method and the URI of a resource, or an empty text
 
 
@@ -85,9 +84,9 @@ class Exchange:
             del self.questions[id]
 
 
-def take_answer(questions: Questions, response: Response) -> None:
-    """Deliver *response* to the request in *questions* that it answers, if any."""
-    waiting = questions.get(response.id)
+def deliver_response(session: Session | None, response: ClientResponse) -> None:
+    """Deliver *response* to the request in *session* that it answers, if any."""
+    waiting = session.questions.get(response.id) if session and session.questions else None
     if waiting is None or waiting.done():
         return
     if response.result is not None:

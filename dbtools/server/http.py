@@ -28,23 +28,23 @@ from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.requests import RequestMiddleware
-from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server
+from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server, report
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.service.snapshot import Snapshot
 from dbtools.settings import Settings
 from dbtools.writes import confirmed_tables
 
-FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
+HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
-IDLE = 30  #: seconds until an idle connection is closed
-TAKEN_IN = 20_000  #: milliseconds until a connection whose client does not read is closed
-GRACE_OF_CONNECTIONS = 3  #: seconds to deliver all answers during a shutdown
-LOOK = 1.0  #: seconds between two checks for the parent process
-COLLECTIONS = (10_000, 20, 20)  #: thresholds of the garbage collector
-READY_IN = 2.0  #: seconds to wait for a database connection
-NO_KEYS = "`dbtools registry upgrade URL` lets the database keep them."
-FRESH = 1.0  #: seconds to cache the answer of /readyz, which needs no token
+KEEP_ALIVE = 30  #: seconds until an idle connection is closed
+UNREAD_TIMEOUT = 20_000  #: milliseconds until a connection whose client does not read is closed
+CONNECTION_GRACE = 3  #: seconds to deliver all answers during a shutdown
+PARENT_CHECK_INTERVAL = 1.0  #: seconds between two checks for the parent process
+GC_THRESHOLDS = (10_000, 20, 20)  #: thresholds of the garbage collector
+READY_TIMEOUT = 2.0  #: seconds to wait for a database connection
+KEYS_HINT = "`dbtools registry upgrade URL` lets the database keep them."
+READY_CACHE = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class ListenAddress:
     @classmethod
     def of(cls, text: str) -> "ListenAddress":
         """Parse HOST:PORT, or raise ConfigurationError."""
-        found = FORM.fullmatch(text)
+        found = HOST_AND_PORT.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
             raise errors.ConfigurationError(
                 f"--http must be HOST:PORT, such as 127.0.0.1:8000, not {text!r}."
@@ -104,7 +104,6 @@ def listen(startup: Startup) -> None:
                 uvicorn.Server(config).run([listener])
                 return
             workers = Workers(config, [listener])
-            workers.operator = startup.operator
             workers.run()
             if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
                 raise SystemExit(STARTUP_FAILURE)
@@ -115,8 +114,6 @@ def listen(startup: Startup) -> None:
 
 class Workers(Multiprocess):
     """The worker processes of uvicorn."""
-
-    operator: Reporter  #: gets a message when a worker is replaced
 
     def handle_int(self) -> None:
         """End the workers, and raise the interrupt again, as a server with one process does."""
@@ -130,7 +127,7 @@ class Workers(Multiprocess):
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old != new.pid:
-                self.operator.warn(f"Worker {old} has ended; worker {new.pid} replaces it.")
+                report(f"Worker {old} has ended; worker {new.pid} replaces it.")
 
 
 def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
@@ -147,8 +144,8 @@ def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=GRACE_OF_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=CONNECTION_GRACE,
     )
 
 
@@ -164,7 +161,7 @@ def bound(address: ListenAddress) -> socket.socket:
         ) from exc
     listener.set_inheritable(True)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit the option
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKEN_IN)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_TIMEOUT)
     return listener
 
 
@@ -210,7 +207,7 @@ def _notes(startup: Startup, snapshot: Snapshot) -> Iterator[str]:
             changes: list[object] = [each.writes for each in view.catalog.tables]
             changes += [each.effects for each in view.setting.queries]
             if not view.setting.journal and any(changes):
-                yield f"role {role}: each worker keeps idempotency keys in its own memory. {NO_KEYS}"
+                yield f"role {role}: each worker keeps idempotency keys in its own memory. {KEYS_HINT}"
         yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if startup.settings.limits.storage == "memory":
             yield f"Each allows 1/{workers} of calls_per_minute. With [limits] storage, they share it."
@@ -237,7 +234,7 @@ class HttpApp:
                     await send({"type": "lifespan.startup.complete"})
                     await receive()
         except errors.DbtoolsError as exc:
-            self._startup.operator.warn(str(exc))
+            report(str(exc))
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         await send({"type": "lifespan.shutdown.complete"})
@@ -253,9 +250,9 @@ class HttpApp:
             # Existing objects will stay, so the garbage collector can skip them and run less often.
             gc.collect()
             gc.freeze()
-            gc.set_threshold(*COLLECTIONS)
+            gc.set_threshold(*GC_THRESHOLDS)
             if startup.workers > 1:
-                run.group.start_soon(_end_with, startup.parent)
+                run.group.start_soon(_end_with_parent, startup.parent)
             scope["state"][END] = self.open(run).end
             yield
         self._app.report()
@@ -292,11 +289,11 @@ class Readiness:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._is_ready, self._looked_at = True, -FRESH  # the first snapshot has just been read
+        self._is_ready, self._checked_at = True, -READY_CACHE  # the first snapshot has just been read
         self._refreshed_at = time.monotonic()
-        served.toolbox.subscribe(self._note)
+        served.toolbox.subscribe(self._note_refresh)
 
-    def _note(self, *_: object) -> None:
+    def _note_refresh(self, *_: object) -> None:
         self._refreshed_at = time.monotonic()
 
     async def answer(self, request: Request) -> Response:
@@ -304,11 +301,11 @@ class Readiness:
 
         An invalid configuration is reported but does not cause 503, since the previous one stays in force.
         """
-        if time.monotonic() - self._looked_at > FRESH:
+        if time.monotonic() - self._checked_at > READY_CACHE:
             # Other requests get the previous answer meanwhile.
-            self._looked_at = time.monotonic()
+            self._checked_at = time.monotonic()
             try:
-                with anyio.fail_after(READY_IN):
+                with anyio.fail_after(READY_TIMEOUT):
                     await (await self._served.backend.runner()).ready()
                 self._is_ready = True
             except (TimeoutError, errors.DbtoolsError):
@@ -321,8 +318,8 @@ class Readiness:
         return JSONResponse(content, 200 if self._is_ready else 503)
 
 
-async def _end_with(parent: int) -> None:
+async def _end_with_parent(parent: int) -> None:
     """End this worker when its *parent* process is gone."""
     while os.getppid() == parent:  # noqa: ASYNC110 (there is no event to wait for)
-        await anyio.sleep(LOOK)
+        await anyio.sleep(PARENT_CHECK_INTERVAL)
     os.kill(os.getpid(), signal.SIGTERM)

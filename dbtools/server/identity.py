@@ -20,7 +20,7 @@ from dbtools.types import quoted
 if TYPE_CHECKING:
     from dbtools.server.keys import Keys
 
-PREFIX = "dbt_"  #: lets secret scanners find leaked tokens
+TOKEN_PREFIX = "dbt_"  #: lets secret scanners find leaked tokens
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 LONGEST_NAME = 40  #: characters of an unknown role in the log
 DIGITS = 16  #: of the hash that identifies a token without a subject
@@ -48,7 +48,7 @@ def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -
 
 def new_token() -> str:
     """Return a new token with 256 random bits."""
-    return PREFIX + secrets.token_urlsafe(32)
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_of(token: str) -> str:
@@ -73,15 +73,15 @@ class Identity:
         new one is accepted when the policy that came with it is in force.
         """
         newest, settled = self._served.current.settings, self._served.settled()
-        found = await self._admit(newest, authorization)
+        found = await self._admit_under(newest, authorization)
         if newest is settled or isinstance(found, Refusal):
             return found
-        before = await self._admit(settled, authorization)
+        before = await self._admit_under(settled, authorization)
         if before == found or isinstance(before, Refusal):
             return before
         return Refusal(503, "the claims of the token change", "The claims of the token are changing.")
 
-    async def _admit(self, settings: Settings, authorization: Sequence[str]) -> Caller | Refusal:
+    async def _admit_under(self, settings: Settings, authorization: Sequence[str]) -> Caller | Refusal:
         """Return the caller according to *settings*."""
         if not settings.auth:
             return self._anonymous
@@ -91,24 +91,26 @@ class Identity:
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
             return Refusal(401, "no token after Bearer", TOKEN_REQUIRED, "invalid_request")
-        found = await self._known(settings, token.strip())
+        found = await self._authenticate(settings, token.strip())
         if isinstance(found, Refusal) or found.role in role_names(settings):
             return found
         role = quoted(found.role, LONGEST_NAME)
         return _insufficient("The token has no role here.", f"no role {role} is configured")
 
-    async def _known(self, settings: Settings, token: str) -> Caller | Refusal:
-        hashed, section = hash_of(token), settings.auth.jwt
-        for kept in settings.auth.tokens:
-            if hmac.compare_digest(kept.sha256, hashed):
-                known = typed_claims(settings, kept.claims)
-                return Caller(role=kept.role, claims=known, identity=kept.name or f"token {hashed[:8]}")
+    async def _authenticate(self, settings: Settings, token: str) -> Caller | Refusal:
+        digest, section = hash_of(token), settings.auth.jwt
+        for configured in settings.auth.tokens:
+            if hmac.compare_digest(configured.sha256, digest):
+                known = typed_claims(settings, configured.claims)
+                return Caller(
+                    role=configured.role, claims=known, identity=configured.name or f"token {digest[:8]}"
+                )
         if section is None:
             return _invalid("is unknown")
         claims = await self._keys_of(section).claims_of(token, section)
         if claims is None:
             return Refusal(503, "no keys are known", "Tokens cannot be checked at the moment.")
-        return _invalid(claims) if isinstance(claims, str) else _signed(settings, section, claims, hashed)
+        return _invalid(claims) if isinstance(claims, str) else _signed(settings, section, claims, digest)
 
     def _keys_of(self, section: JwtSection) -> "Keys":
         from dbtools.server.keys import Keys
@@ -147,9 +149,9 @@ def _metadata_url(section: JwtSection) -> str:
 
 
 def _signed(
-    settings: Settings, section: JwtSection, claims: Mapping[str, Any], hashed: str
+    settings: Settings, section: JwtSection, claims: Mapping[str, Any], digest: str
 ) -> Caller | Refusal:
-    """Return the caller with the verified *claims*; *hashed* is the hash of the token."""
+    """Return the caller with the verified *claims*; *digest* is the hash of the token."""
     if not set(section.scopes) <= _scopes(claims):
         description = f"The token lacks a scope of: {' '.join(section.scopes)}."
         return _insufficient(description, "the token lacks a scope", section.scopes)
@@ -159,7 +161,7 @@ def _signed(
         return _insufficient("The token does not name one role.", reason)
     named = section.claims or {name: name for name in claims}
     given = {name: _claim(claims, claim) for name, claim in named.items()}
-    identity = f"{section.issuer} {subject}" if subject else f"token {hashed[:DIGITS]} of {section.issuer}"
+    identity = f"{section.issuer} {subject}" if subject else f"token {digest[:DIGITS]} of {section.issuer}"
     return Caller(role=role, claims=typed_claims(settings, given), identity=identity)
 
 

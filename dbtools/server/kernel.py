@@ -4,12 +4,13 @@ Pure functions for both transports and both eras. Until 2025-11-25 (the handshak
 session with `initialize`. Since 2026-07-28 (the modern era), each request is complete in itself.
 """
 
+import asyncio
 import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dbtools import __version__
-from dbtools.server.messages import Code, Json, ProtocolError, Request
+from dbtools.server.messages import Code, Id, Json, ProtocolError, Request
 from dbtools.server.versions import (
     CACHEABLE,
     CAPABILITIES_KEY,
@@ -26,6 +27,7 @@ from dbtools.server.versions import (
 INFO = {"name": "dbtools", "version": __version__}
 NAMED: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 BASE64 = "=?base64?"
+Questions = dict[Id | None, asyncio.Future[Json]]  #: requests to a client that it has not answered yet
 HeaderValues = Callable[[str], Sequence[str]]  #: returns the values of a header by its lower-case name
 
 
@@ -43,6 +45,7 @@ class Session:
     """The state of a connection or session of the handshake era."""
 
     peer: Peer | None = None  #: set by the handshake
+    questions: Questions | None = field(default_factory=dict)  #: None: the server cannot ask the client
 
 
 def admit(

@@ -21,15 +21,15 @@ import jwt
 from dbtools import __version__, errors
 from dbtools.settings import JwtSection
 
-AGE = 300.0  #: seconds after which keys are refreshed
-PAUSE = 10.0  #: seconds between two attempts to read them
+REFRESH_INTERVAL = 300.0  #: seconds after which keys are refreshed
+RETRY_INTERVAL = 10.0  #: seconds between two attempts to read them
 TIMEOUT = 5.0  #: seconds to wait for an issuer
 WAIT = 1.0  #: seconds that a request with an unknown key waits for a refresh
 LEEWAY = 30  #: seconds by which clocks may differ
-LONGEST = 16_384  #: characters of a token
+LONGEST_TOKEN = 16_384  #: characters of a token
 HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers reject that of urllib
 #: What is wrong with a token, for the operator: continues "the token" and quotes no part of it.
-FLAWS: tuple[tuple[type[Exception], str], ...] = (
+TOKEN_PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired"),
     (jwt.ImmatureSignatureError, "is not valid yet"),
     (jwt.InvalidAudienceError, "is for another audience"),
@@ -48,7 +48,7 @@ class Keys:
         self._place = place
         self._algorithms = algorithms
         self.known: tuple[jwt.PyJWK, ...] = ()
-        self._read_at, self._tried_at = -AGE, -PAUSE
+        self._read_at, self._tried_at = -REFRESH_INTERVAL, -RETRY_INTERVAL
         self._reading: asyncio.Future[KeysOrProblem] | None = None
         self._is_failing = False
 
@@ -57,16 +57,16 @@ class Keys:
         try:
             return await self._claims_of(token, section)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
-            return next(words for kind, words in FLAWS if isinstance(exc, kind))
+            return next(words for kind, words in TOKEN_PROBLEMS if isinstance(exc, kind))
 
     async def _claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
-        if len(token) > LONGEST:
+        if len(token) > LONGEST_TOKEN:
             return "is too long"
         header = jwt.get_unverified_header(token)
         algorithm = header.get("alg")
         if algorithm not in section.algorithms:
             return "has another algorithm"
-        flaw = "has an unknown key"
+        problem = "has an unknown key"
         for key in await self._keys_named(header.get("kid")):
             if key.algorithm_name == algorithm:
                 with suppress(jwt.InvalidSignatureError):
@@ -79,13 +79,13 @@ class Keys:
                         leeway=LEEWAY,
                         options={"require": ["exp", "iss", "aud"]},
                     )
-                flaw = "is signed with another key"
-        return flaw if self.known else None
+                problem = "is signed with another key"
+        return problem if self.known else None
 
     async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; wait for a refresh if they are unknown."""
         found = self._known_keys(name)
-        if not found or time.monotonic() - self._read_at > AGE:
+        if not found or time.monotonic() - self._read_at > REFRESH_INTERVAL:
             self.refresh()
         if not found and self._reading is not None:
             await asyncio.wait([self._reading], timeout=WAIT)
@@ -99,14 +99,14 @@ class Keys:
         return self.known if is_only and not found else found
 
     def refresh(self) -> None:
-        """Start a refresh, unless one is running or was tried within PAUSE seconds."""
+        """Start a refresh, unless one is running or was tried within RETRY_INTERVAL seconds."""
         now = time.monotonic()
-        if self._reading is None and now - self._tried_at > PAUSE:
+        if self._reading is None and now - self._tried_at > RETRY_INTERVAL:
             self._tried_at = now
             self._reading = _start_reading(self._place, self._algorithms)
-            self._reading.add_done_callback(self._take)
+            self._reading.add_done_callback(self._finish_reading)
 
-    def _take(self, reading: asyncio.Future[KeysOrProblem]) -> None:
+    def _finish_reading(self, reading: asyncio.Future[KeysOrProblem]) -> None:
         self._reading, was_failing = None, self._is_failing
         outcome = reading.result()
         self._is_failing = isinstance(outcome, str)
@@ -153,7 +153,7 @@ def _read(place: str, algorithms: Sequence[str]) -> KeysOrProblem:
         found = tuple(_usable(written["keys"], algorithms))
     except Exception as exc:
         return _failure(place, exc)
-    return found or f"{_safe_name(place)} has no key for {', '.join(algorithms)}"
+    return found or f"{_public_name(place)} has no key for {', '.join(algorithms)}"
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
@@ -172,10 +172,10 @@ def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.Py
 
 
 def _failure(place: str, exc: Exception) -> str:
-    return f"cannot read keys from {_safe_name(place)}: {_reason(exc)}"
+    return f"cannot read keys from {_public_name(place)}: {_reason(exc)}"
 
 
-def _safe_name(place: str) -> str:
+def _public_name(place: str) -> str:
     """Return the file or the host of the URL: its query may contain a secret."""
     return str(urlsplit(place).hostname) if "://" in place else place
 

@@ -60,7 +60,7 @@ class Notification:
 
 
 @dataclass(slots=True)
-class Response:
+class ClientResponse:
     """The answer of a client to a request of the server: a result or an error."""
 
     id: Id | None
@@ -68,18 +68,11 @@ class Response:
     error: Json = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Malformed:
-    """Bytes that are not a message."""
-
-    reply: bytes  #: the error to answer
-
-
-Message = Request | Notification | Response | Malformed
+Message = Request | Notification | ClientResponse
 
 
 def parse(line: bytes) -> Message:
-    """Parse *line* into a message."""
+    """Parse *line* into a message, or raise ProtocolError."""
     if LONG_NUMBER.search(line) is None:
         try:
             return _message(orjson.loads(line))
@@ -95,40 +88,35 @@ def _parse_odd(line: bytes) -> Message:
         # An integer with too many digits will be rejected for its size anyway.
         return _message(json.loads(line.decode(), parse_int=lambda digits: int(digits[:MOST_DIGITS])))
     except RecursionError:
-        return malformed("The message is nested too deeply.")
+        raise ProtocolError(Code.INVALID_REQUEST, "The message is nested too deeply.") from None
     except ValueError:
-        return malformed("The message is not valid JSON in UTF-8.", code=Code.PARSE_ERROR)
+        raise ProtocolError(Code.PARSE_ERROR, "The message is not valid JSON in UTF-8.") from None
 
 
 def _message(value: object) -> Message:
     if isinstance(value, list):
-        return malformed("MCP has no batches: send each message separately.")
+        raise ProtocolError(Code.INVALID_REQUEST, "MCP has no batches: send each message separately.")
     if not isinstance(value, dict):
-        return malformed("A message must be a JSON object.")
+        raise ProtocolError(Code.INVALID_REQUEST, "A message must be a JSON object.")
     id, method, params = id_of(value.get("id")), value.get("method"), value.get("params")
     if value.get("jsonrpc") != "2.0" or not (params is None or isinstance(params, dict)):
-        return malformed(NO_MESSAGE, id)
+        raise ProtocolError(Code.INVALID_REQUEST, NO_MESSAGE, id=id)
     if isinstance(method, str):
         if "id" not in value:
             return Notification(method, params or {})
         if id is not None:
             return Request(id, method, params or {})
-        return malformed("The ID must be a string or an integer.")
+        raise ProtocolError(Code.INVALID_REQUEST, "The ID must be a string or an integer.")
     result, error = value.get("result"), value.get("error")
     if "method" not in value and ((isinstance(result, dict) and id is not None) or isinstance(error, dict)):
-        return Response(id, result, error or {})
-    return malformed(NO_MESSAGE, id)
+        return ClientResponse(id, result, error or {})
+    raise ProtocolError(Code.INVALID_REQUEST, NO_MESSAGE, id=id)
 
 
 def id_of(value: object) -> Id | None:
     """Return *value* if it is an ID: a string or an integer, but not a bool."""
     is_number = type(value) is int and -LARGEST_ID < value < LARGEST_ID
     return value if isinstance(value, str) or is_number else None  # type: ignore[return-value]
-
-
-def malformed(message: str, id: Id | None = None, code: Code = Code.INVALID_REQUEST) -> Malformed:
-    """Return the bytes that are not a message, with the error that answers them."""
-    return Malformed(encode_error(id, ProtocolError(code, message)))
 
 
 def encode_result(id: Id, result: Json) -> bytes:

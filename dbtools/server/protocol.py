@@ -19,7 +19,7 @@ from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
 from dbtools.server.calls import Calls, T
 from dbtools.server.confirming import PATIENCE, can_ask, confirming, question_result
-from dbtools.server.exchange import Exchange, Notifications, Questions, Send
+from dbtools.server.exchange import Exchange, Notifications, Send
 from dbtools.server.kernel import INFO, HeaderValues, Peer, Session, admit, finish_result, meta_of
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
 from dbtools.server.versions import MODERN
@@ -27,11 +27,11 @@ from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import mark_failed, server_span
 
-PAGE = 200  #: entries per page of a list
+PAGE_SIZE = 200  #: entries per page of a list
 MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
 PROGRESS = 1.0  #: seconds between progress reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
-FOREIGN = "The cursor is unknown, or the list has changed: list again from the start."
+UNKNOWN_CURSOR = "The cursor is unknown, or the list has changed: list again from the start."
 TEMPLATES = tuple(
     orjson.dumps(each)
     for each in (
@@ -50,7 +50,7 @@ TEMPLATES = tuple(
         },
     )
 )
-TEXTUAL = ("text/plain", "application/json")
+TEXT_TYPES = ("text/plain", "application/json")
 Handler = Callable[[Exchange], Awaitable[Json]]
 logger = logging.getLogger("dbtools")
 
@@ -107,7 +107,6 @@ class Server:
         request: Request,
         caller: Caller,
         send: Send,
-        questions: Questions | None = None,
         header: HeaderValues | None = None,
     ) -> Exchange:
         """Return the exchange for *request*, or raise ProtocolError and record a rejected call."""
@@ -122,6 +121,7 @@ class Server:
                 entry = self._entry(caller, known, str(request.params.get("name", "")), {})
                 self._calls.refuse(entry, MALFORMED)
             raise
+        questions = session.questions if session is not None else None
         return Exchange(request.id, request.method, request.params, peer, caller, send, questions)
 
     async def answer(self, exchange: Exchange) -> Reply:
@@ -190,7 +190,7 @@ class Server:
         except errors.UnknownTool as exc:
             raise ProtocolError(Code.INVALID_PARAMS, str(exc)) from exc
         except Exception as exc:
-            return error_content(_said(exc, f"the call of {name}"))
+            return error_content(_client_message(exc, f"the call of {name}"))
         finally:
             if reporting is not None:
                 reporting.cancel()
@@ -246,11 +246,11 @@ def _capabilities(*, changes: bool, updates: bool) -> Json:
 
 def _page(exchange: Exchange, name: str, contents: Sequence[bytes]) -> Json:
     cursor = exchange.params.get("cursor")
-    if cursor is not None and str(cursor) not in map(str, range(PAGE, len(contents), PAGE)):
-        raise ProtocolError(Code.INVALID_PARAMS, FOREIGN)
+    if cursor is not None and str(cursor) not in map(str, range(PAGE_SIZE, len(contents), PAGE_SIZE)):
+        raise ProtocolError(Code.INVALID_PARAMS, UNKNOWN_CURSOR)
     start = int(str(cursor or 0))
-    page = {name: [orjson.Fragment(each) for each in contents[start : start + PAGE]]}
-    return {**page, "nextCursor": str(start + PAGE)} if start + PAGE < len(contents) else page
+    page = {name: [orjson.Fragment(each) for each in contents[start : start + PAGE_SIZE]]}
+    return {**page, "nextCursor": str(start + PAGE_SIZE)} if start + PAGE_SIZE < len(contents) else page
 
 
 def answer_content(answer: Answer, contents: frozenset[str]) -> Json:
@@ -273,7 +273,7 @@ def error_content(message: str) -> Json:
 def media_content(media: Media) -> Json:
     """Return *media* as the contents of a resource."""
     head = {"uri": media.uri, "mimeType": media.type}
-    if media.type in TEXTUAL:
+    if media.type in TEXT_TYPES:
         return {**head, "text": media.content.decode()}
     return {**head, "blob": base64.b64encode(media.content).decode()}
 
@@ -290,10 +290,10 @@ def _error(method: str, exc: Exception) -> ProtocolError:
     if isinstance(exc, ProtocolError):
         return exc
     code = Code.INVALID_PARAMS if isinstance(exc, errors.UnknownArgument) else Code.INTERNAL_ERROR
-    return ProtocolError(code, _said(exc, method))
+    return ProtocolError(code, _client_message(exc, method))
 
 
-def _said(exc: Exception, what: str) -> str:
+def _client_message(exc: Exception, what: str) -> str:
     """Return the message of *exc* for a client; log an internal error under a reference."""
     if isinstance(exc, errors.DatabaseUnavailable):
         return UNAVAILABLE

@@ -17,12 +17,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dbtools.server.messages import (
+    ClientResponse,
     Code,
-    Malformed,
     Notification,
     ProtocolError,
     Request,
-    Response as Answered,
     encode_error,
     parse,
 )
@@ -30,7 +29,7 @@ from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
 REASON = "dbtools.reason"  #: the key in the scope of why a request is rejected, for the operator
-FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of a request ID from a proxy
+REQUEST_ID = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of a request ID from a proxy
 MINUTE = 60.0  #: seconds
 STATUSES = {401, 403, 408, 413, 421, 503}  #: rejections to log; other errors are part of the protocol
 RETRY = (b"retry-after", b"1")  #: seconds; sent with each 503
@@ -40,13 +39,13 @@ LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)
 PORT = re.compile(r":\d+$")
 WRONG_HOST = PlainTextResponse("Unknown host: see [server] allowed_hosts.\n", 421)
 WRONG_ORIGIN = PlainTextResponse("Origin not allowed: see [server] allowed_origins.\n", 403)
-BODY_IN = 20.0  #: seconds to receive a body
+BODY_TIMEOUT = 20.0  #: seconds to receive a body
 DEEPEST = 64  #: levels of JSON
-MOST_PARTS = 10_000  #: JSON values, approximately: each takes far more memory than its bytes
+MOST_VALUES = 10_000  #: JSON values, approximately: each takes far more memory than its bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
-TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has more than {MOST_PARTS:,} values."
+TOO_COMPLEX = f"The JSON is nested deeper than {DEEPEST} levels, or has more than {MOST_VALUES:,} values."
 logger = logging.getLogger("dbtools")
 
 
@@ -78,10 +77,10 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer 421 or 403; add headers to the answer and note rejections."""
         given = fields(scope, b"x-request-id")
-        id = given[0] if given and FORM.fullmatch(given[0]) else new_request_id()
+        id = given[0] if given and REQUEST_ID.fullmatch(given[0]) else new_request_id()
         REQUEST.set(id)
 
-        async def send_and_look(message: Message) -> None:
+        async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 retry = [RETRY] if status == 503 else []
@@ -91,7 +90,7 @@ class RequestMiddleware:
             await send(message)
 
         app = self._app if scope["path"] in self._exempt else self._app_for(scope)
-        await app(scope, receive, send_and_look)
+        await app(scope, receive, send_and_count)
 
     def _app_for(self, scope: Scope) -> ASGIApp:
         hosts = [each.lower() for each in fields(scope, b"host")]
@@ -142,26 +141,26 @@ class HttpError(Exception):
         self.response = Response(message, status, headers, media_type="application/json")
 
 
-async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | Answered:
+async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | ClientResponse:
     """Return the message in a body of at most *most* bytes, or raise HttpError."""
     announced = next(iter(fields(scope, b"content-length")), "0")
     if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
         raise HttpError(413, TOO_LARGE)
     try:
-        async with asyncio.timeout(BODY_IN):
+        async with asyncio.timeout(BODY_TIMEOUT):
             body = await _read_body(receive, most)
     except TimeoutError:
-        raise HttpError(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
-    if is_too_much(body):
-        raise HttpError(400, TOO_MUCH)
+        raise HttpError(408, f"The body has not arrived within {BODY_TIMEOUT:g} seconds.") from None
+    if is_too_complex(body):
+        raise HttpError(400, TOO_COMPLEX)
     type = next(iter(fields(scope, b"content-type")), "")
     if type.split(";")[0].strip().lower() != "application/json":
         raise HttpError(415, "Content-Type must be application/json.")
     check_accept(scope, "application/json", "text/event-stream")
-    message = parse(body)
-    if isinstance(message, Malformed):
-        raise HttpError(400, message.reply)
-    return message
+    try:
+        return parse(body)
+    except ProtocolError as exc:
+        raise HttpError(400, encode_error(exc.id, exc)) from exc
 
 
 async def _read_body(receive: Receive, most: int) -> bytes:
@@ -177,15 +176,15 @@ async def _read_body(receive: Receive, most: int) -> bytes:
     return bytes(body)
 
 
-def is_too_much(body: bytes) -> bool:
+def is_too_complex(body: bytes) -> bool:
     """Return whether the JSON in *body* has too many values or levels, in linear time."""
     opening = body.count(b"[") + body.count(b"{")
-    if opening <= DEEPEST and opening + body.count(b",") <= MOST_PARTS:
+    if opening <= DEEPEST and opening + body.count(b",") <= MOST_VALUES:
         return False
     bare = STRING.sub(b"", body)
     parts, ends = sum(map(bare.count, (b"[", b"{", b","))), sum(map(bare.count, (b"]", b"}")))
     levels = accumulate(1 if each in b"[{" else -1 for each in bare.translate(None, NO_BRACKETS))
-    return max(parts, ends) > MOST_PARTS or max(levels, default=0) > DEEPEST
+    return max(parts, ends) > MOST_VALUES or max(levels, default=0) > DEEPEST
 
 
 def check_accept(scope: Scope, *wanted: str) -> None:

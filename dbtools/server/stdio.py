@@ -14,19 +14,17 @@ from typing import Any
 import anyio
 
 from dbtools.policy import Caller
-from dbtools.server.exchange import Exchange, Questions, take_answer
+from dbtools.server.exchange import Exchange, deliver_response
 from dbtools.server.kernel import Session, is_modern_request
 from dbtools.server.messages import (
+    ClientResponse,
     Code,
     Id,
-    Malformed,
     Notification,
     ProtocolError,
     Request,
-    Response,
     encode_error,
     id_of,
-    malformed,
     parse,
 )
 from dbtools.server.protocol import Server
@@ -35,10 +33,10 @@ from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
-TOO_LONG = malformed(f"The line has more than {LONGEST_LINE:,} bytes.")
+TOO_LONG = ProtocolError(Code.INVALID_REQUEST, f"The line has more than {LONGEST_LINE:,} bytes.")
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
-CLOSING = 10.0  #: seconds to read the catalog after the client has left
+CATALOG_TIMEOUT = 10.0  #: seconds to read the catalog after the client has left
 GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
@@ -73,7 +71,7 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Reporter) ->
             run.group.start_soon(announce)
             await _serve(run.server, caller, reader, writer)
             # Report problems even if the client closes stdin at once.
-            with anyio.move_on_after(CLOSING):
+            with anyio.move_on_after(CATALOG_TIMEOUT):
                 await announced.wait()
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
@@ -87,12 +85,12 @@ async def _serve(server: Server, caller: Caller, reader: int, writer: int) -> No
         connection.writing, _ = await loop.connect_write_pipe(lambda: connection, writing)
         connection.write = connection.writing.write
     else:
-        connection.write = partial(_write_all, connection, writer)
+        connection.write = partial(_write_file, connection, writer)
     if _is_pipe(reader, writer):
         reading = os.fdopen(reader, "rb", buffering=0)
         connection.reading, _ = await loop.connect_read_pipe(lambda: connection, reading)
     else:
-        threading.Thread(target=_feed, args=(reader, connection, loop), daemon=True).start()
+        threading.Thread(target=_read_file, args=(reader, connection, loop), daemon=True).start()
     try:
         await connection.ended.wait()
         await connection.finish()
@@ -120,7 +118,6 @@ class LineConnection(asyncio.Protocol):
         self._caller = caller
         self._session: Session | None = Session()  #: None in the modern era
         self._is_new = True  #: until the first request
-        self._questions: Questions = {}
         self._running: dict[asyncio.Task[None], Id] = {}
         self._buffer = bytearray()
         self._skipping = False  #: whether the rest of a line that is too long is skipped
@@ -139,18 +136,18 @@ class LineConnection(asyncio.Protocol):
                 self._buffer += line
                 line = bytes(self._buffer)
                 self._buffer.clear()
-            self._take(line)
+            self._process_line(line)
         self._buffer += rest
         if len(self._buffer) > LONGEST_LINE:
             if not self._skipping:
-                self.send(TOO_LONG.reply)
+                self.send(encode_error(None, TOO_LONG))
             self._skipping = True
             self._buffer.clear()
 
     def eof_received(self) -> bool:
         """Process the last line, which needs no line end; keep the other direction open."""
         if self._buffer and not self.ended.is_set():
-            self._take(bytes(self._buffer))
+            self._process_line(bytes(self._buffer))
             self._buffer.clear()
         self.ended.set()
         return True
@@ -160,7 +157,7 @@ class LineConnection(asyncio.Protocol):
         self.eof_received()
         if self.writing is not None and self.writing.is_closing():
             self._written.set()
-            self.leave()
+            self.disconnect()
 
     def pause_writing(self) -> None:
         """Stop reading until the client reads its answers."""
@@ -172,35 +169,32 @@ class LineConnection(asyncio.Protocol):
         if self.reading is not None and not self.reading.is_closing():
             self.reading.resume_reading()
 
-    def _take(self, line: bytes) -> None:
+    def _process_line(self, line: bytes) -> None:
         if self._skipping:
             self._skipping = False
             return
         line = line.strip()
         if not line:
             return
-        match parse(line):
-            case Request() as request:
-                self._open(request)
-            case Notification() as notification:
-                self._note(notification)
-            case Response() as response:
-                take_answer(self._questions, response)
-            case Malformed(reply):
-                self.send(reply)
+        try:
+            match parse(line):
+                case Request() as request:
+                    self._start_request(request)
+                case Notification() as notification:
+                    self._process_notification(notification)
+                case ClientResponse() as response:
+                    deliver_response(self._session, response)
+        except ProtocolError as exc:
+            self.send(encode_error(exc.id, exc))
 
-    def _open(self, request: Request) -> None:
+    def _start_request(self, request: Request) -> None:
         REQUEST.set(new_request_id())
         is_alone, is_new, self._is_new = is_modern_request(request), self._is_new, False
         if is_alone and is_new:
             self._session = None
-        try:
-            if is_alone and self._session is not None:
-                raise ProtocolError(Code.INVALID_REQUEST, MIXED)
-            exchange = self._server.admit(self._session, request, self._caller, self.send, self._questions)
-        except ProtocolError as exc:
-            self.send(encode_error(request.id, exc))
-            return
+        if is_alone and self._session is not None:
+            raise ProtocolError(Code.INVALID_REQUEST, MIXED, id=request.id)
+        exchange = self._server.admit(self._session, request, self._caller, self.send)
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
         self._running[task] = request.id
         task.add_done_callback(self._running.pop)
@@ -213,7 +207,7 @@ class LineConnection(asyncio.Protocol):
         if not task.cancelling():
             self.send(reply.message)
 
-    def _note(self, notification: Notification) -> None:
+    def _process_notification(self, notification: Notification) -> None:
         if notification.method == "notifications/initialized" and self._session and self._session.peer:
             self._server.notifications.follow(self._caller.role, self.send)
         if notification.method == "notifications/cancelled":
@@ -226,7 +220,7 @@ class LineConnection(asyncio.Protocol):
         """Write one message."""
         self.write(message + b"\n")
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """End at once: the client no longer reads."""
         self.write = lambda line: None
         self._cancel_all()
@@ -266,17 +260,17 @@ def _is_pipe(descriptor: int, other: int) -> bool:
     return is_pipe and not os.path.sameopenfile(descriptor, other)
 
 
-def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None:
+def _write_file(connection: LineConnection, descriptor: int, line: bytes) -> None:
     """Write *line* to a file or terminal, for which an event loop cannot wait."""
     left = memoryview(line)
     try:
         while left:
             left = left[os.write(descriptor, left) :]
     except OSError:
-        connection.leave()
+        connection.disconnect()
 
 
-def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
+def _read_file(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
     """Read a file or terminal, for which an event loop cannot wait."""
     with suppress(RuntimeError):  # the loop has been closed
         with suppress(OSError):  # the terminal is gone, or the client does not read

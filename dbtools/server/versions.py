@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from dbtools.server.messages import Code, Json, ProtocolError
 
-PREFIX = "io.modelcontextprotocol/"
-VERSION_KEY = f"{PREFIX}protocolVersion"
-CAPABILITIES_KEY = f"{PREFIX}clientCapabilities"
-CLIENT_KEY = f"{PREFIX}clientInfo"
-SERVER_KEY = f"{PREFIX}serverInfo"
-SUBSCRIPTION_KEY = f"{PREFIX}subscriptionId"
+META_PREFIX = "io.modelcontextprotocol/"
+VERSION_KEY = f"{META_PREFIX}protocolVersion"
+CAPABILITIES_KEY = f"{META_PREFIX}clientCapabilities"
+CLIENT_KEY = f"{META_PREFIX}clientInfo"
+SERVER_KEY = f"{META_PREFIX}serverInfo"
+SUBSCRIPTION_KEY = f"{META_PREFIX}subscriptionId"
 
 HANDSHAKE_ONLY = frozenset(
     {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
@@ -67,23 +67,23 @@ DEFAULT_HANDSHAKE = V2025_03_26  #: of an HTTP request that names none (2025-06-
 #: number of items.
 ParamsShape = Mapping[str, object]
 META: ParamsShape = {"_meta?": {"progressToken?": str | int}}
-PAGE: ParamsShape = {"cursor?": str}
-RETRIED: ParamsShape = {"inputResponses?": {"*": dict}, "requestState?": str}
+PAGE_PARAMS: ParamsShape = {"cursor?": str}
+RETRY_PARAMS: ParamsShape = {"inputResponses?": {"*": dict}, "requestState?": str}
 PARAMS: Mapping[str, ParamsShape] = {
     "initialize": {
         "protocolVersion": str,
         "capabilities": dict,
         "clientInfo": {"name": str, "version": str},
     },
-    "tools/list": PAGE,
-    "tools/call": {"name": str, "arguments?": dict, **RETRIED},
-    "resources/list": PAGE,
-    "resources/templates/list": PAGE,
-    "resources/read": {"uri": str, **RETRIED},
+    "tools/list": PAGE_PARAMS,
+    "tools/call": {"name": str, "arguments?": dict, **RETRY_PARAMS},
+    "resources/list": PAGE_PARAMS,
+    "resources/templates/list": PAGE_PARAMS,
+    "resources/read": {"uri": str, **RETRY_PARAMS},
     "resources/subscribe": {"uri": str},
     "resources/unsubscribe": {"uri": str},
-    "prompts/list": PAGE,
-    "prompts/get": {"name": str, "arguments?": dict, **RETRIED},
+    "prompts/list": PAGE_PARAMS,
+    "prompts/get": {"name": str, "arguments?": dict, **RETRY_PARAMS},
     "completion/complete": {
         "ref": {"type": str},
         "argument": {"name": str, "value": str},

@@ -12,7 +12,7 @@ from dbtools.dates import seconds_of
 from dbtools.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as in the header Host
+HOST_NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as in the header Host
 HASH = r"^[0-9A-Fa-f]{64}$"
 
 
@@ -103,7 +103,7 @@ def _keys(text: str, about: ValidationInfo) -> str:
 Host = Annotated[
     str,
     _shaped(
-        NAME,
+        HOST_NAME,
         "must be a host name as clients write it, such as db.example.com, 10.0.0.5 or "
         "[2001:db8::1], without a scheme, a path or *",
     ),
@@ -111,7 +111,7 @@ Host = Annotated[
 Origin = Annotated[
     str,
     _shaped(
-        rf"[A-Za-z][A-Za-z0-9+.-]*://{NAME}/?",
+        rf"[A-Za-z][A-Za-z0-9+.-]*://{HOST_NAME}/?",
         "must be an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
     ),
 ]

@@ -16,7 +16,7 @@ from dbtools.cells import visible
 from dbtools.errors import listing, nearest, nearest_path
 from dbtools.policy import Source
 from dbtools.settings.sections import DatabaseSection, Settings
-from dbtools.settings.toml_file import DEEPEST, LONGEST, KeyPath, TomlFile, file_error, stamp_of
+from dbtools.settings.toml_file import DEEPEST, LONGEST_QUOTE, KeyPath, TomlFile, file_error, stamp_of
 from dbtools.types import quoted
 
 FILE = "dbtools.toml"
@@ -147,7 +147,7 @@ def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationE
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = f"must be {' or '.join(kinds)}" if kinds else message.replace("Field required", "is missing")
     # Texts are not quoted: one may hold a secret of the environment.
-    is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST)
+    is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST_QUOTE)
     return written.error(place, f"{message}{f', not {given}' if is_short else ''}.")
 
 

@@ -44,23 +44,18 @@ def key(default: Any, meaning: str, **bounds: Any) -> Any:
 class DatabaseSection(Section):
     """[database]: the database to serve, and which of its tables."""
 
-    url: DatabaseUrl = Field(
-        default="", description="database file or URL; ${NAME} is read from the environment"
-    )
-    schemas: tuple[str, ...] = Field(
-        default=(), description="schemas to serve; by default all except system schemas"
-    )
-    include: tuple[str, ...] = Field(default=("*",), description="name patterns of the tables to serve")
-    exclude: tuple[str, ...] = Field(default=(), description="name patterns of the tables to leave out")
-    description: str = Field(default="", description="what the database is about, for people and models")
+    url: DatabaseUrl = key("", "database file or URL; ${NAME} is read from the environment")
+    schemas: tuple[str, ...] = key((), "schemas to serve; by default all except system schemas")
+    include: tuple[str, ...] = key(("*",), "name patterns of the tables to serve")
+    exclude: tuple[str, ...] = key((), "name patterns of the tables to leave out")
+    description: str = key("", "what the database is about, for people and models")
     writable: StrictBool = key(
         False, "whether callers may change every table; only without [roles], where each grants its own"
     )
     write_url: DatabaseUrl = key("", "URL of the login that changes rows; by default url")
     lock_timeout: Duration = key(2.0, "how long a change waits for a lock")
-    request_id: RequestIdTarget | None = Field(
-        default=None,
-        description="how to pass the request ID to the database: comment or application_name",
+    request_id: RequestIdTarget | None = key(
+        None, "how to pass the request ID to the database: comment or application_name"
     )
 
 

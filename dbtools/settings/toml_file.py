@@ -12,11 +12,11 @@ from dbtools import errors
 from dbtools.cells import one_line
 from dbtools.policy import Source
 
-LONGEST = 200  #: characters of the file that a message quotes
+LONGEST_QUOTE = 200  #: characters of the file that a message quotes
 TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 DEEPEST = 50  #: levels of keys
 #: The tokens that may contain a line end within a statement, and those that end a statement.
-TOKEN = re.compile(
+TOML_TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{\]}\n]', re.DOTALL
 )
 
@@ -92,7 +92,7 @@ def file_error(source: Source, problem: str, *, hint: str = "") -> errors.Config
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
 
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -117,7 +117,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     """Yield each header and each key with its value as text, and its first line."""
     line = lines = 1
     begin = depth = 0
-    for token in TOKEN.finditer(text):
+    for token in TOML_TOKEN.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
         lines += token[0].count("\n")
         if token[0] == "\n" and depth <= 0:

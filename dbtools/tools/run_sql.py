@@ -1,5 +1,6 @@
 """The tool `run_sql`: one SELECT of the caller, over the tables, columns and rows that its role sees."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated
@@ -67,11 +68,12 @@ class RunSql(Tool):
 
 def unique_names(names: Sequence[str]) -> Sequence[str]:
     """Return *names*, each with a number after it if another one is the same."""
+    given, numbers = set(names), Counter[str]()
     unique: dict[str, None] = {}
     for name in names:
-        number, shown = 1, name
-        while shown in unique or (number > 1 and shown in names):
-            number += 1
-            shown = f"{name}_{number}"
+        shown = name
+        while shown in unique or (shown != name and shown in given):
+            numbers[name] += 1
+            shown = f"{name}_{numbers[name] + 1}"
         unique[shown] = None
     return list(unique)

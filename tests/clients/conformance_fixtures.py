@@ -20,7 +20,7 @@ from dbtools.server.exchange import Exchange
 from dbtools.server.kernel import meta_of
 from dbtools.server.messages import Code, Json, ProtocolError
 from dbtools.server.protocol import Handler, Server, error_content
-from dbtools.server.versions import LATEST_HANDSHAKE, PREFIX
+from dbtools.server.versions import LATEST_HANDSHAKE, META_PREFIX
 from dbtools.service.toolbox import Toolbox
 from tests.clients.conformance_catalog import (
     ANSWERS,
@@ -213,7 +213,7 @@ async def _report(exchange: Exchange) -> Json:
 
 async def _log(exchange: Exchange) -> Json:
     """Log; to a client of 2026-07-28 only if the request wants that."""
-    if exchange.peer.revision.has_handshake or f"{PREFIX}logLevel" in meta_of(exchange.params):
+    if exchange.peer.revision.has_handshake or f"{META_PREFIX}logLevel" in meta_of(exchange.params):
         for event in ("started", "goes on", "completed"):
             exchange.notify("notifications/message", {"level": "info", "data": event})
     return {"content": [text("All is logged.")]}

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from dbtools.backends import url_of_file
-from dbtools.policy import Caller, Finding
+from dbtools.policy import Caller
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.running import RunningServer
@@ -22,23 +22,14 @@ from dbtools.settings import DatabaseSection, LogSection, Settings
 from dbtools.tools.definition import ListChange
 from tests.clients.conformance_fixtures import add_fixtures
 
-logger = logging.getLogger("conformance")
-
 
 class Operator:
-    """Wants to know what goes wrong, and nothing else."""
+    """Wants to know nothing: the log says what goes wrong."""
 
     def announce(self, view: View) -> None:
         """Take note of nothing."""
 
     def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
-        """Take note of nothing."""
-
-    def warn(self, problem: str | Finding) -> None:
-        """Take note of what went wrong."""
-        logger.warning(str(problem))
-
-    def resolved(self, message: str) -> None:
         """Take note of nothing."""
 
     def changed(self, snapshot: Snapshot, changes: Mapping[str, ListChange]) -> None:

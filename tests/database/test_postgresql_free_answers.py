@@ -91,13 +91,12 @@ select total * 2 as t from orders where t > 2 -> no column 't' here at position 
 select total * 2 t from orders where t > 2 -> no column 't' here at position 38. If it is the alias
 select totl from orders order by totl -> no column 'totl' at position 8. Did you mean total?
 select o.total from orders x -> There is no table or alias 'o.total' at position 8
-select count(*) from orders where count(*) > 1 -> function 'count' is not permitted here at position 35. Use having
+select 1 from orders where count(*) > 1 -> function 'count' is not permitted here at position 28. Use having
 select id from orders offset -1 -> Write a number from 0
 select 99999999999 * 99999999999 -> A number is out of range
-with n as (select 1 as i union all select i + 1 from n) select * from n -> Write with recursive
+with n as (select 1 as i union all select i + 1 from n) select * from n -> write with recursive
 select * from db.public.customers -> Write customers alone
 select * from "Customers" -> Write customers alone
-select r from regions r -> A column of the result is a row, or a range of moments. Cast it to text
 select tsrange('2024-01-01', '2024-02-01') -> Cast it to text, or select its parts
 select current_user -> no column 'current_user' at position 8
 select ctid from orders -> The system column ctid is not permitted at position 8

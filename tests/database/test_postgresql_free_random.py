@@ -21,7 +21,7 @@ TABLES = {
     "paid": {"n": ["id", "total"], "t": [], "d": []},
 }
 NUMBERS = ("0", "1", "2", "10", "-3", "2.5", "1e2", ".5")
-TEXTS = ("'north'", "'A'", "''", "E'n\\x'", "$$paid$$", "'it''s'")
+TEXTS = ("'north'", "'A'", "''", "E'n\\tx'", "$$paid$$", "'it''s'")
 DATES = ("date '2024-03-01'", "'2024-01-01'::date", "cast('1990-05-01' as date)")
 
 Scope = Sequence[tuple[str, str]]  #: aliases and their tables

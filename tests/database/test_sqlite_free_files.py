@@ -1,6 +1,7 @@
 """SQL of callers on files that change, are replaced, locked or encoded differently; and under many roles."""
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -62,6 +63,21 @@ async def test_file_that_is_overwritten_with_the_same_version_is_read_again(path
         shop.change("delete from item where id = 3")
 
         assert await shop.ask("select count(*) from item") == [[2]]
+
+
+async def test_column_of_a_file_that_overwrites_one_of_the_same_version_stays_hidden(path: Path) -> None:
+    other = path.with_suffix(".other")
+    with closing(sqlite3.connect(other)) as connection:
+        connection.executescript(
+            "create table item (id integer primary key, name text, region text, secret text);"
+            "insert into item values (1, 'one', 'north', 'x');"
+        )
+    role = RoleSection(tables={"item": GrantSection(columns=("id", "name", "region"))}, sql=True)
+    async with serving(path, roles={"reader": role}) as shop:
+        await shop.toolbox.snapshot()
+        shutil.copyfile(other, path)
+
+        assert await shop.ask("select * from item", "reader") == [[1, "one", "north"]]
 
 
 async def test_each_claim_has_its_own_rows_among_many(path: Path) -> None:

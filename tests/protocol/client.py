@@ -327,7 +327,7 @@ async def connect(serving: Serving, *, version: str = MODERN) -> AsyncIterator[C
     try:
         yield Client(reader, writer, version)
     finally:
-        connection.leave()
+        connection.disconnect()
         await connection.finish()
         writer.close()
         transport.close()

@@ -43,7 +43,7 @@ class App:
 
 @asynccontextmanager
 async def _serving(
-    app: App, *, idle: int = http.IDLE, protocol: type[BoundedProtocol] = BoundedProtocol
+    app: App, *, idle: int = http.KEEP_ALIVE, protocol: type[BoundedProtocol] = BoundedProtocol
 ) -> AsyncIterator[int]:
     """Serve *app* within this process, and give the port."""
     config = uvicorn.Config(
@@ -105,7 +105,7 @@ async def _peer(port: int) -> AsyncIterator[Peer]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait briefly for the head of a request."""
-    monkeypatch.setattr(connections, "HEAD_IN", 0.2)
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT", 0.2)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ async def test_body_may_be_large_and_in_small_pieces() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no such bound")
 async def test_client_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TAKEN_IN", 200)
+    monkeypatch.setattr(http, "UNREAD_TIMEOUT", 200)
     app = App()
     async with _serving(app) as port, _peer(port) as peer:
         peer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.server.endpoint import IDLE
+from dbtools.server.endpoint import SESSION_TIMEOUT
 from dbtools.server.exchange import TOOLS, Exchange, Notifications
 from dbtools.server.messages import Json
 from dbtools.server.versions import SUBSCRIPTION_KEY
@@ -220,14 +220,14 @@ async def test_session_expires_when_neither_a_request_nor_a_stream_has_used_it(p
         session = await open_session(client)
         began = monotonic()
         async with client.stream("GET", "/mcp", headers={**session, "Accept": "text/event-stream"}):
-            endpoint.sweep(began + 2 * IDLE)
-        endpoint.sweep(began + 3 * IDLE - 1)
+            endpoint.sweep(began + 2 * SESSION_TIMEOUT)
+        endpoint.sweep(began + 3 * SESSION_TIMEOUT - 1)
         full = await client.post(**initialize())
         ping = posted({"jsonrpc": "2.0", "id": 1, "method": "ping"}, session)
         with anyio.fail_after(PATIENCE):
             # The server may learn a little later that the stream is closed.
             while (gone := await client.post(**ping)).status_code != 404:
-                endpoint.sweep(began + 3 * IDLE + 1)
+                endpoint.sweep(began + 3 * SESSION_TIMEOUT + 1)
         again = await client.post(**initialize())
 
     assert (full.status_code, gone.status_code, again.status_code) == (503, 404, 200)

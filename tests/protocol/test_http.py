@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 
 from dbtools.server import requests
-from dbtools.server.requests import HttpError, RequestMiddleware, is_too_much, read_message
+from dbtools.server.requests import HttpError, RequestMiddleware, is_too_complex, read_message
 from dbtools.settings.sections import ServerSection
 from tests.protocol.changing import Changing
 from tests.protocol.client import MODERN, PATIENCE
@@ -197,7 +197,7 @@ async def test_body_in_another_encoding_than_utf8_is_refused(encoding: str, shar
     ],
 )
 def test_json_has_so_many_levels_and_values_at_most(body: bytes, much: bool) -> None:
-    assert is_too_much(body) is much
+    assert is_too_complex(body) is much
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ async def test_slow_heads_and_bodies_hold_up_no_other_request(shared: HttpServer
 
 
 async def test_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "BODY_IN", 0.05)
+    monkeypatch.setattr(requests, "BODY_TIMEOUT", 0.05)
     parts = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:

@@ -4,12 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import anyio
 import pytest
 
 from dbtools.policy import Caller
 from dbtools.server.http import HttpApp, ListenAddress, Startup
+from dbtools.server.running import Reporter
 from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import PATIENCE, ROOT
 from tests.protocol.http_server import HttpServer
@@ -64,15 +66,8 @@ def test_server_that_cannot_count_calls_does_not_start(workers: str, path: Path,
     assert b"[limits] storage: calls cannot be counted there" in ended.stderr
 
 
-async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    told: list[str] = []
+async def test_worker_that_cannot_start_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sent: list[str] = []
-
-    class Reporter:
-        def warn(self, message: str) -> None:
-            told.append(message)
-
-        changed = announce = listening = resolved = warn
 
     async def receive() -> Any:
         return {"type": "lifespan.startup"}
@@ -83,7 +78,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     startup = Startup(
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
         anonymous=Caller(),
-        operator=Reporter(),  # type: ignore[arg-type]
+        operator=create_autospec(Reporter),
         address=ListenAddress(host="127.0.0.1", port=0),
         stateless=False,
         workers=2,
@@ -91,4 +86,4 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     await HttpApp(startup)({"type": "lifespan"}, receive, send)
 
     assert sent == ["lifespan.startup.failed"]
-    assert told == [f"{tmp_path / 'gone.db'}: The database file does not exist."]
+    assert capsys.readouterr().err == f"dbtools: {tmp_path / 'gone.db'}: The database file does not exist.\n"

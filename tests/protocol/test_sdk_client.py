@@ -64,7 +64,7 @@ async def in_process(serving: Serving) -> AsyncIterator[TransportStreams]:
         group.start_soon(pass_on)
         yield from_server, to_server
         group.cancel_scope.cancel()
-        connection.leave()
+        connection.disconnect()
         await connection.finish()
 
 

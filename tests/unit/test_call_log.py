@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from dbtools.records import AuditLog
-from dbtools.records.log import MOST_LINES
+from dbtools.records.log import MAX_WAITING_LINES
 from tests.unit.log_sinks import ENTRY, PATIENCE
 
 
@@ -159,13 +159,13 @@ def test_calls_that_a_stuck_sink_has_no_room_for_are_counted(caplog: pytest.LogC
     sink = Memory()
     sink.free.clear()
     log = AuditLog([sink], arguments=False)
-    for _ in range(3 * MOST_LINES):
+    for _ in range(3 * MAX_WAITING_LINES):
         log.record(ENTRY)
     sink.free.set()
     _close_wholly(log, sink)
 
-    missing = _missing(sink, 3 * MOST_LINES)
-    assert missing >= MOST_LINES - 1
+    missing = _missing(sink, 3 * MAX_WAITING_LINES)
+    assert missing >= MAX_WAITING_LINES - 1
     assert f"{missing} calls are missing" in caplog.text
 
 
@@ -195,15 +195,15 @@ def test_backlog_of_a_failing_sink_is_bounded(caplog: pytest.LogCaptureFixture) 
     sink = Memory(failures=10**9)
     log = AuditLog([sink], arguments=False)
     for _ in range(2):
-        _record(log, range(MOST_LINES - 1_000))
+        _record(log, range(MAX_WAITING_LINES - 1_000))
         log.close()
     sink.failures = 0
     _record(log, [0])
     log.close()
     _close_wholly(log, sink)
 
-    missing = _missing(sink, 2 * (MOST_LINES - 1_000) + 1)
-    assert missing >= MOST_LINES - 2_016
+    missing = _missing(sink, 2 * (MAX_WAITING_LINES - 1_000) + 1)
+    assert missing >= MAX_WAITING_LINES - 2_016
     assert f"{missing} calls are missing" in caplog.text
 
 

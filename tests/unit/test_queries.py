@@ -5,7 +5,7 @@ import pytest
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, QueryParameter, Returns, read_queries
-from dbtools.queries.bodies import Body, Stretch
+from dbtools.queries.bodies import Body, SqlPart
 from dbtools.sql import Lexis, Parameter
 from dbtools.types import PARAMETERS
 from tests.unit.query_files import complaints, either, read
@@ -48,7 +48,7 @@ def test_query_is_read_whole(lexis: Lexis) -> None:
             ),
             body=Body(
                 parts=(
-                    Stretch(
+                    SqlPart(
                         pieces=(
                             "select c.id, c.name, sum(o.total) as revenue\n"
                             "from customers c join orders o on o.customer_id = c.id\n"
@@ -56,8 +56,8 @@ def test_query_is_read_whole(lexis: Lexis) -> None:
                             *(Parameter("since"), "\n  "),
                         )
                     ),
-                    Stretch(pieces=(" and c.country = ", Parameter("country"), " "), needs=("country",)),
-                    Stretch(pieces=("\ngroup by c.id, c.name\norder by revenue desc",)),
+                    SqlPart(pieces=(" and c.country = ", Parameter("country"), " "), needs=("country",)),
+                    SqlPart(pieces=("\ngroup by c.id, c.name\norder by revenue desc",)),
                 )
             ),
             source=Source(file="shop.sql", line=1),

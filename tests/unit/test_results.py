@@ -291,9 +291,10 @@ def test_narrowed_row_keeps_what_is_not_shown() -> None:
     assert row[2] == b"y" * 5_000
 
 
-def test_row_of_too_many_columns_is_refused() -> None:
+@pytest.mark.parametrize("rows", [(("x" * 10,) * 300,), ()], ids=["a row", "no rows"])
+def test_too_many_columns_are_refused(rows: tuple[tuple[str, ...], ...]) -> None:
     outputs = tuple(Output(term=column(f"column {number}")) for number in range(300))
-    found = ResultSet(outputs=outputs, rows=(("x" * 10,) * 300,))
+    found = ResultSet(outputs=outputs, rows=rows)
     names = [output.term.name for output in outputs]
 
     with pytest.raises(BadArgument):

@@ -58,6 +58,7 @@ def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
         (["a", "a", "a"], ["a", "a_2", "a_3"]),
         (["a", "a", "a_2"], ["a", "a_3", "a_2"]),
         (["", ""], ["", "_2"]),
+        (["a", "a_2", "a", "a", "a_2"], ["a", "a_2", "a_3", "a_4", "a_2_2"]),
     ],
 )
 def test_columns_of_one_name_are_numbered(names: list[str], unique: list[str]) -> None:

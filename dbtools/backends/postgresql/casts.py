@@ -9,17 +9,41 @@ from collections.abc import Mapping, Sequence
 from dbtools.backends.free import refused
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.habits import TYPES
-from dbtools.backends.postgresql.spelling import FIELDS, TYPE_WORDS, Kind, Piece
+from dbtools.backends.postgresql.spelling import Kind, Piece, name_piece, string_piece
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
 from dbtools.catalog import Catalog
-from dbtools.errors import SqlRefused, nearest
-from dbtools.sql import code_of
+from dbtools.errors import nearest
+from dbtools.sql import code_of, words
 from dbtools.types import Family, quoted
 
 #: The families of visible columns to whose types a cast is permitted.
 CASTABLE = (Family.ENUM, Family.OTHER, Family.TEXT)
-CAST = "Write cast(value as type)."
+#: The names of the system's types by those in SQL.
+SQL_TYPES: Mapping[str, str] = {
+    "smallint": "int2",
+    "int": "int4",
+    "integer": "int4",
+    "bigint": "int8",
+    "real": "float4",
+    "float": "float8",
+    "double precision": "float8",
+    "dec": "numeric",
+    "decimal": "numeric",
+    "boolean": "bool",
+    "char": "bpchar",
+    "character": "bpchar",
+    "char varying": "varchar",
+    "character varying": "varchar",
+    "bit varying": "varbit",
+    "time with time zone": "timetz",
+    "time without time zone": "time",
+    "timestamp with time zone": "timestamptz",
+    "timestamp without time zone": "timestamp",
+}
+SEVERAL_WORDS = [each.split() for each in SQL_TYPES if " " in each]
+ONE_CHARACTER = ("char", "character", "bit")  #: types whose length is 1 if none is given
+FIELDS = words("year month day hour minute second")
 
 
 class Casts:
@@ -31,114 +55,100 @@ class Casts:
         self._own = {names: cast for names, cast in own if names[-1] not in vocabulary.blocked}
 
     def check(self) -> None:
-        """Check every type and collation, and write `type 'text'` as `'text'::type`."""
+        """Check every type and collation but those of columns, and write `type 'text'` as `'text'::type`."""
+        self._join_words()
         at = 0
         while at < len(self._pieces):
             match self.word(at):
                 case "::":
-                    at = self.check_type(at + 1)
+                    self.check_type(at + 1)
                 case "cast":
                     self.check_type(self._type_of_cast(at))
                 case "collate":
                     self._check_collation(at + 1)
-                case "=>" | ":=":
-                    self._pieces[at - 1].known = True
+                case "=>":
+                    self._pieces[at - 1].kind = Kind.LABEL
                 case "extract" if self.word(at + 3) == "from":
-                    self._pieces[at + 2].known = True
-                case _:
-                    if self._begins_literal(at):
-                        self._turn_literal(at)
+                    self._pieces[at + 2].kind = Kind.LABEL
+                case '"' if self.word(at - 1) != "." and self.word(at + self._width(at)) == "'":
+                    self._turn_literal(at)
             at += 1
 
     def word(self, at: int) -> str:
         """Return the word of piece number *at*, empty if there is none."""
         return self._pieces[at].word if 0 <= at < len(self._pieces) else ""
 
-    def check_type(self, at: int) -> int:
-        """Check the type that begins at *at*, and return the index of its last piece."""
-        piece = self._pieces[at] if at < len(self._pieces) else None
-        if piece is None or (piece.kind is not Kind.NAME and piece.text not in TYPE_WORDS):
-            raise refused("A type is missing", CAST, position=piece.offset if piece else None)
-        if piece.kind is not Kind.NAME:
-            if TYPE_WORDS[piece.text] not in self._vocabulary.types:
-                raise self._unknown(piece.text, piece)
-            return self._end_of_keywords(at) - 1
-        is_qualified = self.word(at + 1) == "." and self.word(at + 2) == '"'
-        names = self._pieces[at : at + 3 : 2] if is_qualified else [piece]
-        cast = self._cast_of([each.value for each in names])
+    def check_type(self, at: int) -> None:
+        """Check the type that begins at *at*."""
+        names = self._names(at)
+        cast = self._cast_of(names)
         if cast is None:
-            raise self._unknown(".".join(each.value for each in names), piece)
-        for each in self._pieces[at : at + 2 * len(names) - 1]:
-            each.known = True
-            each.write()
-        piece.write(cast)
-        return at + 2 * len(names) - 2
+            rule = f"The type {quoted('.'.join(names), 60)} does not exist or is not permitted"
+            hint = TYPES.get(names[-1]) or nearest(names[-1], self._vocabulary.types).strip()
+            raise refused(rule, hint, position=self._offset(at))
+        length = "(1)" if names[-1] in ONE_CHARACTER and self.word(at + self._width(at)) != "(" else ""
+        self._qualify(at, cast + length)
 
     def _cast_of(self, names: Sequence[str]) -> str | None:
         """Return the qualified type that *names* mean; that of the system before others."""
-        if names[-1] in self._vocabulary.types and names[:-1] in ([], [SYSTEM]):
-            return f"{identifier(SYSTEM)}.{identifier(names[-1])}"
+        name = SQL_TYPES.get(names[-1], names[-1])
+        if name in self._vocabulary.types and names[:-1] in ([], [SYSTEM]):
+            return f"{identifier(SYSTEM)}.{identifier(name)}"
         return self._own.get(tuple(names))
 
-    def _unknown(self, name: str, piece: Piece) -> SqlRefused:
-        rule = f"The type {quoted(name, 60)} does not exist or is not permitted"
-        hint = TYPES.get(name) or nearest(name, self._vocabulary.types).strip()
-        return refused(rule, hint, position=piece.offset)
+    def _join_words(self) -> None:
+        """Join the words of each type that has several ones."""
+        at = 0
+        while at < len(self._pieces):
+            for phrase in SEVERAL_WORDS:
+                found = self._pieces[at : at + len(phrase)]
+                if [each.value or each.text for each in found] == phrase:
+                    self._pieces[at : at + len(phrase)] = [name_piece(" ".join(phrase), found[0].offset)]
+            at += 1
+
+    def _width(self, at: int) -> int:
+        """Return the number of pieces of the name at *at*, which may have a schema."""
+        return 3 if self.word(at + 1) == "." and self.word(at + 2) == '"' else 1
+
+    def _names(self, at: int) -> Sequence[str]:
+        """Return the name at *at*, perhaps after its schema."""
+        if self.word(at) != '"':
+            raise refused("A type is missing", "Write cast(value as type).", position=self._offset(at))
+        return [each.value for each in self._pieces[at : at + self._width(at) : 2]]
+
+    def _offset(self, at: int) -> int | None:
+        return self._pieces[at].offset if at < len(self._pieces) else None
+
+    def _qualify(self, at: int, name: str) -> None:
+        """Write *name* instead of the one at *at*."""
+        self._pieces[at : at + self._width(at)] = [Piece(Kind.TYPE, name, self._pieces[at].offset)]
 
     def _type_of_cast(self, at: int) -> int:
         """Return the index of the type in the cast at *at*."""
         depth = 0
         for end in range(at + 1, len(self._pieces)):
-            text = self._pieces[end].text
-            depth += (text == "(") - (text == ")")
-            if depth == 1 and text == "as":
+            depth += (self.word(end) == "(") - (self.word(end) == ")")
+            if depth == 1 and self.word(end) == "as":
                 return end + 1
-        raise refused("A cast has no type", CAST, position=self._pieces[at].offset)
-
-    def _end_of_keywords(self, at: int) -> int:
-        """Return the index after the type of keywords at *at*."""
-        end = at + 1
-        while self.word(end) in ("precision", "varying"):
-            end += 1
-        if self.word(end) == "(":
-            while self.word(end) not in (")", ""):
-                end += 1
-            end += 1
-        return end + 3 if self.word(end) in ("with", "without") and self.word(end + 1) == "time" else end
-
-    def _begins_literal(self, at: int) -> bool:
-        """Return whether a type begins at *at* that a string follows."""
-        if self.word(at) == '"':
-            is_qualified = self.word(at + 1) == "." and self.word(at + 2) == '"'
-            return self.word(at + 1 + 2 * is_qualified) == "'" and self.word(at - 1) != "."
-        is_type = self._pieces[at].kind is Kind.KEYWORD and self._pieces[at].text in TYPE_WORDS
-        return is_type and self.word(at - 1) != "as" and self.word(self._end_of_keywords(at)) == "'"
+        raise refused("A cast has no type", "Write cast(value as type).", position=self._offset(at))
 
     def _turn_literal(self, at: int) -> None:
-        self.check_type(at)
-        end = next(each for each in range(at, len(self._pieces)) if self.word(each) == "'")
-        type, string, rest = self._pieces[at:end], self._pieces[end], self._pieces[end + 1 :]
-        if type[0].text == "interval" and rest and rest[0].value in FIELDS:
+        """Write the type at *at* after its string."""
+        end = at + self._width(at)
+        type, string = self._pieces[at:end], self._pieces[end]
+        if type[-1].value == "interval" and self.word(end + 1) == '"':
             # interval '2' day
-            if not string.value.strip().lstrip("+-").replace(".", "", 1).isdigit():
+            field = self._pieces.pop(end + 1).value
+            if field not in FIELDS or not string.value.strip().isdigit():
                 raise refused("This interval is not permitted", "interval '1 day'", position=string.offset)
-            string.value = f"{string.value} {rest.pop(0).value}"
-            string.text = f"'{string.value}'"
-        self._pieces[at:] = [string, Piece(Kind.SIGN, "::", string.offset), *type, *rest]
+            string = string_piece(f"{string.value} {field}", string.offset)
+        self._pieces[at : end + 1] = [string, Piece(Kind.SIGN, "::", string.offset), *type]
 
     def _check_collation(self, at: int) -> None:
-        is_qualified = self.word(at + 1) == "." and self.word(at + 2) == '"'
-        pieces = self._pieces[at : at + 1 + 2 * is_qualified]
-        names = [each.value for each in pieces[::2]]
-        is_known = bool(names) and names[-1] in self._vocabulary.collations and names[:-1] in ([], [SYSTEM])
-        if not is_known:
-            raise refused(
-                "This collation is not permitted", 'collate "C"', position=self._pieces[at - 1].offset
-            )
-        for each in pieces:
-            each.known = True
-            each.write()
-        pieces[0].write(f"{identifier(SYSTEM)}.{identifier(names[-1])}")
+        names = self._names(at)
+        if names[-1] not in self._vocabulary.collations or names[:-1] not in ([], [SYSTEM]):
+            raise refused("This collation is not permitted", 'collate "C"', position=self._offset(at - 1))
+        self._qualify(at, f"{identifier(SYSTEM)}.{identifier(names[-1])}")
 
 
 def _own_types(catalog: Catalog) -> Mapping[tuple[str, ...], str]:

@@ -14,16 +14,15 @@ import asyncpg
 
 from dbtools import errors
 from dbtools.backends.free import FreeRun, refused, unknown_column
-from dbtools.backends.plans import Plan, identifier
+from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
-from dbtools.backends.postgresql.guard import SIMPLER, Guarded
+from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.habits import syntax_hint
-from dbtools.backends.postgresql.lenses import lens
+from dbtools.backends.postgresql.parsing import SIMPLER
 from dbtools.backends.postgresql.pipeline import Connection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
 from dbtools.backends.postgresql.spelling import Kind
-from dbtools.catalog import Table
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
@@ -34,7 +33,6 @@ from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
 """)
 EXPLAIN = "explain (format json, costs off) "
-BEFORE = "select 1 from (\n"
 VALUES = (Kind.NAME, Kind.NUMBER, Kind.STRING)
 CAST = "Cast the values, as in x::numeric, x::text or x::timestamp."
 ORDERED = "Order by columns of the result, and first by those of distinct on."
@@ -82,7 +80,7 @@ class Confined:
 
     def __init__(self, guarded: Guarded, values: tuple[str, ...], run: FreeRun) -> None:
         self.guarded, self.values, self.run = guarded, values, run
-        self.before = 0  #: characters before it in what was sent last
+        self._sent = guarded.sql  #: what was sent last, with the statement in it
         self._locked: frozenset[int] = frozenset()
         self._functions: set[str] = set()
 
@@ -91,34 +89,27 @@ class Confined:
 
         *begin*: messages that begin the transaction.
         """
-        claims = self.guarded.claims
-        used = ", ".join(["1", *(f"${number}::pg_catalog.text" for number in range(1, len(claims) + 1))])
-        tables = [self._source(table) for table in self.guarded.tables]
-        both = ", ".join(f"{source} as t{number}" for number, source in enumerate(tables))
-        self.before = len(BEFORE)
+        counts = (f"(select pg_catalog.count(t) from {each} as t)" for each in self.guarded.sources.values())
+        tables = f"{self.guarded.seen}select {', '.join(counts)}"
+        self._sent = self.selecting("1")
         named, parsed = await connection.texts(
-            begin
-            + parsing(f"select {used} from {both}" if both else "select")
-            + LOCKED
-            + parsing(f"{BEFORE}{self.guarded.sql}\n) as q")
-            + LOCKED
+            begin + parsing(tables) + LOCKED + parsing(self._sent) + LOCKED
         )
         _compare(_numbers(parsed), _numbers(named))
         # Only now may something be planned, since planning runs functions on constants.
-        explaining = [self._explaining(f"select *, {used} from {source} as t") for source in tables]
-        *plans, locked = await connection.texts(b"".join(explaining) + LOCKED)
-        self._functions = {name for plan in plans for name in _functions(json.loads(plan))}
+        plan, locked = await connection.texts(self._explaining(tables) + LOCKED)
+        self._functions = set(_functions(json.loads(plan)))
         self._locked = _numbers(locked)
-        self.before = len(self.run.comment)
-        self.prepared = await connection.prepare(f"{self.run.comment}{self.guarded.sql}", name=False)
+        self.prepared = await self.prepare(connection, self.selecting("q.*"))
 
-    def _source(self, table: Table) -> str:
-        """Return what the role sees of *table*, with the parameters of the statement."""
-        texts = lens(table, self.run.whole)
-        if texts is None:
-            return f"{identifier(table.schema)}.{identifier(table.name)}"
-        numbers = {claim: f"${number}" for number, claim in enumerate(self.guarded.claims, 1)}
-        return f"({''.join(text + numbers.get(claim, '') for text, claim in texts)})"
+    def selecting(self, columns: str, rest: str = "") -> str:
+        """Return the SQL that selects *columns* of the rows of the statement, which is q."""
+        return f"{self.guarded.seen}select {columns} from (\n{self.guarded.sql}\n) as q{rest}"
+
+    async def prepare(self, connection: Connection, sql: str) -> Any:
+        """Prepare *sql*, which contains the statement."""
+        self._sent = f"{self.run.comment}{sql}"
+        return await connection.prepare(self._sent, name=False)
 
     def _explaining(self, sql: str) -> bytes:
         """Return the messages that plan *sql*."""
@@ -130,13 +121,13 @@ class Confined:
         The server also opens the tables that functions in SQL read, so this says nothing about a
         statement that calls a function which the operator has named.
         """
-        self.before = len(EXPLAIN) + self.plan.sql.index(self.guarded.sql)
-        versions = tuple(table.version for table in self.guarded.tables if table.version)
+        self._sent = f"{EXPLAIN}{self.plan.sql}"
+        versions = tuple(table.version for table in self.guarded.sources if table.version)
         # At its end, all of its tables are locked, so they stay as they are then.
         plan, locked = await connection.texts(
             self._explaining(self.plan.sql) + LOCKED + confirmation(versions)
         )
-        if not (self.guarded.named and self.run.functions):
+        if not (self.guarded.calls_others and self.run.functions):
             _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
         called = {piece.value for piece in self.guarded.pieces}
         for name in set(_functions(json.loads(plan))) - self._functions:
@@ -161,9 +152,10 @@ class Confined:
         if is_failure_of(error, CHANGED) or isinstance(error, STALE):
             return errors.SchemaChanged()
         state, position = error.sqlstate or "", getattr(error, "position", None)
-        at = None if position is None else self.guarded.piece_at(int(position) - 1 - self.before)
+        before = self._sent.rindex(self.guarded.sql)
+        at = None if position is None else self.guarded.piece_at(int(position) - 1 - before)
         offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
-        tables = {table.name.lower() for table in self.guarded.tables}
+        tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             if self._is_alias(name):
                 rule = f"There is no column {quoted(name, 60)} here"
@@ -175,8 +167,8 @@ class Confined:
         if state in STATES:
             rule, hint = STATES[state]
             if state == "42601" and at is not None:
-                before, piece = self.guarded.pieces[max(0, at - 1)], self.guarded.pieces[at]
-                hint = syntax_hint(before.text, piece.text, hint)
+                two = self.guarded.pieces[max(0, at - 1) : at + 1]
+                hint = syntax_hint(two[0].text, two[-1].text, hint)
             return refused(rule.format(name=quoted(name, 60) if name else "it"), hint, position=offset)
         if state.startswith(REFUSED):
             return refused("The database cannot run this statement", SIMPLER, position=offset)

@@ -6,19 +6,19 @@ is parsed nor when it is planned. The transaction is read-only, and the login ca
 """
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+import anyio
 import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
-from dbtools.backends.free import FreeExplanation, FreeRun, refused
+from dbtools.backends.free import FreeExplanation, FreeRun, check, refused
 from dbtools.backends.plans import Plan, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql.confinement import Confined
@@ -73,8 +73,6 @@ SESSION = (
     "set local jit = off",
     "set local row_security = on",
     "set local standard_conforming_strings = on",
-    "set local transform_null_equals = off",
-    "set local array_nulls = on",
 )
 SETTINGS = b"".join(map(messages, SESSION))
 
@@ -109,6 +107,7 @@ class PostgresqlFreeRunner:
         self._pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
+        self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def run(self, run: FreeRun) -> ResultSet:
@@ -164,8 +163,8 @@ class PostgresqlFreeRunner:
     async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
-        mark = f"cte_{secrets.token_hex(6)}_"
-        guarded = guard(run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole), mark)
+        checks = partial(guard, run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole))
+        guarded = await check(run.sql, checks, self._checking)
         begin = connection.begin + time_limit(run.timeout)
         if run.application:
             begin += setting({"application_name": run.application})
@@ -209,7 +208,7 @@ class PostgresqlFreeRunner:
 
 
 async def _explanation(connection: Connection, statement: Confined) -> FreeExplanation:
-    labels = [statement.run.catalog.label(table) for table in statement.guarded.tables]
+    labels = [statement.run.catalog.label(table) for table in statement.guarded.sources]
     reads = f"reads {listing(labels) or 'no table'}, and calls only functions that compute a value"
     return FreeExplanation(
         sql=statement.plan.sql,
@@ -231,8 +230,7 @@ async def _rows(
 ) -> tuple[Sequence[asyncpg.Record], bool]:
     """Return at most one row more than the limit, and whether there are more."""
     with statement.worded():
-        prepared = await connection.prepare(f"{run.comment}{statement.plan.sql}", name=False)
-        statement.before += len(run.comment)
+        prepared = await statement.prepare(connection, statement.plan.sql)
         batch = max(1, BYTES_AT_ONCE // max(1, statement.plan.most_bytes))
         if batch > run.limit:
             records = await connection.run(prepared, statement.values, b"", ROLLBACK + CLEAN)
@@ -265,7 +263,7 @@ def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
     read = [_cell(at, output) for at, output in enumerate(outputs)]
     select = ", ".join([cell for cell, *_ in read] + [other for _, *others in read for other in others])
     names = ", ".join(identifier(f"c{at}") for at in range(len(outputs)))
-    sql = f"select {select} from (\n{statement.guarded.sql}\n) as q ({names}) limit {statement.run.limit + 1}"
+    sql = statement.selecting(select, f" ({names}) limit {statement.run.limit + 1}")
     shape = QueryShape(name="run_sql", pieces=(sql,), outputs=outputs, types={}, casts={})
     return Plan(
         shape=shape,

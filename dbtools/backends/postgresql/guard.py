@@ -1,396 +1,253 @@
-"""Check and rewrite free SQL before the server sees it. Pieces, a catalog and a vocabulary in, SQL out.
+"""Check free SQL before the server sees it. A caller's SQL, a catalog and a vocabulary in, what may run out.
 
-sqlglot says what each name is: a table, a function, a column. It does not write what runs: that consists of
-the caller's own pieces, in which the tables are replaced by what the role sees of them. So a construct that
-sqlglot would write in another way keeps its meaning. Every node of the tree must be of a known class, every
-name and string must occur in it, and every name before a bracket must be a permitted function, or something
-else that may have brackets.
+sqlglot parses the statement, but does not write what runs: it would change the meaning of 8 of 127 constructs
+that analysts use. What runs are the spelled pieces of the caller's own SQL, with these replaced:
+
+- the name of a table, by that of a CTE that dbtools writes before the statement: what the role sees of the
+  table, or, if that is all of it, by its qualified name;
+- the name of a CTE, so that no row filter can mean it;
+- the name of a function or type, by the qualified one.
+
+So a table is read as the role sees it, or its name is unknown to the server, even where sqlglot and
+PostgreSQL disagree about what a name means. Every node of the tree must be of a known class, every name and
+string must occur in it, and every name before a bracket must be a permitted function or an alias.
 """
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.postgres import Postgres
-from sqlglot.parsers.postgres import PostgresParser
 
-from dbtools.backends.free import SELECT_ONLY, no_parameters, not_reading, refused
+from dbtools.backends.free import DESCRIBED, not_reading, refused, unknown_table
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.casts import Casts
-from dbtools.backends.postgresql.habits import OPERATORS, function_refusal, syntax_hint, table_refusal
+from dbtools.backends.postgresql.habits import OPERATORS, function_refusal
+from dbtools.backends.postgresql.parsing import SIMPLER, Tree
 from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
 from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
-from dbtools.errors import SqlRefused
+from dbtools.errors import SqlRefused, listing
 from dbtools.sql import words
 from dbtools.types import quoted
 
-Node = exp.Expr
 SYSTEM_COLUMNS = words("ctid xmin xmax cmin cmax tableoid")
 MOST_TABLES = 60  #: references to tables
-SIMPLER = "Write it more simply."
-#: The classes of nodes whose meaning depends on nothing but their parts and the names in them, besides
-#: operators with one or two operands.
-NODES = words(
-    "Alias Aliases All Anonymous Any Array AtTimeZone Between Boolean Bracket CTE Case Cast Coalesce "
-    "Collate Column ColumnDef Cube CurrentDate CurrentTime CurrentTimestamp DataType DataTypeParam "
-    "Distinct Except Exists Extract Fetch Filter From Group GroupingSets Having Identifier If In "
-    "Intersect Join Lateral Limit LimitOptions Literal Localtime Localtimestamp Null ObjectIdentifier "
-    "Offset Order Ordered Overlay Paren Rollup Select Slice Star StrPosition Subquery Substring Table "
-    "TableAlias TableSample Trim Tuple Union Unnest Values Var Variadic Where Window WindowSpec With "
-    "WithinGroup"
-)
-#: The signs that sqlglot reads as they are; instead of others it reads ||, or - before their only operand.
-READ = words("+ - * / = < > <= >= <> || :: => : . , ( ) [ ]")
-SIGNS = words(":: => := : . , ( ) [ ]")  #: those that are no operators
-OPERANDS = words("null true false end current_date current_time current_timestamp localtime localtimestamp")
-#: Functions that can be called with and without special syntax, whose names are keywords.
-SPECIAL = words("substring overlay")
-#: Keywords that only look like functions.
+PUNCTUATION = words(":: => : . , ( ) [ ]")
+#: Keywords that look like functions.
 FORMS = words("coalesce nullif greatest least grouping row any all some exists array values")
-#: Keywords that begin a call unless they follow a value, or another one of these words.
-CALLABLE = words(
-    "collate cross full ilike inner is isnull join left like natural not notnull outer overlaps right "
-    "similar tablesample"
-)
-#: sqlglot would log callers' SQL.
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
-
-class _Dialect(Postgres):
-    """PostgreSQL without what sqlglot knows about functions: it would change some calls."""
-
-    class Parser(PostgresParser):
-        """The parser."""
-
-        FUNCTIONS: ClassVar[Any] = {}
-        FUNCTION_PARSERS: ClassVar[Any] = {
-            name: parser
-            for name, parser in PostgresParser.FUNCTION_PARSERS.items()
-            if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
-        }
+#: Returns what the role sees of a table, as texts that each a claim may follow; None if it is all of it.
+Lens = Callable[[Table], Sequence[tuple[str, str]] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
     """A statement that the guard permits."""
 
+    seen: str  #: WITH, and what the role sees of its tables, to stand before it; may be empty
     sql: str
-    tables: tuple[Table, ...]  #: that it reads, each once
-    claims: tuple[str, ...]  #: of the caller, in the order of their parameters
+    sources: Mapping[Table, str]  #: the tables that it reads, and what it reads them from
+    claims: Sequence[str]  #: of the caller, in the order of their parameters
     pieces: Sequence[Piece]
-    starts: Sequence[int]  #: where the pieces begin in the SQL
-    named: bool  #: whether it calls a function that is not a part of the system
+    calls_others: bool  #: whether it calls a function that is not a part of the system
 
     def piece_at(self, position: int) -> int | None:
         """Return the number of the piece at *position* of the SQL, from 0."""
-        before = [at for at, start in enumerate(self.starts) if start <= position]
-        return before[-1] if before else None
+        for at, piece in enumerate(self.pieces if position >= 0 else ()):
+            position -= len(piece.written)
+            if position < 0:
+                return at
+        return None
 
 
-#: Returns what the role sees of a table, as texts that each a claim may follow; None if it is all of it.
-Lens = Callable[[Table], Sequence[tuple[str, str]] | None]
-
-
-def guard(sql: str, catalog: Catalog, vocabulary: Vocabulary, lens: Lens, mark: str) -> Guarded:
-    """Return *sql* rewritten for what *catalog* shows through *lens*, or raise SqlRefused.
-
-    *mark*: begins new names, and occurs nowhere else.
-    """
+def guard(sql: str, catalog: Catalog, vocabulary: Vocabulary, lens: Lens) -> Guarded:
+    """Return *sql* rewritten for what *catalog* shows through *lens*, or raise SqlRefused."""
     if vocabulary.obstacles:
         raise refused(f"run_sql is not available. {vocabulary.obstacles[0]}")
     try:
-        return _Guard(spelled(sql), catalog, vocabulary, lens, mark).guarded()
+        return _Guard(spelled(sql), catalog, vocabulary, lens).guarded()
     except RecursionError as exc:
         raise refused("The statement is nested too deeply", SIMPLER) from exc
 
 
 class _Guard:
-    def __init__(
-        self, pieces: list[Piece], catalog: Catalog, vocabulary: Vocabulary, lens: Lens, mark: str
-    ) -> None:
-        self._pieces, self._catalog, self._vocabulary = pieces, catalog, vocabulary
-        self._lens, self._mark = lens, mark
+    def __init__(self, pieces: list[Piece], catalog: Catalog, vocabulary: Vocabulary, lens: Lens) -> None:
+        self._pieces, self._catalog, self._vocabulary, self._lens = pieces, catalog, vocabulary, lens
+        self._check_words()
         self._casts = Casts(pieces, catalog, vocabulary)
+        self._casts.check()
         self._word = self._casts.word
-        self._places: dict[int, int] = {}  #: the numbers of pieces by where they begin in what sqlglot reads
-        self._tables: dict[Table, None] = {}
-        self._named = False
+        self._tree = Tree(pieces)
+        self._sources: dict[Table, str] = {}
+        self._calls_others = False
 
     def guarded(self) -> Guarded:
         """Return the statement, or raise SqlRefused."""
-        self._casts.check()
-        self._check_words()
-        tree = self._parsed()
-        nodes = list(tree.walk())
-        for node in nodes:
-            if type(node).__name__ not in NODES and not isinstance(node, exp.Binary | exp.Unary):
-                construct = f"The construct {type(node).__name__.lower()} is not permitted"
-                raise refused(construct, SIMPLER, position=self._near(node))
-        self._check_calls(nodes)
-        self._check_accounted(nodes)
-        self._hide_attributes(nodes)
-        self._rename_ctes(nodes)
-        self._rewrite_tables(nodes)
-        self._shorten_columns(nodes)
-        return self._joined()
+        self._check_nodes()
+        self._check_names()
+        seen, claims = _seen(
+            {name: lens for table, name in self._sources.items() if (lens := self._lens(table))}
+        )
+        return Guarded(
+            seen=seen,
+            sql="".join(piece.written for piece in self._pieces),
+            sources=self._sources,
+            claims=claims,
+            pieces=self._pieces,
+            calls_others=self._calls_others,
+        )
 
     def _check_words(self) -> None:
         """Check the beginning, the operators and the system columns."""
-        if self._word(0) not in ("select", "with", "values", "("):
+        if self._pieces[0].text not in ("select", "with", "values", "("):
             first = self._pieces[0]
             raise not_reading((first.value or first.text).lower(), position=first.offset)
-        for at, piece in enumerate(self._pieces):
+        for piece in self._pieces:
             if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
                 rule = f"The system column {piece.value} is not permitted"
                 raise refused(rule, "Use the key of the table.", position=piece.offset)
-            is_operator = piece.kind is Kind.SIGN and piece.text not in SIGNS
-            if is_operator and piece.text not in self._vocabulary.operators:
+            if piece.kind is Kind.SIGN and piece.text not in self._vocabulary.operators | PUNCTUATION:
                 rule = f"The operator {piece.text} is not permitted"
                 raise refused(rule, OPERATORS.get(piece.text, ""), position=piece.offset)
-            if piece.text in SPECIAL and piece.kind is Kind.KEYWORD:
-                self._write_special(at)
 
-    def _write_special(self, at: int) -> None:
-        """Write the schema of the function at *at*, unless it is called with special syntax.
+    def _check_nodes(self) -> None:
+        """Check and rename tables and CTEs, and the types of columns."""
+        tables = 0
+        for node in self._tree.nodes:
+            match node:
+                case exp.Table(this=exp.Identifier()):
+                    tables += 1
+                    self._write_table(node)
+                case exp.CTE():
+                    at = self._piece_of(node.args["alias"].this)
+                    self._pieces[at].replacement = _name_of_cte(at)
+                case exp.ColumnDef():
+                    self._casts.check_type(self._piece_of(node.this) + 1)
+                case exp.Column() if node.args.get("db"):
+                    self._shorten_column(node)
+        if tables > MOST_TABLES:
+            raise refused(f"The statement names more than {MOST_TABLES} tables", SIMPLER)
 
-        Special syntax always means the function of the system.
-        """
-        depth = 0
-        for end in range(at + 1, len(self._pieces)):
-            word = self._word(end)
-            depth += (word == "(") - (word == ")")
-            if depth == 0 or (depth == 1 and word in ("from", "for", "placing")):
-                break
-        if depth == 0:
-            name = self._pieces[at].text
-            self._pieces[at].write(f"{identifier(SYSTEM)}.{identifier(name)}")
+    def _piece_of(self, node: exp.Expr) -> int:
+        """Return the number of the piece that *node*, a name, is."""
+        at = self._tree.piece_of(node)
+        if at is None or self._pieces[at].kind is not Kind.NAME:
+            raise refused("A name cannot be read here", SIMPLER, position=self._tree.offset_of(node))
+        return at
 
-    def _parsed(self) -> Node:
-        """Return sqlglot's tree of the statement."""
-        texts, at = [], 0
-        for index in range(len(self._pieces)):
-            self._places[at] = index
-            texts.append(self._stand_in(index))
-            at += len(texts[-1]) + 1
-        try:
-            trees = _Dialect().parse(" ".join(texts))
-        except sqlglot.errors.SqlglotError as exc:
-            raise self._unreadable(exc) from exc
-        if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.Values):
-            raise refused("This is not a SELECT", SELECT_ONLY)
-        return trees[0]
+    def _write_table(self, node: exp.Table) -> None:
+        """Replace the name of a table or CTE, and keep it as the alias by which columns are qualified."""
+        at = self._piece_of(node.this)
+        cte = _cte_of(node)
+        name = self._source(node, at) if cte is None else _name_of_cte(self._piece_of(cte.args["alias"].this))
+        self._pieces[at].replacement = name if node.alias else f"{name} as {identifier(node.name)}"
+        if node.db:
+            self._drop(at - 2)
 
-    def _stand_in(self, at: int) -> str:
-        """Return the text of piece number *at* for sqlglot."""
-        piece, before = self._pieces[at], self._pieces[at - 1] if at else None
-        if piece.kind is not Kind.SIGN or piece.text in READ:
-            return piece.text
-        if piece.text == ":=":
-            return "=>"
-        if before is None or before.kind is Kind.SIGN:
-            return "||" if before is not None and before.text in (")", "]") else "-"
-        return "-" if before.kind is Kind.KEYWORD and before.text not in OPERANDS else "||"
+    def _shorten_column(self, node: exp.Column) -> None:
+        """Write schema.table.column as table.column, since tables have aliases."""
+        if node.args.get("catalog"):
+            position = self._tree.offset_of(node)
+            raise refused("A name has too many parts", "Write table.column.", position=position)
+        self._drop(self._piece_of(node.args["db"]))
 
-    def _unreadable(self, error: Exception) -> SqlRefused:
-        """Return the refusal of what sqlglot cannot parse."""
-        column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
-        before = [index for start, index in self._places.items() if start < column]
-        piece = self._pieces[before[-1]] if before else None
-        near = f" near {quoted(piece.value or piece.text, 40)}" if piece else ""
-        position = piece.offset if piece else None
-        if piece is not None and piece.text == "?":
-            return no_parameters(position=position)
-        hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
-        if piece is not None:
-            two = [each.value or each.text for each in self._pieces[max(0, before[-1] - 1) : before[-1] + 1]]
-            hint = syntax_hint(two[0], two[-1], hint)
-        return refused(f"The statement cannot be read{near}", hint, position=position)
+    def _drop(self, at: int) -> None:
+        """Drop the schema at *at* and its dot."""
+        for piece in self._pieces[at : at + 2]:
+            piece.replacement = ""
 
-    def _index(self, node: object) -> int | None:
-        """Return the number of the piece that *node*, a name or a value, is."""
-        start = node.meta.get("start") if isinstance(node, Node) else None
-        return None if start is None else self._places.get(start)
+    def _source(self, node: exp.Table, at: int) -> str:
+        """Return what to read instead of the table that *node* names."""
+        offset = self._pieces[at].offset
+        table = self._table_of(node)
+        if table is None:
+            raise self._unknown_table(node, offset)
+        label = quoted(self._catalog.label(table), 60)
+        if not table.aggregated:
+            rule = f"The rows of {label} may not be aggregated, so run_sql does not read them"
+            raise refused(rule, "Use the tools that list it.", position=offset)
+        if self._lens(table) is None:
+            return self._sources.setdefault(table, f"{identifier(table.schema)}.{identifier(table.name)}")
+        # PostgreSQL would ignore the word before the name of a CTE.
+        if node.args.get("only") or self._word(at - (3 if node.db else 1)) == "only":
+            raise refused(f"Only is not permitted for {label}", "Leave it out.", position=offset)
+        return self._sources.setdefault(table, identifier(f"dbtools table {at}"))
 
-    def _near(self, node: Node) -> int | None:
-        """Return the offset of the first piece of *node* that is known."""
-        found = [at for each in node.walk() if (at := self._index(each)) is not None]
-        return self._pieces[min(found)].offset if found else None
+    def _table_of(self, node: exp.Table) -> Table | None:
+        """Return the table that *node* names; None if it is unknown."""
+        if node.db or node.catalog:
+            return None if node.catalog else self._catalog.table(node.db, node.name)
+        for schema in self._catalog.search_path:
+            if (found := self._catalog.table(schema, node.name)) is not None:
+                return found
+        known = self._namesakes(node)
+        return known[0] if len(known) == 1 else None
 
-    def _check_calls(self, nodes: Sequence[Node]) -> None:
-        """Check every name before a bracket: the tree must say that it is a function, or what else it is."""
-        called = {self._index(node) for node in nodes if isinstance(node, exp.Anonymous)} - {None}
-        aliases = {self._index(node.this) for node in nodes if isinstance(node, exp.TableAlias)}
-        for node in nodes:
-            if isinstance(node, exp.ColumnDef):
-                self._casts.check_type((self._index(node.this) or 0) + 1)
+    def _namesakes(self, node: exp.Table) -> Sequence[Table]:
+        return [table for table in self._catalog.tables if table.name == node.name]
+
+    def _unknown_table(self, node: exp.Table, offset: int) -> SqlRefused:
+        if len(known := self._namesakes(node)) > 1 and not node.db:
+            names = listing(self._catalog.qualified(each) for each in known)
+            return refused(f"{quoted(node.name, 60)} is ambiguous", f"Write {names}.", position=offset)
+        if node.db in (SYSTEM, "information_schema") or node.name.startswith("pg_"):
+            return refused("The catalogs of the database are not permitted", DESCRIBED, position=offset)
+        cte = node.find_ancestor(exp.CTE)
+        if cte is not None and cte.alias == node.name and not node.db:
+            rule = f"There is no table {quoted(node.name, 60)}"
+            return refused(rule, "To read a CTE in itself, write with recursive.", position=offset)
+        name = ".".join(each for each in (node.catalog, node.db, node.name) if each)
+        return unknown_table(name, self._catalog, position=offset)
+
+    def _check_names(self) -> None:
+        """Check that the tree has every name and string, and that only functions are called."""
+        nodes, piece_of = self._tree.nodes, self._tree.piece_of
+        read = {piece_of(node) for node in nodes if isinstance(node, exp.Identifier | exp.Literal)}
+        called = {piece_of(node) for node in nodes if isinstance(node, exp.Anonymous)}
+        aliases = {piece_of(node.this) for node in nodes if isinstance(node, exp.TableAlias)}
         for at, piece in enumerate(self._pieces):
-            is_call = at in called and piece.text not in FORMS
-            if piece.kind is Kind.KEYWORD and (is_call or self._calls(at)):
+            if piece.kind in (Kind.NAME, Kind.STRING) and at not in read | called:
+                raise refused(
+                    f"{quoted(piece.value, 40)} cannot be read here", SIMPLER, position=piece.offset
+                )
+            if piece.kind is Kind.KEYWORD and at in called and piece.text not in FORMS:
                 raise function_refusal(piece.text, (), position=piece.offset)
-            if piece.kind is not Kind.NAME or piece.known:
+            if piece.kind is not Kind.NAME or at in aliases:
                 continue
-            if (self._word(at + 1) == "(") != (at in called) and at not in aliases:
-                raise function_refusal(piece.value, self._vocabulary.names, position=piece.offset)
-            if at in called:
-                self._check_function(at)
+            if at in called or self._word(at + 1) == "(":
+                self._check_function(at, is_called=at in called)
+            elif self._word(at - 1) == "." and piece.value in self._vocabulary.attributes:
+                # t.f would call f(t) if t had no column f; nothing has this one.
+                piece.replacement = identifier("dbtools nothing")
 
-    def _calls(self, at: int) -> bool:
-        """Return whether PostgreSQL would call a function named like the keyword at *at*."""
-        before = self._word(at - 1)
-        follows = before in ('"', "'", "0", ")", "]") or before in OPERANDS or before in CALLABLE
-        return self._word(at) in CALLABLE - {"not"} and self._word(at + 1) == "(" and not follows
-
-    def _check_function(self, at: int) -> None:
+    def _check_function(self, at: int, *, is_called: bool) -> None:
         """Check the function at *at*, and write its schema if it has namesakes that are not permitted."""
         piece, schema = self._pieces[at], ""
         if self._word(at - 1) == ".":
             schema = self._pieces[at - 2].value
-            if self._word(at - 2) != '"' or self._word(at - 3) == ".":
-                raise function_refusal(piece.value, (), position=piece.offset)
-        found = self._vocabulary.schema_of(piece.value, schema)
-        if found is None:
+            is_called = is_called and self._word(at - 2) == '"' and self._word(at - 3) != "."
+        found = self._vocabulary.schema_of(piece.value, schema) if is_called else None
+        if found is None or self._word(at + 1) != "(":
             raise function_refusal(piece.value, self._vocabulary.names, position=piece.offset)
-        self._named |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
+        self._calls_others |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
-            piece.write(f"{identifier(found)}.{piece.text}")
+            piece.replacement = f"{identifier(found)}.{piece.text}"
 
-    def _check_accounted(self, nodes: Sequence[Node]) -> None:
-        """Check that the tree has every name and every string."""
-        kinds = exp.Identifier | exp.Literal | exp.Anonymous
-        seen = {self._index(node) for node in nodes if isinstance(node, kinds)}
-        for at, piece in enumerate(self._pieces):
-            if piece.kind in (Kind.NAME, Kind.STRING) and not piece.known and at not in seen:
-                rule = f"{quoted(piece.value, 40)} cannot be read here"
-                raise refused(rule, SIMPLER, position=piece.offset)
 
-    def _hide_attributes(self, nodes: Sequence[Node]) -> None:
-        """Rename what could be a call: `t.f` is `f(t)` if t has no column f, and nothing is f afterwards."""
-        owners: dict[str, list[Table | None]] = {}
-        for node in nodes:
-            if isinstance(node, exp.Table | exp.Subquery | exp.CTE | exp.Lateral | exp.Unnest):
-                owners.setdefault(node.alias_or_name, []).append(self._table_of(node))
-        for at, piece in enumerate(self._pieces):
-            if piece.kind is not Kind.NAME or piece.value not in self._vocabulary.attributes:
-                continue
-            before = self._pieces[at - 2].value if at > 1 and self._word(at - 2) == '"' else ""
-            known = owners.get(before, [None])
-            is_column = all(owner is not None and piece.value in owner.column_by_name for owner in known)
-            if self._word(at - 1) == "." and self._word(at + 1) != "(" and not is_column:
-                piece.write(identifier(f"{self._mark}f"))
-
-    def _table_of(self, node: Node) -> Table | None:
-        """Return the table that *node* names; None for anything else."""
-        is_name = isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier)
-        if not is_name or not isinstance(node, exp.Table) or node.catalog or _cte_of(node) is not None:
-            return None
-        if node.db:
-            return self._catalog.table(node.db, node.name)
-        for schema in self._catalog.search_path:
-            if (found := self._catalog.table(schema, node.name)) is not None:
-                return found
-        known = [table for table in self._catalog.tables if table.name == node.name]
-        return known[0] if len(known) == 1 else None
-
-    def _rename_ctes(self, nodes: Sequence[Node]) -> None:
-        """Rename the CTEs, so that no row filter can mean one of them."""
-        for number, cte in enumerate(node for node in nodes if isinstance(node, exp.CTE)):
-            at = self._index(cte.args["alias"].this)
-            if at is None:
-                raise refused("This with is not permitted", SIMPLER)
-            self._pieces[at].write(identifier(f"{self._mark}{number}"))
-
-    def _rewrite_tables(self, nodes: Sequence[Node]) -> None:
-        tables = [
-            each for each in nodes if isinstance(each, exp.Table) and isinstance(each.this, exp.Identifier)
-        ]
-        if len(tables) > MOST_TABLES:
-            raise refused(f"The statement names more than {MOST_TABLES} tables", SIMPLER)
-        for node in tables:
-            at = self._index(node.this)
-            if at is None or self._pieces[at].known:
-                raise refused("A table cannot be read here", SIMPLER, position=self._near(node))
-            cte = _cte_of(node)
-            if cte is None:
-                texts = self._source(node, self._pieces[at], self._word(at - (3 if node.db else 1)))
-            else:
-                definition = self._pieces[self._index(cte.args["alias"].this) or 0]
-                texts = definition.written or ()
-            # An alias keeps the name by which columns are qualified.
-            alias = [] if node.alias else [(f" as {identifier(node.name)}", "")]
-            self._pieces[at].written = [*texts, *alias]
-            for each in self._pieces[at - 2 : at] if node.db else ():
-                each.write()
-
-    def _source(self, node: exp.Table, piece: Piece, before: str) -> Sequence[tuple[str, str]]:
-        """Return what the role sees of the table that *node* names; *before*: the word before its name."""
-        table = self._table_of(node)
-        if table is None:
-            parts, cte = (node.catalog, node.db, node.name), node.find_ancestor(exp.CTE)
-            recursive = cte is not None and cte.alias == node.name and not node.db
-            raise table_refusal(parts, self._catalog, recursive=recursive, position=piece.offset)
-        label = quoted(self._catalog.label(table), 60)
-        if not table.aggregated:
-            rule = f"The rows of {label} may not be aggregated, so run_sql does not read them"
-            raise refused(rule, "Use the tools that list it.", position=piece.offset)
-        self._tables[table] = None
-        if before == "lateral":
-            raise refused("A table cannot be lateral", "Write lateral (select …).", position=piece.offset)
-        seen = self._lens(table)
-        if seen is None:
-            return [(f"{identifier(table.schema)}.{identifier(table.name)}", "")]
-        if before == "only" or node.args.get("only") or node.args.get("sample"):
-            rule = f"Only and tablesample are not permitted for {label}"
-            raise refused(rule, "Write order by random() limit 10.", position=piece.offset)
-        return [("(", ""), *seen, (")", "")]
-
-    def _shorten_columns(self, nodes: Sequence[Node]) -> None:
-        """Write schema.table.column as table.column, since tables have aliases."""
-        for column in nodes:
-            if isinstance(column, exp.Column) and column.args.get("db"):
-                at = self._index(column.args["db"])
-                if at is None or column.args.get("catalog"):
-                    hint = "Write table.column."
-                    raise refused("A name has too many parts", hint, position=self._near(column))
-                for each in self._pieces[at : at + 2]:
-                    each.write()
-
-    def _joined(self) -> Guarded:
-        claims: dict[str, int] = {}
-        texts: list[str] = []
-        starts, length = [], 0
-        for piece in self._pieces:
-            starts.append(length)
-            for text, claim in ((piece.text, ""),) if piece.written is None else piece.written:
-                number = f"${claims.setdefault(claim, len(claims) + 1)}" if claim else ""
-                texts.append(text + number)
-                length += len(texts[-1])
-            texts.append(" ")
-            length += 1
-        return Guarded(
-            sql="".join(texts),
-            tables=tuple(self._tables),
-            claims=tuple(claims),
-            pieces=self._pieces,
-            starts=starts,
-            named=self._named,
-        )
+def _name_of_cte(at: int) -> str:
+    """Return the new name of the caller's CTE at *at*."""
+    return identifier(f"dbtools cte {at}")
 
 
 def _cte_of(table: exp.Table) -> exp.CTE | None:
     """Return the CTE that *table* names, by PostgreSQL's rules of scope."""
-    node: Node = table
+    node: exp.Expr = table
     while not table.db and (parent := node.parent) is not None:
         known: Sequence[exp.CTE] = ()
         if isinstance(parent, exp.With):
             # Without RECURSIVE, a CTE sees those before it.
-            all_of = parent.expressions
-            known = (
-                all_of if parent.recursive else all_of[: next(i for i, e in enumerate(all_of) if e is node)]
-            )
+            known = parent.expressions
+            known = known if parent.recursive else known[: [*map(id, known)].index(id(node))]
         elif isinstance(with_ := parent.args.get("with_"), exp.With) and with_ is not node:
             known = with_.expressions
         for cte in known:
@@ -398,3 +255,15 @@ def _cte_of(table: exp.Table) -> exp.CTE | None:
                 return cte
         node = parent
     return None
+
+
+def _seen(lenses: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[str, Sequence[str]]:
+    """Return *lenses* as CTEs with their names, and the claims that they read."""
+    claims: dict[str, int] = {}
+    ctes = []
+    for name, lens in lenses.items():
+        numbered = (
+            text + (f"${claims.setdefault(claim, len(claims) + 1)}" if claim else "") for text, claim in lens
+        )
+        ctes.append(f"{name} as not materialized ({''.join(numbered)})")
+    return (f"with {', '.join(ctes)}\n" if ctes else ""), tuple(claims)

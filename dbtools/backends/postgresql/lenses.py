@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from sqlalchemy.sql import quoted_name
 
 from dbtools.backends.postgresql.arithmetic import Named
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
-from dbtools.backends.sources import Element, column_of, placing, source
+from dbtools.backends.sources import Element, column_of, source
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.masks import READ_OF_MASKED, REDACTED
 from dbtools.types import Mask
 
-#: Stands before and after the number of a parameter, and occurs nowhere else.
+#: Stands before and after the name of a parameter, and occurs nowhere else.
 PLACE = f"dbtools{secrets.token_hex(16)}"
 LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
 #: The address in masks.ADDRESS, as PostgreSQL writes it; what it finds is the domain. Which letters beyond
@@ -27,8 +26,9 @@ DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?
 class LensGrammar(PostgresqlGrammar):
     """The Grammar of lenses, in which parameters can be numbered later."""
 
-    dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
-    dialect.statement_compiler.mark = f"{PLACE}{{}}{PLACE}"  # type: ignore[attr-defined]
+    def claim(self, name: str, cast: str) -> Element:
+        """Return the parameter *name*, to be replaced by its number."""
+        return sa.cast(sa.literal_column(f"{PLACE}{name}{PLACE}"), Named(cast or "pg_catalog.text"))
 
 
 GRAMMAR = LensGrammar()
@@ -56,9 +56,8 @@ def _written(table: Table) -> Sequence[tuple[str, str]]:
     rows = source(table, "t", GRAMMAR, claims, guarded=True, tied={}, searched=False)
     cells = (_cell(rows, column).label(quoted_name(column.name, quote=True)) for column in shown)
     compiled = sa.select(*cells).select_from(rows).compile(dialect=GRAMMAR.dialect)
-    texts = re.split(f"{PLACE}([0-9]+){PLACE}", str(compiled))
-    places: Sequence[str] = compiled.places  # type: ignore[attr-defined]
-    after = [claims[places[int(number) - 1]] for number in texts[1::2]]
+    texts = re.split(f"{PLACE}(.*?){PLACE}", str(compiled))
+    after = (claims[name] for name in texts[1::2])
     return tuple(zip(texts[::2], [*after, ""], strict=True))
 
 

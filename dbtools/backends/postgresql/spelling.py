@@ -1,100 +1,59 @@
-"""Spell free SQL so that every reader reads the same. A caller's SQL in, pieces without ambiguity out.
+"""Spell free SQL so that it can be read in one way only. A caller's SQL in, pieces out.
 
-Comments go; a string becomes '…' without escapes; every word that is not a keyword of a SELECT becomes a
-quoted name, as PostgreSQL folds it. So no statement but a SELECT can be written, and a keyword that
-PostgreSQL would read as something else, such as current_user, is the name of a column that does not exist.
+The pieces have no comments. A string is '…' without escapes. A word is a keyword of SELECT, or else a quoted
+name in the case that PostgreSQL gives it. So nothing but a SELECT can be written, and what PostgreSQL reads
+without a name, such as current_user, is the name of a column that does not exist.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 from dbtools.backends.free import SELECT_ONLY, no_parameters, refused
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.types import lexis
-from dbtools.sql import Kind as Lexeme, SqlError, Token, code_of, words
-from dbtools.types import quoted
+from dbtools.sql import Kind as Lexeme, SqlError, Token, code_of, grouped, words
 
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 MOST_PIECES = 4_000
 DEEPEST = 40  #: brackets within each other
-#: Keywords that PostgreSQL reserves, at least where a name could stand.
+#: Words that are always keywords.
 RESERVED = words(
     "all and any array as asc between both case cast collate cross desc distinct else end except exists "
-    "false fetch from full group having ilike in inner intersect is isnull join lateral leading left like "
-    "limit natural not notnull null offset on only or order outer overlaps placing right select similar "
+    "false fetch for from full group having ilike in inner intersect is isnull join lateral leading left "
+    "like limit natural not notnull null offset on only or order outer overlaps placing right select similar "
     "some tablesample then trailing true union using variadic when where window with current_date "
-    "current_time current_timestamp localtime localtimestamp for"
+    "current_time current_timestamp localtime localtimestamp"
 )
-#: Words that are keywords only after, or before, one of these words and signs. "0" stands for a number,
-#: "'" for a string, and "" for the end.
-BESIDE: Mapping[str, tuple[str, str]] = {
-    "at": ("", "time"),
-    "by": ("group order partition", ""),
-    "current": ("", "row"),
-    "escape": ("", "'"),
-    "exclude": ("", "current group ties no"),
-    "filter": (")", ""),
-    "first": ("nulls fetch", ""),
-    "following": ("0 ' unbounded )", ""),
-    "groups": ("", "between unbounded current 0"),
-    "last": ("nulls", ""),
-    "materialized": ("as not", ""),
-    "next": ("fetch", ""),
-    "no": ("exclude", ""),
-    "nulls": ("", "first last"),
-    "ordinality": ("with", ""),
-    "others": ("no", ""),
-    "over": (")", ""),
-    "partition": ("", "by"),
-    "preceding": ("0 ' unbounded )", ""),
-    "range": ("", "between unbounded current 0 ' interval"),
-    "recursive": ("with", ""),
-    "row": ("current first next 0", "("),
-    "rows": ("first next 0 )", "between unbounded current from only with 0"),
-    "sets": ("grouping", ""),
-    "symmetric": ("between", ""),
-    "ties": ("with exclude", ""),
-    "time": ("at with without", ""),
-    "to": ("similar", ""),
-    "unbounded": ("", "preceding following"),
-    "unknown": ("is not", ""),
-    "within": (")", ""),
-    "zone": ("time", ""),
-    **dict.fromkeys(
-        words(
-            "coalesce cube extract greatest grouping least nullif overlay position repeatable rollup "
-            "substring trim values"
-        ),
-        ("", "("),
-    ),
-    "grouping": ("", "( sets"),
-}
-SIDES = {word: (words(before), words(after)) for word, (before, after) in BESIDE.items()}
-#: The types that are keywords, with the type of the system that each is.
-TYPE_WORDS: Mapping[str, str] = {
-    "bigint": "int8",
-    "int": "int4",
-    "integer": "int4",
-    "smallint": "int2",
-    "real": "float4",
-    "float": "float8",
-    "double": "float8",
-    "boolean": "bool",
-    "bit": "bit",
-    "interval": "interval",
-    **dict.fromkeys(("numeric", "decimal", "dec"), "numeric"),
-    **dict.fromkeys(("char", "character"), "bpchar"),
-    "varchar": "varchar",
-    "time": "time",
-    "timestamp": "timestamp",
-}
-FIELDS = words("year month day hour minute second")
-STRING = re.compile(r"[Ee]'((?:[^'\\]|''|\\(?s:.))*)'", re.DOTALL)
-ESCAPE = re.compile(r"''|\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(?s:(.)))")
+#: Where other words are keywords: 0 is a number, ' a string.
+PHRASES = r"""
+with recursive|as( not)? materialized|with ordinality|rows from \(
+group by|order by|partition by|grouping sets|(cube|rollup|grouping|values|row) \(
+tablesample (bernoulli|system) \(|\) repeatable \(
+nulls (first|last)|offset 0 rows?|fetch (first|next)( 0)? rows?|\) rows? (only|with ties)|with ties
+between symmetric|is( not)? unknown|similar to|escape '|at time zone|with(out)? time zone
+\) within group \(|\) filter \(|\) over
+(rows|range|groups) (between|unbounded|current|interval|[0'])|(unbounded|[0')]) (preceding|following)
+current row|exclude (current row|group|ties|no others)
+(coalesce|nullif|greatest|least|extract|position|trim) \(
+"""
+PATTERNS = [re.compile(rf"(?<!\S)({each})(?!\S)") for each in PHRASES.strip().split("\n")]
+#: Keywords that PostgreSQL takes for the name of a function before a bracket, unless they follow a value.
+CALLABLE = words(
+    "collate cross full ilike inner is isnull join left like natural notnull outer overlaps right similar "
+    "tablesample"
+)
+#: Keywords that end a value or, before `join`, a table.
+ENDINGS = words(
+    "null true false end current_date current_time current_timestamp localtime localtimestamp cross full "
+    "inner left natural outer right"
+)
+SAME = {"!=": "<>", ":=": "=>"}
+NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w$])")
+ESCAPED = re.compile(r"(?:[^'\\]|''|\\.)*", re.DOTALL)
 CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 class Kind(StrEnum):
@@ -105,6 +64,8 @@ class Kind(StrEnum):
     STRING = "string"
     NUMBER = "number"
     SIGN = "sign"
+    TYPE = "type"  #: of a cast, or a collation
+    LABEL = "label"  #: the name of an argument, or of a field in `extract`
 
 
 @dataclass(slots=True)
@@ -112,32 +73,36 @@ class Piece:
     """A keyword, a quoted name, a value or a sign."""
 
     kind: Kind
-    text: str  #: as it is written
+    text: str  #: as it is spelled
     offset: int  #: in the caller's SQL
     value: str = ""  #: of a name or a string
-    known: bool = False  #: whether it is a type, a collation or an argument, which the tree may lack
-    #: What runs instead, if not the text: texts, each with the claim that follows it, or nothing.
-    written: Sequence[tuple[str, str]] | None = None
+    replacement: str | None = None  #: what runs instead of the text
 
     @property
     def word(self) -> str:
         """The keyword or sign; a mark for other kinds."""
         return {Kind.NAME: '"', Kind.STRING: "'", Kind.NUMBER: "0"}.get(self.kind, self.text)
 
-    def write(self, *texts: str) -> None:
-        """Let *texts* run instead."""
-        self.written = [(text, "") for text in texts]
+    @property
+    def written(self) -> str:
+        """What runs."""
+        return (self.text if self.replacement is None else self.replacement) + " "
 
 
 def spelled(sql: str) -> list[Piece]:
     """Return *sql* in pieces, or raise SqlRefused."""
     tokens = _tokens(sql)
-    pieces = list(_pieces(tokens, sql))
-    _check_brackets(pieces)
-    if not pieces:
-        raise refused("The statement is empty", SELECT_ONLY)
-    if len(pieces) > MOST_PIECES:
-        raise refused(f"The statement has more than {MOST_PIECES} words and signs", "Ask for less at once.")
+    keywords = _keywords([_sign_of(token) for token in tokens])
+    pieces: list[Piece] = []
+    for at, token in enumerate(tokens):
+        piece = _piece(token, is_keyword=at in keywords)
+        if piece.kind is Kind.STRING and pieces and pieces[-1].kind is Kind.STRING:
+            # Strings on lines that follow each other are one.
+            if "\n" not in sql[tokens[at - 1].end : token.offset]:
+                raise refused("A string follows another one", "Write || between them.", position=token.offset)
+            first = pieces.pop()
+            piece = string_piece(first.value + piece.value, first.offset)
+        pieces.append(piece)
     return pieces
 
 
@@ -148,159 +113,127 @@ def string_piece(value: str, offset: int) -> Piece:
 
 def name_piece(name: str, offset: int) -> Piece:
     """Return the quoted *name*."""
+    name = name.encode()[:LONGEST_NAME].decode(errors="ignore")
     return Piece(Kind.NAME, identifier(name), offset, name)
 
 
-def _tokens(sql: str) -> list[Token]:
+def _tokens(sql: str) -> Sequence[Token]:
     try:
-        tokens = code_of(sql, lexis)
+        tokens = list(_with_whole_numbers(code_of(sql, lexis), sql))
+        while tokens and tokens[-1].kind is Lexeme.SEMICOLON:
+            tokens.pop()
+        grouped(tokens, sql)
     except SqlError as exc:
         if "parameter" in exc.problem:
             raise no_parameters(position=exc.offset) from exc
         raise refused(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
-    while tokens and tokens[-1].kind is Lexeme.SEMICOLON:
-        tokens.pop()
+    if not tokens:
+        raise refused("The statement is empty", SELECT_ONLY)
+    if len(tokens) > MOST_PIECES:
+        raise refused(f"The statement has more than {MOST_PIECES} words and signs", "Ask for less at once.")
+    depths = ((each.kind is Lexeme.OPENING) - (each.kind is Lexeme.CLOSING) for each in tokens)
+    if max(accumulate(depths)) > DEEPEST:
+        raise refused(f"More than {DEEPEST} brackets are open", "Use with.")
     return tokens
 
 
-def _pieces(tokens: Sequence[Token], sql: str) -> Iterator[Piece]:
-    end, last = 0, None
-    for at, token in enumerate(tokens):
+def _with_whole_numbers(tokens: Sequence[Token], sql: str) -> Iterator[Token]:
+    """Yield *tokens* of *sql*, those of a number with a fraction or an exponent as one."""
+    end = 0
+    for token in tokens:
         if token.offset < end:
             continue
-        after = tokens[at + 1] if at + 1 < len(tokens) else None
-        if _begins_number(token, sql):
-            piece, end = _number(token.offset, sql)
-        elif token.kind is Lexeme.TEXT and last is not None and last.kind is Kind.STRING:
-            if "\n" not in sql[end : token.offset]:
-                raise refused("A string follows another one", "Write || between them.", position=token.offset)
-            # Strings on lines that follow each other are one.
-            last.value += _string(token).value
-            last.text, end = string_piece(last.value, last.offset).text, token.end
-            continue
-        else:
-            word = "0" if after is not None and _begins_number(after, sql) else _beginning(after)
-            piece, end = _piece(token, after, word, last), token.end
-        yield piece
-        last = piece
+        if token.kind is Lexeme.NUMBER or (token.text == "." and sql[token.end : token.end + 1].isdigit()):
+            found = NUMBER.match(sql, token.offset)
+            if found is None:
+                hint = "Separate them by a space."
+                raise refused("A number ends in letters", hint, position=token.offset)
+            token = Token(Lexeme.NUMBER, found[0], token.offset, found.end())
+        end = token.end
+        yield token
 
 
-def _begins_number(token: Token, sql: str) -> bool:
-    return token.kind is Lexeme.NUMBER or (token.text == "." and "0" <= sql[token.end : token.end + 1] <= "9")
+def _sign_of(token: Token) -> str:
+    """Return the word or sign in lower case; a mark for what is quoted, and for a number."""
+    marks = {Lexeme.TEXT: "'", Lexeme.NUMBER: "0", Lexeme.NAME: '"'}
+    return marks.get(token.kind, token.word)
 
 
-def _number(offset: int, sql: str) -> tuple[Piece, int]:
-    found = NUMBER.match(sql, offset)
-    assert found is not None
-    following = sql[found.end() : found.end() + 1]
-    if following.isalnum() or following in ("_", "$"):
-        raise refused("A number ends in letters", "Separate them by a space.", position=offset)
-    return Piece(Kind.NUMBER, found[0], offset), found.end()
+def _keywords(signs: Sequence[str]) -> set[int]:
+    """Return which of *signs* are keywords."""
+    text = " ".join(signs)
+    numbers = {start: at for at, start in enumerate(accumulate((len(each) + 1 for each in signs), initial=0))}
+    found = {at for at, each in enumerate(signs) if each in RESERVED}
+    for pattern in PATTERNS:
+        for match in pattern.finditer(text):
+            found |= {*range(numbers[match.start()], numbers[match.end() + 1])}
+    found |= {at for at in range(len(signs)) if _is_special_call(signs, at)}
+    return {at for at in sorted(found) if not _is_name(signs, at, found)}
 
 
-def _piece(token: Token, after: Token | None, following: str, last: Piece | None) -> Piece:
+def _is_name(signs: Sequence[str], at: int, keywords: set[int]) -> bool:
+    """Return whether a name must be at *at*, perhaps the name of a function."""
+    word, before, after = signs[at], signs[at - 1] if at else "", "".join(signs[at + 1 : at + 2])
+    if "." in (before, after) or (before == "as" and word not in ("not", "materialized")):
+        return True
+    if word not in CALLABLE or after != "(":
+        return False
+    last = at - 2 if before == "not" else at - 1
+    ends_value = signs[last] in ENDINGS or signs[last][-1] in ")]'\"0" or signs[last][0].isalpha()
+    return last < 0 or not ends_value or (last in keywords and signs[last] not in ENDINGS)
+
+
+def _is_special_call(signs: Sequence[str], at: int) -> bool:
+    """Return whether *at* begins a call with words between the arguments, which is always the system's."""
+    depth = 0
+    for each in signs[at + 1 :] if signs[at] in ("substring", "overlay") else ():
+        depth += (each == "(") - (each == ")")
+        if depth == 0:
+            return False
+        if depth == 1 and each in ("from", "for", "placing", "similar"):
+            return True
+    return False
+
+
+def _piece(token: Token, *, is_keyword: bool) -> Piece:
     offset = token.offset
     match token.kind:
         case Lexeme.TEXT:
-            return _string(token)
+            return string_piece(_string(token), offset)
         case Lexeme.NAME:
-            return _name(token.value, offset)
+            return name_piece(token.value, offset)
+        case Lexeme.WORD if is_keyword:
+            return Piece(Kind.KEYWORD, token.word, offset)
         case Lexeme.WORD:
-            if after is not None and after.offset == token.end and _is_prefix(token, after):
-                hint = "Write the characters themselves, and '101'::bit(3) for bits."
-                raise refused(f"Quotes after {token.text[:10]} are not permitted", hint, position=offset)
-            return _word(token, following, last)
+            # PostgreSQL folds ASCII letters only.
+            return name_piece("".join(c.lower() if c.isascii() else c for c in token.text), offset)
+        case Lexeme.NUMBER:
+            return Piece(Kind.NUMBER, token.text, offset)
         case Lexeme.PARAMETER:
             raise no_parameters(position=offset)
         case Lexeme.SEMICOLON:
             raise refused("There is more than one statement", SELECT_ONLY, position=offset)
-        case Lexeme.OPENING | Lexeme.CLOSING:
-            return Piece(Kind.SIGN, token.text, offset)
         case _:
-            return Piece(Kind.SIGN, "<>" if token.text == "!=" else token.text, offset)
+            return Piece(Kind.SIGN, SAME.get(token.text, token.text), offset)
 
 
-def _is_prefix(token: Token, after: Token) -> bool:
-    """Return whether *token* changes the meaning of quotes right after it, as in U&"…" and b'…'."""
-    return (token.word == "u" and after.text == "&") or after.text[0] == "'"
-
-
-def _string(token: Token) -> Piece:
-    if token.text[0] == "'":
-        return string_piece(token.value, token.offset)
-    if token.text[0] == "$":
-        mark = token.text[: token.text.index("$", 1) + 1]
-        return string_piece(token.text[len(mark) : -len(mark)], token.offset)
-    found = STRING.fullmatch(token.text)
-    if found is None:
+def _string(token: Token) -> str:
+    """Return the value of a string in any of its forms."""
+    text = token.text
+    if text[0] == "'":
+        return token.value
+    if text[0] == "$":
+        mark = text.index("$", 1) + 1
+        return text[mark:-mark]
+    if not ESCAPED.fullmatch(text[2:-1]):
         raise refused("A string E'…' goes on in another line", "Write one string.", position=token.offset)
-    value = ESCAPE.sub(_unescaped, found[1])
-    if re.search("[\0\ud800-\udfff\x80-\xff]", value) and re.search(r"\\[0-7xuU]", found[1]):
-        raise refused("This escape is not permitted", "Write the characters.", position=token.offset)
-    return string_piece(value, token.offset)
+    return "".join(_unescaped(each, token.offset) for each in re.findall(r"''|\\.|.", text[2:-1], re.DOTALL))
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    octal, pair, four, eight, plain = found.groups()
-    if octal or pair or four or eight:
-        code = int(octal, 8) if octal else int(pair or four or eight, 16)
-        return chr(code) if code < 0x110000 and (code < 0x80 or not (octal or pair)) else "\0"
-    return "'" if plain is None else CONTROLS.get(plain, plain)
-
-
-def _name(name: str, offset: int) -> Piece:
-    if len(name.encode()) > LONGEST_NAME:
-        raise refused(f"The name {quoted(name, 40)} is too long", position=offset)
-    return name_piece(name, offset)
-
-
-def _word(token: Token, following: str, last: Piece | None) -> Piece:
-    # PostgreSQL folds ASCII letters only.
-    word = "".join(each.lower() if each.isascii() else each for each in token.text)
-    before = last.word if last else ""
-    if "." in (before, following) or not _is_keyword(word, before, following):
-        return _name(word, token.offset)
-    return Piece(Kind.KEYWORD, word, token.offset)
-
-
-def _beginning(token: Token | None) -> str:
-    if token is None:
-        return ""
-    kinds = {Lexeme.TEXT: "'", Lexeme.NUMBER: "0", Lexeme.NAME: '"'}
-    return kinds.get(token.kind, token.word)
-
-
-def _is_keyword(word: str, before: str, after: str) -> bool:
-    if before == "as" and word not in ("not", "materialized", "select", "values"):
-        # A label may be any word; the type of a cast is read later.
-        return word in TYPE_WORDS
-    if word in ("left", "right") and after == "(":
-        return False
-    if word in RESERVED or (before == "tablesample" and word in ("bernoulli", "system")):
-        return True
-    if word in SIDES:
-        befores, afters = SIDES[word]
-        if before in befores or after in afters:
-            return True
-    if word == "double":
-        return after == "precision"
-    if word in TYPE_WORDS:
-        return before in ("::", '"') or after in ("'", "(", "with", "without", "precision", "varying")
-    if word in ("precision", "varying"):
-        return before in TYPE_WORDS
-    return word == "without" and before in ("time", "timestamp", ")")
-
-
-def _check_brackets(pieces: Sequence[Piece]) -> None:
-    opened: list[Piece] = []
-    for piece in pieces:
-        if piece.text in ("(", "["):
-            opened.append(piece)
-        elif piece.text in (")", "]"):
-            if not opened or (opened[-1].text == "(") != (piece.text == ")"):
-                raise refused(f"{piece.text} closes nothing", position=piece.offset)
-            opened.pop()
-        if len(opened) > DEEPEST:
-            raise refused(f"More than {DEEPEST} brackets are open", "Use with.", position=piece.offset)
-    if opened:
-        raise refused(f"{opened[-1].text} is not closed", position=opened[-1].offset)
+def _unescaped(character: str, offset: int) -> str:
+    """Return the *character* that is written in a string E'…'."""
+    if character[0] != "\\":
+        return character[0]
+    if character[1] in "01234567xuU":
+        raise refused("This escape is not permitted", "Write the character itself.", position=offset)
+    return CONTROLS.get(character[1], character[1])

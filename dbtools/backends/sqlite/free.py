@@ -8,14 +8,18 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+import anyio
+
 from dbtools import errors
-from dbtools.backends.free import FreeExplanation, FreeRun
+from dbtools.backends.free import FreeExplanation, FreeRun, check
 from dbtools.backends.plans import identifier
-from dbtools.backends.pool import PATIENCE, Pool
+from dbtools.backends.pool import Pool
 from dbtools.backends.sqlite import worker
 from dbtools.backends.sqlite.files import Location, connect, location_of
 from dbtools.backends.sqlite.lens import FILE_OF, Lens, claims_of, lens_of, random_name, specification
@@ -30,6 +34,7 @@ from dbtools.types import ColumnType, Family
 WORKERS = max(2, min(4, os.cpu_count() or 2))
 SHARE = WORKERS // 2  #: workers that one caller may use at once
 GRACE = 0.1  #: seconds after its deadline when a statement is ended with its process
+LEAST = 0.01  #: seconds that a statement gets after it has waited
 ATTEMPTS = 2  #: at a statement, if its worker is lost or the file has been replaced
 LENSES = 64  #: that are kept, one for each role and its claims
 LARGEST_FRAME = 128 * 2**20
@@ -53,9 +58,17 @@ class Worker:
     async def start(cls) -> "Worker":
         """Start a process that has no secret, no environment and no open file of the server."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.to_thread(_spawn, theirs.fileno())
-        return cls(process, await asyncio.open_connection(sock=ours))
+        spawning = asyncio.ensure_future(asyncio.to_thread(_spawn, theirs))
+        try:
+            process = await asyncio.shield(spawning)
+            return cls(process, await asyncio.open_connection(sock=ours))
+        except BaseException:
+            ours.close()
+            with anyio.CancelScope(shield=True), suppress(OSError):
+                process = await spawning
+                process.kill()
+                await asyncio.to_thread(process.wait)
+            raise
 
     async def ask(self, request: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the answer to *request*, or raise WorkerLost; end the process if that is interrupted."""
@@ -89,17 +102,19 @@ class Worker:
         return asyncio.ensure_future(asyncio.to_thread(self._process.wait))
 
 
-def _spawn(channel: int) -> "subprocess.Popen[bytes]":
+def _spawn(channel: socket.socket) -> "subprocess.Popen[bytes]":
+    """Start a process at the other end of *channel*, and close it, even if the call has been cancelled."""
     kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(worker.__file__))],
-        stdin=channel,
-        stdout=channel,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env=kept,
-        start_new_session=True,
-    )
+    with channel:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(worker.__file__))],
+            stdin=channel.fileno(),
+            stdout=channel.fileno(),
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=kept,
+            start_new_session=True,
+        )
 
 
 class SqliteFreeRunner:
@@ -108,6 +123,7 @@ class SqliteFreeRunner:
     def __init__(self, location: Location) -> None:
         self._location = location
         self._pool = Pool(Worker.start, size=WORKERS, is_usable=lambda each: each.is_usable, end=Worker.end)
+        self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         #: By catalog and claims; each with its catalog, so that no other gets the same identity.
         self._lenses: OrderedDict[object, tuple[Catalog, Lens, Mapping[str, Any]]] = OrderedDict()
@@ -140,7 +156,8 @@ class SqliteFreeRunner:
         await self._pool.dispose()
 
     async def _answer(self, run: FreeRun, *, explains: bool) -> Mapping[str, Any]:
-        sql = readable(run.sql)
+        ends = asyncio.get_running_loop().time() + run.timeout
+        sql = await check(run.sql, partial(readable, run.sql), self._checking)
         lens, spec = self._lens(run)
         request = {
             "key": spec["schema"],
@@ -148,12 +165,11 @@ class SqliteFreeRunner:
             "limit": run.limit,
             "longest": run.longest,
             "bytes": run.most_bytes,
-            "timeout": run.timeout,
             "explains": explains,
         }
         answer: Mapping[str, Any] = {"error": "lost"}
         for _ in range(ATTEMPTS):
-            answer = await self._asked(request, spec, run)
+            answer = await self._asked(request, spec, run.caller, ends)
             if answer.get("error") == "open":
                 # Explains why, or recovers the file.
                 (await asyncio.to_thread(connect, self._location)).close()
@@ -164,27 +180,24 @@ class SqliteFreeRunner:
         return answer
 
     async def _asked(
-        self, request: Mapping[str, object], spec: Mapping[str, Any], run: FreeRun
+        self, request: Mapping[str, object], spec: Mapping[str, Any], caller: str, ends: float
     ) -> Mapping[str, Any]:
-        """Return the answer of a worker to *request*, which has as long as *run*."""
-        turn = self._turns.setdefault(run.caller, asyncio.Semaphore(SHARE))
+        """Return the answer of a worker to *request* of *caller*, which has time until *ends*."""
+        turn = self._turns.setdefault(caller, asyncio.Semaphore(SHARE))
+        process: Worker | None = None
         try:
-            async with asyncio.timeout(PATIENCE):
-                await turn.acquire()
-        except TimeoutError as exc:
-            raise errors.Busy("Your other statements are still running.", hint="Try again.") from exc
-        try:
-            async with self._pool.connection() as process, asyncio.timeout(run.timeout + GRACE):
-                answer: Mapping[str, Any] = await process.ask(request)
+            async with asyncio.timeout_at(ends + GRACE), turn, self._pool.connection() as process:
+                left = max(ends - asyncio.get_running_loop().time(), LEAST)
+                answer: Mapping[str, Any] = await process.ask({**request, "timeout": left})
                 if "needs" in answer:
-                    answer = await process.ask({**request, "spec": spec})
+                    answer = await process.ask({**request, "timeout": left, "spec": spec})
                 return answer
         except WorkerLost:
             return {"error": "lost"}
         except TimeoutError as exc:
+            if process is None:
+                raise errors.Busy("Other statements are still running.", hint="Try again.") from exc
             raise errors.TimedOut from exc
-        finally:
-            turn.release()
 
     def _lens(self, run: FreeRun) -> tuple[Lens, Mapping[str, Any]]:
         """Return the lens of *run*, and its specification; raise Denied if a claim is missing."""

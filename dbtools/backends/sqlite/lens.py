@@ -89,7 +89,7 @@ def specification(lens: Lens, location: Location, stamp: str, schema: str, mask:
     return {
         "path": location.name,
         "uri": f"{location.path.as_uri()}?mode=ro{immutable}",
-        "head": stamp.partition(" ")[0],
+        "stamp": stamp,
         "schema": schema,
         "mask": mask,
         "address": ADDRESS.pattern,

@@ -20,6 +20,7 @@ from dbtools.backends.free import (
 )
 from dbtools.backends.sqlite.lens import FUNCTIONS, Lens
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
+from dbtools.results import too_wide
 from dbtools.sql import Kind, SqlError, Token, code_of, words
 from dbtools.types import quoted
 from dbtools.vetting import NAMES
@@ -186,6 +187,8 @@ def worded(answer: Mapping[str, Any], run: FreeRun, lens: Lens) -> errors.CallEr
     name = str(answer.get("name", ""))
     if kind in ("lost", "memory"):
         return refused(MEMORY, SMALLER)
+    if kind == "wide":
+        return too_wide()
     if kind == "changed":
         return errors.SchemaChanged()
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

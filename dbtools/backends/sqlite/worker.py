@@ -8,6 +8,7 @@ whole, or for temporary views; all others for a table that does not exist. The s
 and an audit of the program that EXPLAIN shows: of the tables it opens, and of their pages.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -16,9 +17,10 @@ import signal
 import sqlite3
 import struct
 import sys
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 HEAD = struct.Struct(">I")
 MEMORY = 384 * 2**20  #: bytes of the address space
@@ -26,7 +28,7 @@ HEAP = 256 * 2**20  #: bytes that SQLite may allocate
 RETIRES = 128 * 2**10  #: kilobytes after which the process is replaced, since it may not return them
 CONNECTIONS = 8  #: with different roles or claims
 LATE = 1.0  #: seconds after its deadline when the process ends, if the server is gone
-PRAGMAS = ("trusted_schema = off", "temp_store = memory", "cell_size_check = on")
+PRAGMAS = "pragma trusted_schema = off; pragma temp_store = memory; pragma cell_size_check = on"
 ENCODINGS = ("UTF-8", "UTF-16le", "UTF-16be")
 JSON_TABLES = ("json_each", "json_tree")
 LIMITS = {
@@ -81,8 +83,8 @@ class Sandbox:
     """A connection in which the statements of one role and its claims run."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._path, self._head = spec["path"], spec["head"]
-        self._schema: str = spec["schema"]
+        self._path, self._schema = spec["path"], spec["schema"]
+        self._head, _, digest = spec["stamp"].partition(" ")
         self._direct = {fold(name) for name in spec["tables"]}
         self._views = {name for public, inner, _ in spec["views"] for name in (public, inner)}
         self._inner = {inner for _, inner, _ in spec["views"]}
@@ -92,10 +94,13 @@ class Sandbox:
         self._virtual: dict[str | None, bool] = {}  #: by address, whether its module runs statements
         self._authorize: Callable[..., int] = self._note
         self._denied: tuple[int, str | None, str | None] | None = None
-        self._hidden: list[str] = []
         self._driver = self._open(spec["uri"])
-        self._schema_rows = self._read_schema()
         self._seen = self._version()
+        self._schema_rows = self._read_schema()
+        # As in `stamp_of`: a program may have overwritten the file with one of the same version.
+        rows = [(kind, name, sql) for kind, name, _, _, sql in self._schema_rows]
+        if hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12] != digest:
+            raise Refusal("changed")
         self._prepare(spec)
 
     def _open(self, uri: str) -> sqlite3.Connection:
@@ -109,15 +114,12 @@ class Sandbox:
             try:
                 driver.execute(f"attach ? as {self._schema}", (uri,))
                 driver.execute(f"select 1 from {self._schema}.sqlite_schema").fetchall()
-            except sqlite3.OperationalError as exc:
+                self._encoding = encoding
+                return driver
+            except sqlite3.Error as exc:
                 driver.close()
                 if "encoding" not in str(exc):
                     raise Refusal("open") from exc
-            except sqlite3.Error as exc:
-                raise Refusal("open") from exc
-            else:
-                self._encoding = encoding
-                return driver
         raise Refusal("open")
 
     def _read_schema(self) -> list[tuple[str, str, str, int, bytes]]:
@@ -126,14 +128,12 @@ class Sandbox:
 
     def _version(self) -> int:
         """Return a number that changes when another connection has written to the file."""
-        (version,) = self._driver.execute(f"pragma {self._schema}.data_version").fetchone()
-        return int(version)
+        return int(self._driver.execute(f"pragma {self._schema}.data_version").fetchone()[0])
 
     def _prepare(self, spec: Mapping[str, Any]) -> None:
         """Build both safeguards."""
         driver = self._driver
-        for pragma in PRAGMAS:
-            driver.execute(f"pragma {pragma}")
+        driver.executescript(PRAGMAS)
         driver.create_function(
             spec["mask"], 2, self._masking(spec["address"], spec["longest"]), deterministic=True
         )
@@ -166,18 +166,13 @@ class Sandbox:
         return masked
 
     def _shadow(self) -> None:
-        """Let the names of everything hidden stand for a table that does not exist."""
+        """Let the name of everything hidden stand for a table that does not exist, and ends in this name."""
         known = self._direct | {fold(name) for name in self._views}
         names = (name for kind, name, *_ in self._schema_rows if kind in ("table", "view"))
-        self._hidden = [name for name in names if fold(name) not in known and name[:7].lower() != "sqlite_"]
-        for number, name in enumerate(self._hidden):
-            missing = f"{self._schema}.{self._schema}_{number}"
-            self._driver.execute(f"create temp view {quote(name)} as select * from {missing}")
-
-    def as_absent(self, message: str) -> str:
-        """Return *message* of SQLite as it would be if the hidden tables did not exist."""
-        missing = rf"{self._schema}\.{self._schema}_(\d+)"
-        return re.sub(missing, lambda found: self._hidden[int(found[1])], message)
+        for name in names:
+            if fold(name) not in known and name[:7].lower() != "sqlite_":
+                missing = f"{self._schema}.{quote(f'{self._schema} {name}')}"
+                self._driver.execute(f"create temp view {quote(name)} as select * from {missing}")
 
     def _record(self, spec: Mapping[str, Any]) -> None:
         """Note what permitted names read: pages, columns beneath views, and virtual tables."""
@@ -271,7 +266,7 @@ class Sandbox:
         except (sqlite3.Error, sqlite3.Warning, ValueError) as exc:
             if self._denied:
                 raise Refusal("denied", event=self._denied) from exc
-            text = self.as_absent(str(exc))[:500]
+            text = str(exc).replace(f"{self._schema}.{self._schema} ", "")[:500]
             raise Refusal("sql", name=getattr(exc, "sqlite_errorname", ""), text=text) from exc
         finally:
             self._authorize = _allow
@@ -289,7 +284,6 @@ class Sandbox:
         identity = f"{found.st_dev}.{found.st_ino}" if found else self._head.rpartition(".")[0]
         if f"{identity}.{version}" != self._head:
             raise Refusal("changed")
-        # A program may overwrite the file with one of the same version.
         if self._version() != self._seen and self._read_schema() != self._schema_rows:
             raise Refusal("changed")
         self._seen = self._version()
@@ -317,15 +311,14 @@ class Sandbox:
             names = [each[0] for each in cursor.description or ()]
             rows: list[list[object]] = []
             left, more = request["bytes"], False
+            if sum(map(len, names)) > left:
+                raise Refusal("wide")
             for row in cursor:
-                if len(rows) == request["limit"] or left < 0:
-                    more = True
+                if more := len(rows) == request["limit"] or left < 0:
                     break
-                rows.append([_cell(cell, request["longest"]) for cell in row])
-                left -= sum(
-                    min(len(cell), request["longest"]) + 2 if isinstance(cell, str | bytes) else 2
-                    for cell in row
-                )
+                shown, taken = _shown(row, request["longest"], request["bytes"])
+                rows.append(shown)
+                left -= taken
         finally:
             cursor.close()
         return {"names": names, "rows": rows, "more": more}
@@ -334,6 +327,18 @@ class Sandbox:
 def _allow(*_: object) -> int:
     """Allow a statement that this module has written."""
     return sqlite3.SQLITE_OK
+
+
+def _shown(row: tuple[object, ...], longest: int, most: int) -> tuple[list[object], int]:
+    """Return *row* with cells of at most *longest*, and together at most *most*, and how long they are."""
+    lengths = [len(cell) if isinstance(cell, str | bytes) else 0 for cell in row]
+
+    def taken(longest: int) -> int:
+        return sum(min(length, longest) + 2 for length in lengths)
+
+    if taken(longest) > most:
+        longest = max(0, bisect_right(range(longest), most, key=taken) - 1)
+    return [_cell(cell, longest) for cell in row], taken(longest)
 
 
 def _cell(cell: object, longest: int) -> object:
@@ -355,7 +360,8 @@ def main() -> None:
     most = max(RETIRES, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
     with open(0, "rb") as source, open(1, "wb") as sink:
-        for request in _requests(source):
+        while head := source.read(HEAD.size):
+            request = json.loads(source.read(*HEAD.unpack(head)))
             # Ends the process, even inside of one step of SQLite, if the server does not.
             signal.setitimer(signal.ITIMER_REAL, request["timeout"] + LATE)
             answer = dict(_answer(request, sandboxes))
@@ -367,12 +373,6 @@ def main() -> None:
             sink.flush()
             if "last" in answer:
                 return
-
-
-def _requests(source: BinaryIO) -> Iterator[Mapping[str, Any]]:
-    while head := source.read(HEAD.size):
-        (length,) = HEAD.unpack(head)
-        yield json.loads(source.read(length))
 
 
 def _answer(request: Mapping[str, Any], sandboxes: "OrderedDict[str, Sandbox]") -> Mapping[str, object]:
@@ -387,7 +387,7 @@ def _answer(request: Mapping[str, Any], sandboxes: "OrderedDict[str, Sandbox]") 
         sandboxes.move_to_end(key)
         return sandboxes[key].run(request)
     except Refusal as exc:
-        if exc.content["error"] == "changed":
+        if exc.content["error"] == "changed" and key in sandboxes:
             sandboxes.pop(key).close()
         return exc.content
     except MemoryError:

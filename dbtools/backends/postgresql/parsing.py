@@ -1,0 +1,116 @@
+"""Read free SQL with sqlglot. Pieces in; a tree out, in which each node has its piece.
+
+sqlglot only says what each name is: a table, a function, a column. It reads `||` or `-` instead of operators
+that it does not know, since all operators mean the same to it.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.parsers.postgres import PostgresParser
+
+from dbtools.backends.free import SELECT_ONLY, no_parameters, refused
+from dbtools.backends.postgresql.habits import syntax_hint
+from dbtools.backends.postgresql.spelling import Kind, Piece
+from dbtools.sql import words
+from dbtools.types import quoted
+
+Node = exp.Expr
+SIMPLER = "Write it more simply."
+#: The classes of nodes whose meaning depends on nothing but their parts and the names in them, besides
+#: operators with one or two operands.
+NODES = words(
+    "Alias Aliases All Anonymous Any Array AtTimeZone Between Boolean Bracket CTE Case Cast Coalesce "
+    "Collate Column ColumnDef Cube CurrentDate CurrentTime CurrentTimestamp DataType DataTypeParam "
+    "Distinct Except Exists Extract Fetch Filter From Group GroupingSets Having Identifier If In "
+    "Intersect Join Lateral Limit LimitOptions Literal Localtime Localtimestamp Null ObjectIdentifier "
+    "Offset Order Ordered Overlay Paren Rollup Select Slice Star StrPosition Subquery Substring Table "
+    "TableAlias TableSample Trim Tuple Union Unnest Values Var Variadic Where Window WindowSpec With "
+    "WithinGroup"
+)
+#: The signs that sqlglot reads as they are.
+READ = words("+ - * / = < > <= >= <> || :: => : . , ( ) [ ]")
+VALUES = words("null true false end current_date current_time current_timestamp localtime localtimestamp")
+#: The functions that have words between their arguments.
+FORMS = words("CAST EXTRACT OVERLAY POSITION SUBSTRING TRIM")
+#: sqlglot would log callers' SQL.
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
+
+
+class _Dialect(Postgres):
+    """PostgreSQL without what sqlglot knows about functions: it would change some calls."""
+
+    class Parser(PostgresParser):
+        """The parser."""
+
+        FUNCTIONS: ClassVar[Any] = {}
+        FUNCTION_PARSERS: ClassVar[Any] = {
+            name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name in FORMS
+        }
+
+
+class Tree:
+    """A statement as sqlglot reads it."""
+
+    root: Node
+    nodes: Sequence[Node]
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        """Parse *pieces*, or raise SqlRefused."""
+        self._pieces = pieces
+        self._places: dict[int, int] = {}  #: the numbers of pieces by where they begin
+        sql = ""
+        for at in range(len(pieces)):
+            self._places[len(sql)] = at
+            sql += _read_as(*pieces[at : at + 2], before=pieces[at - 1] if at else None) + " "
+        try:
+            trees = _Dialect().parse(sql)
+        except sqlglot.errors.SqlglotError as exc:
+            raise self._unreadable(exc) from exc
+        if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.Values):
+            raise refused("This is not a SELECT", SELECT_ONLY)
+        self.root = trees[0]
+        self.nodes = list(self.root.walk())
+        for node in self.nodes:
+            if type(node).__name__ not in NODES and not isinstance(node, exp.Binary | exp.Unary):
+                construct = f"The construct {type(node).__name__.lower()} is not permitted"
+                raise refused(construct, SIMPLER, position=self.offset_of(node))
+
+    def piece_of(self, node: object) -> int | None:
+        """Return the number of the piece that *node*, a name, a call or a value, is."""
+        start = node.meta.get("start") if isinstance(node, Node) else None
+        return None if start is None else self._places.get(start)
+
+    def offset_of(self, node: Node) -> int | None:
+        """Return the offset of the first piece of *node* that is known."""
+        found = [at for each in node.walk() if (at := self.piece_of(each)) is not None]
+        return self._pieces[min(found)].offset if found else None
+
+    def _unreadable(self, error: Exception) -> Exception:
+        """Return the refusal of what sqlglot cannot parse."""
+        column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
+        before = [at for start, at in self._places.items() if start < column]
+        last = before[-1] if before else 0
+        piece, word = self._pieces[last], self._pieces[max(0, last - 1)]
+        if piece.text == "?":
+            return no_parameters(position=piece.offset)
+        rule = f"The statement cannot be read near {quoted(piece.value or piece.text, 40)}"
+        hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
+        hint = syntax_hint(word.value or word.text, piece.value or piece.text, hint)
+        return refused(rule, hint, position=piece.offset)
+
+
+def _read_as(piece: Piece, after: Piece | None = None, *, before: Piece | None) -> str:
+    """Return the text of *piece* for sqlglot."""
+    if piece.kind is Kind.NAME and piece.value.upper() in FORMS and after and after.text == "(":
+        # sqlglot does not tell such a name from the keyword.
+        return '"f"'
+    if piece.kind is not Kind.SIGN or piece.text in READ:
+        return piece.text
+    if before is None or (before.kind is Kind.SIGN and before.text not in (")", "]")):
+        return "-"
+    return "-" if before.kind is Kind.KEYWORD and before.text not in VALUES else "||"
