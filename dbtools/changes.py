@@ -174,7 +174,7 @@ class RowKeys(NamedTuple):
     rows: Sequence[Sequence[str]]  #: the values as texts
 
 
-class Earlier(NamedTuple):
+class EarlierCall(NamedTuple):
     """An earlier call with the same idempotency key and the same arguments, which made the change."""
 
     affected: int

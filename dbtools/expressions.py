@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dbtools import errors, habits
 from dbtools.errors import listing, nearest
 from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
-from dbtools.paths import Distant, Names, Relation, folded, parts_of, spelled, worded
+from dbtools.paths import Names, PathColumn, Relation, folded, parts_of, spelled, worded
 from dbtools.terms import (
     TEXT,
     Bucket,
@@ -119,7 +119,7 @@ class Expressions:
 
     def _allowed(self, term: Operand, argument: str) -> Operand:
         """Return *term*, or raise an error if it would aggregate rows that the role may only list."""
-        path = term.path if self.aggregating and isinstance(term, Distant) else ()
+        path = term.path if self.aggregating and isinstance(term, PathColumn) else ()
         if not all(step.target.aggregated for step in path):
             raise errors.Denied(
                 f"{argument}: {term.name} may not be aggregated.", hint="list_rows reads such rows."

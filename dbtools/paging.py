@@ -37,14 +37,14 @@ class Position:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Total:
+class TotalOrder:
     """An order without ties; if *keyset* is false, it has no key, and pages use an offset."""
 
     order: tuple[Order, ...]
     keyset: bool
 
 
-def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
+def total_order(table: Table, wanted: tuple[Order, ...]) -> TotalOrder:
     """Return *wanted* with further terms, so that no two rows of *table* are equal in it."""
     key = table.cursor_key
     columns: Iterable[Column] = key or (each for each in table.columns if each.type.mask is None)
@@ -56,7 +56,7 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
     then = dict.fromkeys(each for each in (*primary, *columns) if each not in named)
     direction = wanted[-1].direction if wanted else Direction.ASC
     order = (*wanted, *(Order(term=each, direction=direction) for each in then))
-    return Total(order=order, keyset=bool(key) or table.row_identifier is not None)
+    return TotalOrder(order=order, keyset=bool(key) or table.row_identifier is not None)
 
 
 def after(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]]:
@@ -66,7 +66,7 @@ def after(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]
     return tuple(name for name, _ in named), values | {name: value for name, value in named if name}
 
 
-def next_position(total: Total, position: Position, returned: int, last: Sequence[object]) -> Position:
+def next_position(total: TotalOrder, position: Position, returned: int, last: Sequence[object]) -> Position:
     """Return where the next page begins after *returned* rows, the last of which has the values *last*."""
     if total.keyset and all(_short(value) for value in last):
         return Position(values=tuple(last))
@@ -92,7 +92,7 @@ def write_cursor(position: Position, mark: str) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([mark, position.skip, values])).decode().rstrip("=")
 
 
-def read_cursor(text: str, mark: str, total: Total) -> Position:
+def read_cursor(text: str, mark: str, total: TotalOrder) -> Position:
     """Return the position that *text* holds, or raise BadCursor."""
     try:
         content = orjson.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))

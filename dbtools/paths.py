@@ -50,7 +50,7 @@ class Relation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distant:
+class PathColumn:
     """A column at the end of a path; null if a step of the path finds no row."""
 
     path: tuple[Relation, ...]
@@ -68,7 +68,7 @@ class Distant:
         return self.column.type
 
 
-Place = Column | Distant  #: a column of the row itself, or at the end of a path
+Place = Column | PathColumn  #: a column of the row itself, or at the end of a path
 
 
 def spelled(name: str) -> str:
@@ -196,7 +196,7 @@ class Names:
             return own
         path, table, (part, *further) = self._walk(text)
         column = None if further else folded(part, table.column_by_name)
-        return Distant(path=tuple(path), column=column) if path and column is not None else column
+        return PathColumn(path=tuple(path), column=column) if path and column is not None else column
 
     def find(self, text: str, argument: str) -> Place:
         """Return the column or the path that *text* names, or raise UnknownColumn for *argument*."""
@@ -232,7 +232,7 @@ class Names:
         if further and len(path) == MOST_STEPS:
             message, hint = f"{quoted(text)} has more than {MOST_STEPS} steps.", ""
         elif part in relations and not further:
-            end = Distant(path=(*path, relations[part]), column=relations[part].example)
+            end = PathColumn(path=(*path, relations[part]), column=relations[part].example)
             message = f"{quoted(text)} is a path to {relations[part].target.name}, not a column."
             hint = f"Name one of its columns, such as {end.name}."
         else:
@@ -285,7 +285,7 @@ class Names:
         for step in self.paths.relations(self.table).values():
             for column in step.target.columns:
                 if column.name not in step.foreign_key.target_columns:
-                    yield Distant(path=(step,), column=column).name
+                    yield PathColumn(path=(step,), column=column).name
 
     def _far(self, end: str) -> Iterator[str]:
         """Yield paths of two and three steps to a column *end*."""
@@ -294,7 +294,7 @@ class Names:
             steps = ((*path, step) for path in paths for step in self._steps(path))
             paths = list(islice(steps, MOST_PATHS))
             found = ((path, path[-1].target.column_by_name.get(end)) for path in paths if len(path) > 1)
-            yield from (Distant(path=path, column=column).name for path, column in found if column)
+            yield from (PathColumn(path=path, column=column).name for path, column in found if column)
 
     def _steps(self, path: Sequence[Relation]) -> Iterable[Relation]:
         return self.paths.relations(path[-1].target if path else self.table).values()

@@ -14,7 +14,7 @@ from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFil
 from dbtools.cells import one_line
 from dbtools.masks import BLANK
 from dbtools.types import ColumnType, Family, Mask
-from dbtools.writes import Problem, WriteGrant, all_writes, writes_of
+from dbtools.writes import EVERYTHING, Problem, WriteGrant, writes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
         every = {table.location: table for table in catalog.tables}
         tables = tuple(_explained(catalog, table, every) for table in catalog.tables)
         if role.writable:
-            tables = tuple(replace(table, writes=all_writes(table)) for table in tables)
+            tables = tuple(replace(table, writes=writes_of(table, table, EVERYTHING)[0]) for table in tables)
         return Restriction(catalog=replace(bare, tables=tables))
     seen: dict[Location, Table] = {}
     rules: dict[Location, Rule] = {}

@@ -27,7 +27,7 @@ from dbtools.cells import (
     shortened,
     size,
 )
-from dbtools.changes import Earlier, WriteShape, known, paired
+from dbtools.changes import EarlierCall, WriteShape, known, paired
 from dbtools.policy import Limits
 from dbtools.statement import Output
 from dbtools.styles import Rows, Style, Text
@@ -83,7 +83,7 @@ class Changed(ResultSet):
     #: If counted: other tables whose rows change, by sets of their places, and how many rows.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
     unchecked: bool = False  #: whether constraints were left out that only COMMIT checks
-    earlier: Earlier | None = None  #: nothing was done, because this call had done it
+    earlier: EarlierCall | None = None  #: nothing was done, because this call had done it
     #: How it was confirmed: "elicitation" or "token".
     confirmed: str | None = None
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Never
 
 from dbtools.catalog import Column, Location, Table
 from dbtools.masks import READ_OF_MASKED
-from dbtools.paths import Distant, Relation
+from dbtools.paths import PathColumn, Relation
 from dbtools.sql import Parameter
 from dbtools.terms import (
     SEARCH,
@@ -143,7 +143,7 @@ class Select:
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that the statement reads, beginning with its own."""
-        steps = [step for part in self.parts if isinstance(part, Distant) for step in part.path]
+        steps = [step for part in self.parts if isinstance(part, PathColumn) for step in part.path]
         steps += [part.relation for part in self.parts if isinstance(part, Related)]
         steps += [each.relation for each in self.conditions if isinstance(each, Existence)]
         return tuple(dict.fromkeys((self.table, *(step.target for step in steps))))
@@ -209,7 +209,7 @@ class Select:
         plain = [each for each in self.conditions if isinstance(each, Condition)]
         compared = [each.term for each in plain if each.operator is Operator.EQ and each.other is None]
         only = len(compared) == len(self.conditions) == len(key) and set(compared) == set(key)
-        plain_cells = all(isinstance(each.term, Column | Distant) for each in self.outputs)
+        plain_cells = all(isinstance(each.term, Column | PathColumn) for each in self.outputs)
         return only and bool(key) and self.match is Match.ALL and not self.groups and plain_cells
 
     @cached_property

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dbtools.catalog import Column, TextIndex
-from dbtools.paths import Distant, Place, Relation
+from dbtools.paths import PathColumn, Place, Relation
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family
 
 
@@ -177,7 +177,7 @@ class Rank:
         return f"rank({self.place.name})"
 
 
-Operand = Column | Distant | Literal | Calculation | Bucketed | Related
+Operand = Column | PathColumn | Literal | Calculation | Bucketed | Related
 Term = Operand | Measure | Rank  #: what a statement reads, compares and orders by
 
 
@@ -198,7 +198,7 @@ def parts_within(term: Operand) -> Iterator[Operand]:
 
 def text_index_of(term: object) -> TextIndex | None:
     """Return the full-text index of *term*, if it is a column that has one."""
-    column = term.column if isinstance(term, Distant) else term
+    column = term.column if isinstance(term, PathColumn) else term
     return column.text_index if isinstance(column, Column) else None
 
 

@@ -294,12 +294,6 @@ def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
     return {location: names for location, names in found.items() if names}
 
 
-def secret_names(catalog: Catalog) -> list[str]:
-    """Return the names of columns that look like secrets, as table.column."""
-    found = secret_columns(catalog)
-    return [f"{table}.{name}" for (_, table), names in found.items() for name in names]
-
-
 def _is_secret(column: Column) -> bool:
     name = "_".join(words_of(column.name))
     return bool(SECRET_NUMBER.search(name) if column.type.family in PUBLIC else SECRET.search(name))

@@ -42,6 +42,7 @@ class WriteGrant:
     confirm: bool = False  #: whether each change must be confirmed
 
 
+#: Of a role that sees everything and may change everything.
 EVERYTHING = WriteGrant(insert=True, update=True, delete=True)
 
 
@@ -73,7 +74,7 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
         check=grant.check,
         most=grant.max_affected,
         confirm=grant.confirm,
-        key=_key(table, shown),
+        key=tuple(each.name for each in table.key_columns if each.name in shown.column_by_name),
         conflict_keys=_conflict_keys(shown, given) if inserts else (),
     )
     keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False and not has_key]
@@ -82,15 +83,6 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
     problems += [(name, KEYLESS) for name in keyed]
     does_nothing = writes.insert is None and not writes.update and not writes.delete
     return None if does_nothing else writes, tuple(problems)
-
-
-def all_writes(table: Table) -> Writes | None:
-    """Return every possible change of *table*, for a role that sees everything."""
-    return writes_of(table, table, EVERYTHING)[0]
-
-
-def _key(table: Table, shown: Table) -> tuple[str, ...]:
-    return tuple(each.name for each in table.key_columns if each.name in shown.column_by_name)
 
 
 def _conflict_keys(shown: Table, given: Iterable[Column]) -> tuple[tuple[Column, ...], ...]:
@@ -133,15 +125,12 @@ def explained(
     message, hint = MESSAGES.get((kind, bool(named))) or MESSAGES[kind, False]
     if kind is Broken.FOREIGN_KEY and not named:
         keys = {name for key in table.foreign_keys for name in key.columns}
-        hint = _checking(each.name for each in written if each.name in keys)
+        columns = listing(each.name for each in written if each.name in keys)
+        hint = f"Check {columns}." if columns else ""
     if kind is Broken.CHECK:
         hint = " ".join(filter(None, [hint, _limits(written)]))
     message = message.format(table=catalog.label(table), columns=named)
     return ConstraintViolated(message, hint=hint)
-
-
-def _checking(names: Iterable[str]) -> str:
-    return f"Check {named}." if (named := listing(names)) else ""
 
 
 def _limits(columns: Sequence[Column]) -> str:

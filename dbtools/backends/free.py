@@ -12,7 +12,7 @@ import anyio
 from dbtools.catalog import Catalog
 from dbtools.errors import SqlRefused, listing, nearest
 from dbtools.results import ResultSet
-from dbtools.types import quoted
+from dbtools.types import Mask, quoted
 
 T = TypeVar("T")
 LONG = 200  #: characters of a statement that takes some milliseconds to check
@@ -132,8 +132,14 @@ def unknown_column(
     """Return the refusal of the column *name*; *tables*: those that the statement names, in lower case."""
     named = set(tables)
     read = [table for table in catalog.tables if table.name.lower() in named]
-    columns = dict.fromkeys(column.name for table in read for column in table.columns)
+    hashed = {column.name for table in read for column in table.columns if column.type.mask is Mask.HASH}
+    columns = dict.fromkeys(
+        column.name for table in read for column in table.columns if column.name not in hashed
+    )
     qualifier, _, last = name.rpartition(".")
+    if last in hashed:
+        rule = f"The column {quoted(last, LONGEST_NAME)} is masked by a hash, so run_sql does not read it"
+        return refused(rule, "Use the tools that list its table.", position=position)
     if qualifier and last in columns:
         close = "Qualify it with a table of this part of the statement, or with the alias of the table. "
     else:

@@ -15,7 +15,7 @@ from dbtools.backends.port import JournalEntry, Row
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.changes import KEPT, Earlier, RowKeys, taken, used
+from dbtools.changes import EarlierCall, RowKeys, taken, used
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
@@ -73,17 +73,12 @@ def entered(entry: JournalEntry) -> Mapping[str, object]:
     return {**entry._asdict(), "seconds": int(time.time())}
 
 
-def outdated() -> Mapping[str, object]:
-    """Return the parameters of `Journal.prune`."""
-    return {"seconds": int(time.time()) - KEPT}
-
-
 def completed(entry: JournalEntry, affected: int, keys: RowKeys | None) -> Mapping[str, object]:
     """Return the parameters of `Journal.complete` after a change of *affected* rows with *keys*."""
     return {"id": entry.id, "affected": affected, "keys": None if keys is None else json.dumps(keys)}
 
 
-def earlier_of(entry: JournalEntry, found: Sequence[Row]) -> Earlier:
+def earlier_of(entry: JournalEntry, found: Sequence[Row]) -> EarlierCall:
     """Return the call that has the key of *entry*, as *found*; raise Conflict or NotConfirmed."""
     if not found:
         raise used()
@@ -94,4 +89,4 @@ def earlier_of(entry: JournalEntry, found: Sequence[Row]) -> Earlier:
     if kept is not None:
         table, columns, rows = json.loads(str(kept))
         keys = RowKeys(tuple(table), tuple(columns), rows)
-    return Earlier(affected=int(str(affected)), keys=keys, seconds=int(str(seconds)))
+    return EarlierCall(affected=int(str(affected)), keys=keys, seconds=int(str(seconds)))

@@ -174,11 +174,6 @@ class WritePlan:
         return self.shape
 
     @property
-    def is_pinned(self) -> bool:
-        """Whether the change names the chosen rows in the versions that were found."""
-        return pin(0) in self.change.parameters
-
-    @property
     def claims(self) -> frozenset[str]:
         """The claims of the caller that the statements ask for."""
         return frozenset(claim for plan in self.statements for claim in plan.claims.values())

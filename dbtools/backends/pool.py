@@ -8,7 +8,7 @@ from typing import Any
 from dbtools import errors
 from dbtools.telemetry import note_wait
 
-PATIENCE = 5.0  #: seconds that a call waits for a connection
+CONNECTION_TIMEOUT = 5.0  #: seconds that a call waits for a connection
 IDLE = 300.0  #: seconds after which an unused connection is closed
 
 
@@ -34,9 +34,9 @@ class Pool:
         self._idle: list[tuple[Any, float]] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def connection(self) -> "Loan":
+    def connection(self) -> "PooledConnection":
         """Return a context that acquires a connection, or raises Busy."""
-        return Loan(self)
+        return PooledConnection(self)
 
     @property
     def warmest(self) -> Any:
@@ -70,7 +70,7 @@ class Pool:
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CONNECTION_TIMEOUT):
                 await self._slots.acquire()
         except TimeoutError as exc:
             raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
@@ -97,7 +97,7 @@ class Pool:
             self._timer = asyncio.get_running_loop().call_later(IDLE, self._close_idle)
 
 
-class Loan:
+class PooledConnection:
     """Acquires and releases a connection of *pool*: a generator would take three times as long."""
 
     def __init__(self, pool: Pool) -> None:

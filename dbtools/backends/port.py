@@ -19,7 +19,7 @@ from dbtools.backends.free import FreeOffer, FreeRunner
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
-from dbtools.changes import Earlier, WriteShape
+from dbtools.changes import EarlierCall, WriteShape
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 from dbtools.queries import Effects, Permitted
@@ -139,7 +139,7 @@ class WriteResult(NamedTuple):
     #: If asked for: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
     unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks
-    earlier: Earlier | None = None  #: nothing was done, because this call had done it
+    earlier: EarlierCall | None = None  #: nothing was done, because this call had done it
     is_kept: bool = False  #: whether it was committed
 
 

@@ -3,14 +3,15 @@
 A script is a generator: it yields each statement with its parameters, and gets the rows.
 """
 
+import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from dbtools import errors
-from dbtools.backends.journal import Journal, completed, earlier_of, entered, outdated
+from dbtools.backends.journal import Journal, completed, earlier_of, entered
 from dbtools.backends.plans import Plan, WritePlan, pin, place
 from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
-from dbtools.changes import WriteKind, keys_of
+from dbtools.changes import KEPT, WriteKind, keys_of
 from dbtools.statement import QueryShape
 
 ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
@@ -30,7 +31,7 @@ def script_of(run: WriteRun, journal: Journal) -> Script:
     """
     if run.entry is None:
         return (yield from _changes(run))
-    yield journal.prune, journal.prune.bound(outdated(), 1)
+    yield journal.prune, journal.prune.bound({"seconds": int(time.time()) - KEPT}, 1)
     parameters = entered(run.entry)
     if not (yield journal.enter, journal.enter.bound(parameters, 1)):
         earlier = earlier_of(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
@@ -196,7 +197,9 @@ def _paired(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Seq
 
 def _kept(plan: WritePlan) -> errors.CallError:
     """Return why the change of chosen rows has left out some of them."""
-    return errors.Busy(MEANWHILE, hint=AGAIN) if plan.is_pinned else _refused_by_trigger()
+    # If the change names the rows in the versions that were found, another transaction may have changed them.
+    is_pinned = pin(0) in plan.change.parameters
+    return errors.Busy(MEANWHILE, hint=AGAIN) if is_pinned else _refused_by_trigger()
 
 
 def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> ReadScript:

@@ -22,7 +22,7 @@ from dbtools.backends.sources import (
 from dbtools.catalog import Column, Table, TableKind, TextIndex
 from dbtools.changes import Write
 from dbtools.errors import BadArgument
-from dbtools.paths import Distant, Relation
+from dbtools.paths import PathColumn, Relation
 from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Match, Order, Select, Shape
 from dbtools.terms import (
     Bucketed,
@@ -76,7 +76,7 @@ class Terms:
         match term:
             case Column():
                 return column_of(self._table, term.name)
-            case Distant():
+            case PathColumn():
                 return column_of(self._along(term.path), term.column.name)
             case Bucketed():
                 return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
@@ -177,7 +177,7 @@ class Terms:
 
     def document(self, place: Term) -> tuple[Element, TextIndex]:
         """Return what the full-text index of *place* searches, and the index."""
-        path, index = place.path if isinstance(place, Distant) else (), text_index_of(place)
+        path, index = place.path if isinstance(place, PathColumn) else (), text_index_of(place)
         assert index is not None
         name = documents_of(path[-1].target if path else self._own)[index.document]
         return column_of(self._along(path), name), index
@@ -321,7 +321,7 @@ def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", gr
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
     term = step.term
-    if not isinstance(term, Column | Distant) and term in named:
+    if not isinstance(term, Column | PathColumn) and term in named:
         column: Element = sa.literal_column(named[term])
     else:
         column = grammar.sortable(terms[term], term.type)

@@ -140,9 +140,9 @@ def check_roles(settings: "Settings", *roles: str) -> None:
 def secrets_warning(catalog: "Catalog") -> list[str]:
     """Return a warning about the columns of *catalog* that look like secrets, if any."""
     from dbtools.errors import listing
-    from dbtools.vetting import secret_names
+    from dbtools.vetting import secret_columns
 
-    found = secret_names(catalog)
+    found = [f"{table}.{name}" for (_, table), names in secret_columns(catalog).items() for name in names]
     shown = f"The tools show columns that look like secrets: {listing(found)}."
     return [f"{shown} `dbtools init` writes a configuration that hides them."] if found else []
 

@@ -12,9 +12,8 @@ from dbtools.records import AuditEntry
 from dbtools.results import Answer, Pending
 from dbtools.server.exchange import Exchange
 from dbtools.server.messages import Json, ProtocolError
-from dbtools.service.confirmations import VALID
 from dbtools.service.snapshot import View
-from dbtools.service.transactions import Confirmation
+from dbtools.service.transactions import VALID, Confirmation
 
 ELICIT = "elicitation/create"
 ELICITATION = "elicitation"  #: for the audit log

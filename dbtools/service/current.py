@@ -23,7 +23,7 @@ SETTLED = 1.0  #: seconds since the last change of a file
 Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the configuration
 
 
-class Current:
+class CurrentSettings:
     """The settings of a configuration and its queries, read again when their files have changed.
 
     A file that changed a moment ago is read later, because half of a file may allow more than the whole file.

@@ -23,7 +23,7 @@ from dbtools.types import quoted
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
 NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
 FILE = "registry"  #: what findings name instead of a folder
-PATIENCE = 3.0  #: seconds that a refresh waits for the registry
+REGISTRY_TIMEOUT = 3.0  #: seconds that a refresh waits for the registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +150,10 @@ async def _read(url: str, backend: Backend) -> Registry | None:
         # The backend's own time limit begins after other reads on the same connection.
         return await backend.registry()
     try:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(REGISTRY_TIMEOUT):
             return await read_registry(url)
     except TimeoutError as exc:
-        problem = f"The registry does not answer within {PATIENCE:g} seconds."
+        problem = f"The registry does not answer within {REGISTRY_TIMEOUT:g} seconds."
         raise errors.DatabaseUnavailable(problem) from exc
 
 

@@ -13,7 +13,7 @@ from dbtools import errors
 from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, restriction_of
+from dbtools.policy import Finding, Grant, QueryGrant, Role, Rule, restriction_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declaration_findings, described
 from dbtools.service.offers import offered, posture_findings, remedy, sql_findings, writable_findings
@@ -176,17 +176,17 @@ async def _validated(settings: Settings, role: Role, whole: Catalog, describer: 
     filters = _Filters(settings=settings, role=served, catalog=whole, describer=describer)
     rules: list[Rule] = []
     for rule in served.rules or ():
+        tables = [table for table in whole.tables if served.rule_of(whole, table) == rule]
+        grant = rule.grant
         try:
-            rules.append(await filters.filtered(rule))
+            grant = await filters.filtered(rule, grant, tables)
         except Unusable as exc:
-            rules.append(replace(rule, grant=None))
-            findings += (exc.finding,)
-            continue
+            grant, findings = None, (*findings, exc.finding)
         try:
-            rules[-1] = await filters.checked(rules[-1], rule)
+            grant = await filters.checked(rule, grant, [table for table in tables if table.identity])
         except Unusable as exc:
-            rules[-1] = _only_reading(rules[-1])
-            findings += (exc.finding,)
+            grant, findings = grant and replace(grant, writes=None), (*findings, exc.finding)
+        rules.append(replace(rule, grant=grant))
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
     return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
@@ -201,25 +201,18 @@ class _Filters:
     catalog: Catalog
     describer: Describer
 
-    async def filtered(self, rule: Rule) -> Rule:
-        """Return *rule* with the types of the claims in its row filter, or raise Unusable."""
-        tables = self._tables(rule)
-        if rule.grant is None or rule.grant.filter is None or not tables:
-            return rule
-        filter = await self._typed(rule, "where", rule.grant.filter, tables)
-        return replace(rule, grant=replace(rule.grant, filter=filter))
+    async def filtered(self, rule: Rule, grant: Grant | None, tables: Sequence[Table]) -> Grant | None:
+        """Return *grant* of *rule* with the types of the claims in its row filter, or raise Unusable."""
+        if grant is None or grant.filter is None or not tables:
+            return grant
+        return replace(grant, filter=await self._typed(rule, "where", grant.filter, tables))
 
-    async def checked(self, rule: Rule, written: Rule) -> Rule:
-        """Return *rule*, which is *written* so, with types of the claims in its check; or raise Unusable."""
-        writes = rule.grant.writes if rule.grant is not None else None
-        tables = [table for table in self._tables(written) if table.identity]
-        if rule.grant is None or writes is None or writes.check is None or not tables:
-            return rule
-        check = await self._typed(rule, "check", writes.check, tables)
-        return replace(rule, grant=replace(rule.grant, writes=replace(writes, check=check)))
-
-    def _tables(self, rule: Rule) -> Sequence[Table]:
-        return [table for table in self.catalog.tables if self.role.rule_of(self.catalog, table) == rule]
+    async def checked(self, rule: Rule, grant: Grant | None, tables: Sequence[Table]) -> Grant | None:
+        """Return *grant* of *rule* with the types of the claims in its check, or raise Unusable."""
+        if grant is None or grant.writes is None or grant.writes.check is None or not tables:
+            return grant
+        check = await self._typed(rule, "check", grant.writes.check, tables)
+        return replace(grant, writes=replace(grant.writes, check=check))
 
     async def _typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
         """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims."""
@@ -270,10 +263,6 @@ class _Filters:
             tables=frozenset(table.name.lower() for table in self.catalog.tables),
             raising=frozenset(raising),
         )
-
-
-def _only_reading(rule: Rule) -> Rule:
-    return rule if rule.grant is None else replace(rule, grant=replace(rule.grant, writes=None))
 
 
 async def _with_working_queries(

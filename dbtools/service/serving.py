@@ -18,7 +18,7 @@ from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard
 from dbtools.policy import Caller, Finding
 from dbtools.results import Answer
-from dbtools.service.current import Current
+from dbtools.service.current import CurrentSettings
 from dbtools.service.execution import Execution
 from dbtools.service.permitted import may_change
 from dbtools.service.queries import registry_url
@@ -57,7 +57,7 @@ class Served:
 
     toolbox: Toolbox
     backend: Backend  #: to be closed
-    current: Current  #: the settings
+    current: CurrentSettings  #: the settings
     observed: tuple[Observed, ...]
 
     def settled(self) -> Settings:
@@ -69,7 +69,7 @@ class Served:
 def open_served(settings: Settings, only: str | None = None) -> Served:
     """Open the database of *settings* for serving, for all roles or the role *only*."""
     backend = open_database(settings)
-    current = Current(settings, backend.facts.lexis, only)
+    current = CurrentSettings(settings, backend.facts.lexis, only)
     execution = Execution(backend, settings.database.request_id)
     return Served(
         toolbox=Toolbox(partial(_resolved, current, backend), execution, settings.server.secret),
@@ -144,7 +144,7 @@ async def open_target(target: str | Path | Settings) -> AsyncIterator[OpenToolbo
         await backend.close()
 
 
-async def _resolved(current: Current, backend: Backend) -> Resolved:
+async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
     """Read changed files again, and resolve the settings against the database."""
     await anyio.to_thread.run_sync(current.read)
     settings = current.settings
@@ -168,7 +168,7 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
     )
 
 
-def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
+def _observed(current: CurrentSettings, backend: Backend) -> Iterator[Observed]:
     """Yield what may change while *current* settings are served."""
     yield Observed(name=DATABASE, poll=backend.stamp, interval=backend.facts.interval, listen=backend.listen)
     settings = current.settings

@@ -18,7 +18,7 @@ from dbtools.tools.change_calls import ChangeCall, as_change
 from dbtools.tools.definition import AnswerT, Call, ListChange, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
-PATIENCE = 0.2  #: seconds to explain an empty answer
+EXPLANATION_TIMEOUT = 0.2  #: seconds to explain an empty answer
 PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time while the schema keeps changing
 COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
@@ -183,12 +183,12 @@ class Toolbox:
     async def _inquire(
         self, inquiries: Sequence[Statement], view: View, caller: Caller, *, outdated: bool
     ) -> Sequence[ResultSet]:
-        """Return the results of *inquiries* that arrive within PATIENCE; the call already has its answer.
+        """Return the results of *inquiries* that arrive soon, since the call already has its answer.
 
         If that may be *outdated*, because no statement has checked the schema, raise SchemaChanged.
         """
         found: list[ResultSet] = []
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + EXPLANATION_TIMEOUT
         for statement in inquiries:
             left = max(ends - time.monotonic(), 0.01)
             try:

@@ -1,13 +1,16 @@
 """Make the changes of calls, confirmed where the role requires it, and once for each idempotency key.
 
 A Transaction of a tool in, an Answer out. A change that has to be confirmed is previewed by a dry run; its
-answer has a token, with which the same call makes the change, if it would still do the same.
+answer has a token, with which the same call makes the change, if it would still do the same. The token is
+bound to the caller, the tool, its arguments and the preview; the journal makes sure that it works only once.
 """
 
+import base64
 import hashlib
 import hmac
 import json
 import secrets
+import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,16 +22,19 @@ import anyio
 from dbtools import errors
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
-from dbtools.changes import KEPT_IN_MEMORY, Earlier, Transaction, keys_of, running, taken, used
+from dbtools.changes import KEPT_IN_MEMORY, EarlierCall, Transaction, keys_of, running, taken, used
 from dbtools.policy import Caller
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Changed, ResultSet
-from dbtools.service.confirmations import VALID, Confirmations
 from dbtools.service.snapshot import View
 from dbtools.statement import Statement
 from dbtools.tools.change_calls import ChangeCall
 
 UNKNOWN = "The login that changes rows could not be checked yet. Nothing was changed."
+VALID = 300  #: seconds that a token is valid
+CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
+HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
+HINT = "Nothing was changed. Repeat the call without confirm for a new preview."
 TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
 
 
@@ -105,7 +111,7 @@ class Transactions:
             found = await self._once(preview, view, caller, entry if transaction.idempotency_key else None)
         else:
             confirmed = confirmations.open(token, _binding(entry))
-            agrees = partial(_is_same, confirmations, confirmed.preview)
+            agrees = partial(confirmations.agrees, confirmed.preview)
             found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
             found = replace(found, confirmed=None if found.dry_run or found.earlier else means)
         if not (found.affected or found.elsewhere):
@@ -148,10 +154,6 @@ class Transactions:
         return call.render(replace(found, rows=tuple(rows)))
 
 
-def _is_same(confirmations: Confirmations, preview: bytes, found: Changed) -> bool:
-    return hmac.compare_digest(preview, confirmations.digest(found))
-
-
 def _entry(
     transaction: Transaction, tool: str, arguments: Mapping[str, object], view: View, caller: Caller
 ) -> JournalEntry:
@@ -177,6 +179,62 @@ def _digest(values: Mapping[str, object]) -> str:
 def _binding(entry: JournalEntry) -> str:
     """Return what a confirmation of the call of *entry* is bound to."""
     return json_of([entry.caller, entry.tool, entry.key, entry.arguments])
+
+
+class Confirmed(NamedTuple):
+    """What a valid token confirms."""
+
+    id: str
+    preview: bytes  #: its digest
+
+
+class Confirmations:
+    """Seals confirmations with *secret*; without one, they are valid in this process only."""
+
+    def __init__(self, secret: str) -> None:
+        given = secret.encode() or secrets.token_bytes(32)
+        self._key = hmac.digest(given, b"dbtools confirmations", "sha256")
+
+    def seal(self, binding: str, preview: bytes) -> str:
+        """Return a token that confirms the change with the digest *preview*, for the call *binding*."""
+        head = HEAD.pack(secrets.token_bytes(12), int(time.time()) + VALID, preview)
+        return base64.urlsafe_b64encode(head + self._code(b"token", head + binding.encode())).decode()
+
+    def open(self, token: str, binding: str) -> Confirmed:
+        """Return what *token* confirms of the call *binding*, or raise NotConfirmed."""
+        try:
+            content = base64.urlsafe_b64decode(token.encode())
+            id, expires, preview = HEAD.unpack(content[: HEAD.size])
+        except (ValueError, struct.error) as exc:
+            raise errors.NotConfirmed("The confirmation is invalid.", hint=HINT) from exc
+        if not hmac.compare_digest(
+            content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
+        ):
+            raise errors.NotConfirmed(
+                "The confirmation is for another call, for other arguments, or of another server.", hint=HINT
+            )
+        if expires < time.time():
+            raise errors.NotConfirmed("The confirmation has expired.", hint=HINT)
+        return Confirmed(id.hex(), preview)
+
+    def digest(self, found: Changed) -> bytes:
+        """Return a digest of what *found* changes, as the role sees it.
+
+        Of the new rows, it covers only the values that the call sets: numbers and times that the database
+        gives them differ each time. It is keyed, since it also covers how many hidden rows change.
+        """
+        after, before = found.records()
+        chosen = [{name: cell for name, cell in row.items() if name in found.shape.stable} for row in after]
+        elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
+        content = json_of([before, chosen, found.affected, elsewhere])
+        return self._code(b"preview", content.encode())
+
+    def agrees(self, preview: bytes, found: Changed) -> bool:
+        """Return whether *found* is what the digest *preview* is of."""
+        return hmac.compare_digest(preview, self.digest(found))
+
+    def _code(self, purpose: bytes, content: bytes) -> bytes:
+        return hmac.digest(self._key, purpose + content, "sha256")[:CODE]
 
 
 @dataclass(kw_only=True)
@@ -226,7 +284,7 @@ class MemoryJournal:
             raise
         if not changed.dry_run:
             keys = keys_of(changed.shape, changed.rows)
-            earlier = Earlier(changed.affected, keys, int(time.time()))
+            earlier = EarlierCall(changed.affected, keys, int(time.time()))
             known.entry = entry
             known.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
         return changed

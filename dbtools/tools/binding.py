@@ -8,7 +8,7 @@ from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.expressions import Expressions, refuse_masked
-from dbtools.paths import Distant
+from dbtools.paths import PathColumn
 from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Order
 from dbtools.terms import (
     Bucket,
@@ -51,7 +51,7 @@ FLAGS = ("true", "false", "yes", "no")
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
-class Finds(Protocol):
+class TermFinder(Protocol):
     """Finds the terms that callers may name, such as `Expressions`."""
 
     def get(self, text: str) -> Term | None:
@@ -70,7 +70,7 @@ def bind_where(terms: Expressions, where: Sequence[Where]) -> tuple[tuple[Clause
 
 
 def bind_having(
-    names: Finds, having: Sequence[Comparison]
+    names: TermFinder, having: Sequence[Comparison]
 ) -> tuple[tuple[Condition, ...], Mapping[str, object]]:
     """Return the conditions on groups that *having* means, and the values of their parameters."""
     bound = _Bound("h")
@@ -115,11 +115,11 @@ class _Bound:
         return self._condition(terms, clause, argument)
 
     def conditions(
-        self, names: Finds, comparisons: Sequence[Comparison], argument: str
+        self, names: TermFinder, comparisons: Sequence[Comparison], argument: str
     ) -> tuple[Condition, ...]:
         return tuple(self._condition(names, each, f"{argument}[{at}]") for at, each in enumerate(comparisons))
 
-    def _condition(self, names: Finds, comparison: Comparison, argument: str) -> Condition:
+    def _condition(self, names: TermFinder, comparison: Comparison, argument: str) -> Condition:
         condition, values = _bind(names, comparison, argument, f"{self._prefix}{self._count}")
         self._count += 1
         self._searches += comparison.op in SEARCHING
@@ -134,7 +134,7 @@ class _Bound:
 
 
 def _bind(
-    names: Finds, comparison: Comparison, argument: str, prefix: str
+    names: TermFinder, comparison: Comparison, argument: str, prefix: str
 ) -> tuple[Condition, Sequence[object]]:
     """Return the condition that *comparison* means, and the values of its parameters."""
     operator = comparison.op
@@ -175,20 +175,20 @@ def _operators(term: Term) -> Sequence[Operator]:
     return (*((Operator.IS_NULL,) if stems else term.type.operators), Operator.MATCHES)
 
 
-def _instead(names: Finds, term: Term, operator: Operator) -> str:
+def _instead(names: TermFinder, term: Term, operator: Operator) -> str:
     """Return what to use instead of *operator* for *term*, if anything."""
     if operator in TEXTUAL and not isinstance(term, Measure | Rank) and buckets_of(term.type):
         return f" Such a part of a date is a bucket: compare {term.name}:month."
     if operator is not Operator.MATCHES or not isinstance(names, Expressions):
         return ""
-    path = term.path if isinstance(term, Distant) else ()
+    path = term.path if isinstance(term, PathColumn) else ()
     table = path[-1].target if path else names.names.table
     columns = [table.column_by_name[each] for each in table.searchable]
-    searchable = [Distant(path=path, column=each).name if path else each.name for each in columns]
+    searchable = [PathColumn(path=path, column=each).name if path else each.name for each in columns]
     return f" Columns with a full-text index: {listing(searchable) or 'none; contains finds parts of texts'}."
 
 
-def _decoded(names: Finds, comparison: Comparison, term: Term, text: str, place: str) -> object:
+def _decoded(names: TermFinder, comparison: Comparison, term: Term, text: str, place: str) -> object:
     """Decode *text*, which is at *place*, as a value of *term*, or raise BadValue."""
     name = comparison.column if isinstance(term, Measure) else ""
     try:
@@ -198,7 +198,7 @@ def _decoded(names: Finds, comparison: Comparison, term: Term, text: str, place:
         raise
 
 
-def _meant(names: Finds, term: Term, text: str) -> str:
+def _meant(names: TermFinder, term: Term, text: str) -> str:
     """Return a hint if *text*, which is not a value of *term*, is a period, a flag or a name."""
     if isinstance(term, Measure | Rank) or not isinstance(names, Expressions):
         return ""
@@ -209,12 +209,12 @@ def _meant(names: Finds, term: Term, text: str) -> str:
         return FOR_NULL
     if term.type.family in NUMERIC and text.lower() in FLAGS:
         return "A flag that is a number is 1 for true and 0 for false."
-    path, column = (term.path, term.column) if isinstance(term, Distant) else ((), term)
+    path, column = (term.path, term.column) if isinstance(term, PathColumn) else ((), term)
     table = path[-1].target if path else names.names.table
     step = names.names.paths.step(table, column.name) if isinstance(column, Column) else None
     if step is None or not any(map(str.isalpha, text)):
         return ""
-    return f"To compare with a name use {Distant(path=(*path, step), column=step.example).name}."
+    return f"To compare with a name use {PathColumn(path=(*path, step), column=step.example).name}."
 
 
 def _bind_null(term: Term, text: str, argument: str) -> Condition:
@@ -223,13 +223,13 @@ def _bind_null(term: Term, text: str, argument: str) -> Condition:
     return Condition(term=term, operator=Operator.IS_NULL, wanted=text.lower() == "true")
 
 
-def column_advice(names: Finds, operator: Operator, text: str) -> str:
+def column_advice(names: TermFinder, operator: Operator, text: str) -> str:
     """Return a hint if *text*, which was given as a value, is the name of a column."""
-    is_column = operator in SIGNED and isinstance(names.get(text), Column | Distant)
+    is_column = operator in SIGNED and isinstance(names.get(text), Column | PathColumn)
     return f"To compare with the column {text}, pass it as value_column." if is_column else ""
 
 
-def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term) -> Condition:
+def _bind_other(names: TermFinder, comparison: Comparison, argument: str, term: Term) -> Condition:
     """Return the condition that compares *term* with another one."""
     operator, text = comparison.op, comparison.value_column
     if comparison.value is not None or comparison.values is not None:
@@ -251,7 +251,7 @@ def _bind_other(names: Finds, comparison: Comparison, argument: str, term: Term)
     return Condition(term=term, operator=operator, other=other)
 
 
-def _column(names: Finds, text: str, argument: str) -> Term:
+def _column(names: TermFinder, text: str, argument: str) -> Term:
     """Return the term that *text* names; reject a number or a text in quotes."""
     term = names.find(text, argument)
     if isinstance(term, Literal):
@@ -291,7 +291,7 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
             raise errors.BadValue(f"{argument}: {quoted(text)} has no word to look for.", hint=SEARCH_FORM)
         if term.type.family is not Family.ARRAY:
             return text
-    column = term.column if isinstance(term, Distant) else term
+    column = term.column if isinstance(term, PathColumn) else term
     choices = column.choices if isinstance(column, Column) else ()
     if choices and operator in EQUALITY and text not in choices:
         raise errors.BadValue(
@@ -334,7 +334,9 @@ def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
     return [*decoded, *(text for text, value in zip(texts, decoded, strict=True) if text != value)]
 
 
-def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] = ()) -> tuple[Order, ...]:
+def bind_order(
+    names: TermFinder, steps: Sequence[str], conditions: Sequence[Clause] = ()
+) -> tuple[Order, ...]:
     """Return the order that *steps* such as "total desc" ask for, of rows that meet *conditions*."""
     order: dict[Term, Order] = {}
     for index, step in enumerate(steps):
@@ -355,7 +357,7 @@ def bind_order(names: Finds, steps: Sequence[str], conditions: Sequence[Clause] 
     return tuple(order.values())
 
 
-def _ranked(names: Finds, step: str, argument: str, conditions: Sequence[Clause]) -> Rank | None:
+def _ranked(names: TermFinder, step: str, argument: str, conditions: Sequence[Clause]) -> Rank | None:
     """Return the rank that *step* such as "rank(body)" means, if it has this form."""
     match = RANK.fullmatch(step)
     if match is None or not isinstance(names, Expressions) or step in names.names.table.column_by_name:
@@ -367,14 +369,14 @@ def _ranked(names: Finds, step: str, argument: str, conditions: Sequence[Clause]
         message = f"{argument}: rank({term.name}) needs a condition in where: {term.name} matches a search."
         raise errors.BadArgument(message)
     index = text_index_of(term)
-    if not (isinstance(term, Column | Distant) and index and index.ranked):
+    if not (isinstance(term, Column | PathColumn) and index and index.ranked):
         raise errors.BadArgument(f"{argument}: {term.name} has no rank.", hint="Order by columns.")
     if match["rest"].strip().lower() not in ("", "asc"):
         raise errors.BadArgument(f"{argument}: {quoted(step)} is not an order.", hint=RANK_FORM)
     return Rank(place=term, parameter=search.parameters[0])
 
 
-def _directed(names: Finds, step: str) -> tuple[str, Direction]:
+def _directed(names: TermFinder, step: str) -> tuple[str, Direction]:
     """Return the name and the direction in *step*; a name may itself end in " desc"."""
     name, _, last = step.rstrip().rpartition(" ")
     directed = name.strip() and last.lower() in tuple(Direction) and names.get(step) is None

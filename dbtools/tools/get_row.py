@@ -222,12 +222,8 @@ class Lookup:
 def key_schema(keys: Mapping[str, Column]) -> Schema:
     """Return the JSON Schema of a key with the columns *keys*, by the names of their arguments."""
     properties = {name: _argument(name, column) for name, column in keys.items()}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(keys),
-        "additionalProperties": False,
-    }
+    needed = list(keys)
+    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
 
 
 def _argument(name: str, column: Column) -> dict[str, object]:

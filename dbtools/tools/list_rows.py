@@ -12,7 +12,7 @@ from dbtools.links import CELL_TEMPLATE
 from dbtools.paging import (
     LONGEST_KEY,
     Position,
-    Total,
+    TotalOrder,
     after,
     digest,
     next_position,
@@ -110,7 +110,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     )
 
 
-def _mark(setting: Setting, table: Table, asked: ListArguments, total: Total) -> str:
+def _mark(setting: Setting, table: Table, asked: ListArguments, total: TotalOrder) -> str:
     """Return a digest of the table, conditions and order to which a cursor belongs."""
     where = asked.model_dump_json(include={"where", "match"}, exclude_defaults=True)
     return digest(
@@ -140,7 +140,7 @@ def shown_outputs(setting: Setting, places: Iterable[Operand], *, named: bool) -
 
 
 def _outputs(
-    setting: Setting, table: Table, columns: Mapping[str, Operand], total: Total, *, named: bool
+    setting: Setting, table: Table, columns: Mapping[str, Operand], total: TotalOrder, *, named: bool
 ) -> tuple[Output, ...]:
     """Return what to read: the columns to show, then what the cursor and links need in addition."""
     shown = shown_outputs(setting, columns.values(), named=named)
@@ -160,7 +160,7 @@ class ListCall:
     asked: ListArguments
     statement: Statement
     columns: Mapping[str, Operand]  #: the terms to show, by their names in the result
-    total: Total
+    total: TotalOrder
     position: Position
     reasons: Reasons
 

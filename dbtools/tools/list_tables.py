@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dbtools.catalog import Table, TableKind
 from dbtools.errors import nearest
-from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
+from dbtools.paging import Position, TotalOrder, digest, read_cursor, write_cursor
 from dbtools.results import Answer, Reserve
 from dbtools.styles import Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
@@ -20,6 +20,7 @@ from dbtools.tools.wording import cleaned, without_empty
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
 MOST_WORDS = 10
+UNORDERED = TotalOrder(order=(), keyset=False)
 #: The words of a name, which may be in CamelCase.
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
 
@@ -59,7 +60,7 @@ class ListTables(Tool):
         asked = self.setting.read(TablesArguments, arguments)
         search = asked.search.strip()
         mark = digest("list_tables", search, self.setting.labels)
-        start = read_cursor(asked.cursor, mark, Total(order=(), keyset=False)) if asked.cursor else Position()
+        start = read_cursor(asked.cursor, mark, UNORDERED) if asked.cursor else Position()
         return SingleCall(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
 
     def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:

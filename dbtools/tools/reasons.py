@@ -14,7 +14,7 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
 from dbtools.dates import shortest
 from dbtools.expressions import Expressions
-from dbtools.paths import Distant
+from dbtools.paths import PathColumn
 from dbtools.results import ResultSet
 from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
 from dbtools.terms import (
@@ -192,7 +192,7 @@ class Reasons:
     def nulls(self, terms: Sequence[Operand]) -> Sequence[RowQuestion]:
         """Return the questions which parts of *terms* are null in all rows that meet the conditions."""
         parts = dict.fromkeys(part for term in terms for part in parts_within(term))
-        columns = [part for part in parts if isinstance(part, Column | Distant)]
+        columns = [part for part in parts if isinstance(part, Column | PathColumn)]
         # The columns of related rows are not in the rows themselves.
         is_plain = self.match is Match.ALL and not any(isinstance(part, Related) for part in parts)
         table = self.terms.names.table
@@ -236,7 +236,7 @@ class Reasons:
         """Yield questions about the terms of *clause*, or about the conditions in it."""
         table = self.terms.names.table
         if isinstance(clause, Condition):
-            terms = (each for each in clause.terms if clause.other or isinstance(each, Distant))
+            terms = (each for each in clause.terms if clause.other or isinstance(each, PathColumn))
             yield from (_null_question(table, each) for each in terms)
             return
         within = (self._check(*each) for each in _compared(table, "", [written], [clause]))
@@ -254,7 +254,7 @@ class Reasons:
         term, operator = condition.term, comparison.op
         if isinstance(term, Measure | Rank) or not comparison.texts:
             return None
-        table, place = (term.path[-1].target, term.column) if isinstance(term, Distant) else (of, term)
+        table, place = (term.path[-1].target, term.column) if isinstance(term, PathColumn) else (of, term)
         name, texts = f"{prefix}{term.name}", comparison.texts
         check = partial(ValuesQuestion, name=name, place=place, operator=operator, wanted=texts)
         if operator in LOOKED_UP and _is_listed(table, place):

@@ -79,4 +79,4 @@ def shop(dialect: str, shops: Shops) -> Shop:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an empty answer be explained however busy the machine is."""
-    monkeypatch.setattr(toolbox, "PATIENCE", 30.0)
+    monkeypatch.setattr(toolbox, "EXPLANATION_TIMEOUT", 30.0)

@@ -1,7 +1,7 @@
 """A served file whose callers run SQL. A path, limits and roles in; rows and workers out."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,16 @@ class Shop:
 
 @asynccontextmanager
 async def serving(
-    path: Path, *, timeout: float = 5, options: str = "", roles: Roles | None = None
+    path: Path,
+    *,
+    timeout: float = 5,
+    options: str = "",
+    roles: Roles | None = None,
+    exclude: Sequence[str] = (),
 ) -> AsyncIterator[Shop]:
     granted: dict[str, Any] = {"roles": roles} if roles else {}
     settings = Settings(
-        database=DatabaseSection(url=f"sqlite:///{path}{options}"),
+        database=DatabaseSection(url=f"sqlite:///{path}{options}", exclude=tuple(exclude)),
         limits=LimitsSection(timeout=timeout),
         policy=PolicySection(hash_key="a key of the operator's", claims={"region": "text"}),
         **granted,

@@ -301,3 +301,7 @@ with recursive t(n, path) as (select 1, array[1] union all select n + 1, path ||
 select n, path from t order by n
 
 select width_bucket(total, 0, 500, 5) b, repeat('#', count(*)::int) bar from orders group by b order by b
+
+select id, sum(total) over (order by ordered_on range '30 days'::interval preceding) from orders order by id
+
+select id, sum(total) over (order by ordered_on range interval '30 days' preceding) from orders order by id

@@ -11,7 +11,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.results import Pending
-from dbtools.service.confirmations import VALID, Confirmations
+from dbtools.service.transactions import VALID, Confirmations
 from dbtools.tools.change_calls import LONGEST_ASKED, LONGEST_LINE, MOST_ASKED
 from dbtools.types import Mask
 from tests.database.conftest import Serve

@@ -13,7 +13,7 @@ from dbtools.backends.plans import Plan
 from dbtools.backends.sqlite.runner import filtering_plan, giant_plan
 from dbtools.catalog import Column, ForeignKey, RowFilter, Table
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
-from dbtools.paths import Distant, Place, Relation
+from dbtools.paths import PathColumn, Place, Relation
 from dbtools.settings.sections import GrantSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.statement import Condition, Match, Order, Output, QueryShape, Select, Shape
@@ -56,7 +56,7 @@ def _shapes(dialect: str, names: Sequence[str]) -> Iterator[Shape]:
     path = (Relation(name=other, foreign_key=key, target=target),)
     terms: tuple[Place, ...] = (
         *whole.columns,
-        *(Distant(path=path, column=column) for column in target.columns),
+        *(PathColumn(path=path, column=column) for column in target.columns),
     )
     compared = tuple(
         Condition(term=term, operator=operator, parameters=(f"c{at}_0", f"c{at}_1")[: 1 + (at == 5)])

@@ -225,8 +225,8 @@ def opened(tables: str, grants: Mapping[str, GrantSection]) -> Iterator[tuple[Sa
         catalog = read_file(location, lambda driver, file: read_catalog(driver, Selection(), file))
         (role,) = roles_of(written, lexis)
         ask = partial(FreeRun, sql="", claims={}, caller="", limit=1, longest=1, most_bytes=1, timeout=1)
-        lens = lens_of(ask(catalog=restrict(catalog, role), whole=catalog), "xfile", "xmask")
-        sandbox = Sandbox(specification(lens, location, catalog.stamp, "xfile", "xmask"))
+        lens = lens_of(ask(catalog=restrict(catalog, role), whole=catalog), "xfile")
+        sandbox = Sandbox(specification(lens, location, catalog.stamp, "xfile"))
         yield sandbox, plain
         sandbox.close()
 

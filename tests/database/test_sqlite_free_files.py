@@ -11,9 +11,24 @@ import pytest
 
 from dbtools import errors
 from dbtools.backends.sqlite import free
+from dbtools.policy import Caller
 from dbtools.settings.sections import GrantSection, RoleSection
 from dbtools.types import Mask
 from tests.database.free_serving import DDL, serving
+
+TABLES_OF_FILTERS = """
+    create table tag (item integer, name text);
+    insert into tag values (1, 'a'), (2, 'b');
+    create table hidden (item integer, name text);
+    insert into hidden values (2, 'b');
+    create table names (name text);
+    insert into names values ('one'), ('two');
+    create table excluded (item integer);
+    insert into excluded values (3);
+    create view shown_tags as select * from tag where name = 'a';
+    create virtual table texts using fts5(body);
+    insert into texts values ('one'), ('two');
+"""
 
 
 @pytest.fixture
@@ -90,6 +105,53 @@ async def test_each_claim_has_its_own_rows_among_many(path: Path) -> None:
                 assert await shop.ask("select name from item", "reader", region=region) == names
         with pytest.raises(errors.Denied):
             await shop.ask("select 1", "reader")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "exists (select 1 from item i, 'tag', [hidden] h where i.id = item.id and i.id = h.item)",
+        "id in (select item from tag where name in (select name from hidden h))",
+        "id in (with tag as (select 2 as item union select item from hidden) select item from tag)",
+        "name in names and id not in (select item from tag natural join hidden)",
+        "(select count(*) from item) = 3 and id < (select max(item) from (select item from tag))",
+        "region = 'north' or exists (select 1 from excluded where excluded.item = item.id)",
+        "exists (select 1 from shown_tags s where s.item = item.id)",
+    ],
+)
+async def test_filter_reads_the_tables_of_the_file(path: Path, where: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(TABLES_OF_FILTERS)
+    role = RoleSection(tables={"item": GrantSection(where=where), "tag": False}, sql=True)
+    async with serving(path, roles={"reader": role}, exclude=("excluded",)) as shop:
+        listed = await shop.toolbox.call(Caller(role="reader"), "list_item", {"columns": ["id"]})
+        rows = await shop.ask("select id from item order by id", "reader")
+        with pytest.raises(errors.SqlRefused, match="no table"):
+            await shop.ask("select * from hidden", "reader")
+
+    assert rows == listed.structured["rows"]
+    assert 0 < len(rows) < 3
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "id in (select rowid from tag)",
+        "exists (select 1 from main.tag where item = item.id)",
+        "id in (select rowid from texts where texts match 'two')",
+    ],
+)
+async def test_table_whose_filter_has_no_view_says_so(path: Path, where: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(TABLES_OF_FILTERS)
+    tables: dict[str, bool | GrantSection] = {"item": GrantSection(where=where), "tag": True}
+    async with serving(path, roles={"reader": RoleSection(tables=tables, sql=True)}) as shop:
+        listed = await shop.toolbox.call(Caller(role="reader"), "list_item", {})
+        with pytest.raises(errors.SqlRefused, match=r"does not read item\. Use"):
+            await shop.ask("select * from item", "reader")
+
+        assert listed.rows > 0
+        assert await shop.ask("select count(*) from tag", "reader") == [[2]]
 
 
 async def test_many_roles_share_the_workers(path: Path) -> None:

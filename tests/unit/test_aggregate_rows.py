@@ -7,7 +7,7 @@ import pytest
 
 from dbtools.catalog import Column
 from dbtools.errors import CallError
-from dbtools.paths import Distant
+from dbtools.paths import PathColumn
 from dbtools.policy import Limits
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.terms import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
@@ -28,9 +28,9 @@ def _own(name: str) -> Column:
     return SALE.column_by_name[name]
 
 
-def _distant(name: str) -> Distant:
+def _distant(name: str) -> PathColumn:
     found = names(SALE, COUNTRY).find(name, "columns")
-    assert isinstance(found, Distant)
+    assert isinstance(found, PathColumn)
     return found
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from dbtools import errors
-from dbtools.service.confirmations import VALID, Confirmations
+from dbtools.service.transactions import VALID, Confirmations
 
 SECRET = "a secret that two workers share, long enough"
 PREVIEW = b"sixteen bytes of"

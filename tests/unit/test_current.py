@@ -11,7 +11,7 @@ import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError
-from dbtools.service.current import Current
+from dbtools.service.current import CurrentSettings
 from dbtools.service.queries import MOST_FILES
 from dbtools.settings import ToolsSection, load
 from dbtools.styles import Surface
@@ -42,14 +42,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def current(path: Path) -> Current:
+def current(path: Path) -> CurrentSettings:
     """Give what is in force."""
-    current = Current(load(path), lexis, "support")
+    current = CurrentSettings(load(path), lexis, "support")
     current.read()
     return current
 
 
-def test_file_being_written_is_read_when_it_is_whole(current: Current, path: Path) -> None:
+def test_file_being_written_is_read_when_it_is_whole(current: CurrentSettings, path: Path) -> None:
     before, stamp = current.settings, current.stamp()
     _write(path, WHOLE.partition("{")[0] + "true", age=0)
     current.read()
@@ -65,13 +65,13 @@ def test_file_being_written_is_read_when_it_is_whole(current: Current, path: Pat
     assert current.stamp() == current.stamp_of_read
 
 
-def _claims(current: Current) -> list[tuple[str | None, ...]]:
+def _claims(current: CurrentSettings) -> list[tuple[str | None, ...]]:
     """Return the claims of each query."""
     bodies = [query.body for query in current.loaded_queries.queries]
     return [tuple(each.claim for each in body.parameters) for body in bodies]
 
 
-def test_query_file_being_written_is_read_when_it_is_whole(current: Current, path: Path) -> None:
+def test_query_file_being_written_is_read_when_it_is_whole(current: CurrentSettings, path: Path) -> None:
     file = path.parent / "queries" / "mine.sql"
     _write(file, "select id from people", age=0)
     current.read()
@@ -102,7 +102,7 @@ def test_query_file_being_written_is_read_when_it_is_whole(current: Current, pat
     ],
 )
 def test_file_that_cannot_be_used_changes_nothing(
-    text: str, problem: str, current: Current, path: Path
+    text: str, problem: str, current: CurrentSettings, path: Path
 ) -> None:
     before = current.settings
     _write(path, text)
@@ -128,7 +128,7 @@ def test_file_that_cannot_be_used_changes_nothing(
 
 
 def test_folder_in_which_there_is_too_much_changes_nothing(
-    current: Current, path: Path, monkeypatch: pytest.MonkeyPatch
+    current: CurrentSettings, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = path.parent / "queries"
     _write(folder / "mine.sql", "select 1 as one")
@@ -148,7 +148,7 @@ TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "support" }}]\n'
 
 def test_server_of_all_roles_never_stops_asking_who_calls(path: Path) -> None:
     _write(path, WHOLE + TOKEN)
-    current = Current(load(path), lexis)
+    current = CurrentSettings(load(path), lexis)
     current.read()
     for text in (WHOLE, f"{WHOLE}[auth]\n", f"{WHOLE}[auth]\ntokens = []\n"):
         _write(path, text)
@@ -161,7 +161,7 @@ def test_server_of_all_roles_never_stops_asking_who_calls(path: Path) -> None:
 
 
 def test_server_that_has_begun_to_ask_who_calls_goes_on(path: Path) -> None:
-    current = Current(load(path), lexis)
+    current = CurrentSettings(load(path), lexis)
     current.read()
     for text in (WHOLE + TOKEN, WHOLE):
         _write(path, text)
@@ -173,13 +173,13 @@ def test_server_that_has_begun_to_ask_who_calls_goes_on(path: Path) -> None:
 def test_what_was_written_since_the_settings_were_read_is_in_force(path: Path) -> None:
     settings = load(path)
     _write(path, f"{WHOLE}[limits]\nmax_rows = 7\n")
-    current = Current(settings, lexis)
+    current = CurrentSettings(settings, lexis)
     current.read()
 
     assert current.settings.limits.max_rows == 7
 
 
-def test_server_of_one_role_needs_no_tokens(current: Current, path: Path) -> None:
+def test_server_of_one_role_needs_no_tokens(current: CurrentSettings, path: Path) -> None:
     for text in (WHOLE + TOKEN, WHOLE):
         _write(path, text)
         current.read()
@@ -203,7 +203,7 @@ def test_server_of_one_role_needs_no_tokens(current: Current, path: Path) -> Non
     ],
 )
 def test_settings_read_at_start_are_reported_and_the_rest_is_in_force(
-    old: str, new: str, place: str, current: Current, path: Path
+    old: str, new: str, place: str, current: CurrentSettings, path: Path
 ) -> None:
     generic = {"tools": ToolsSection(style=Surface.GENERIC)}
     expected = current.settings.model_copy(update=generic)
@@ -228,7 +228,7 @@ def pipe(path: Path) -> Iterator[Path]:
         os.close(end)
 
 
-async def test_pipe_among_the_queries_is_not_waited_for(current: Current, pipe: Path) -> None:
+async def test_pipe_among_the_queries_is_not_waited_for(current: CurrentSettings, pipe: Path) -> None:
     _write(pipe.with_name("mine.sql"), "select id from people")
     pipe.with_name("link.sql").symlink_to(pipe)
 

@@ -10,7 +10,7 @@ from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.results import ResultSet
 from dbtools.service.snapshot import View
-from dbtools.service.toolbox import PATIENCE, Toolbox
+from dbtools.service.toolbox import EXPLANATION_TIMEOUT, Toolbox
 from dbtools.statement import Statement
 from tests.unit.shop import resolving
 from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging
@@ -80,7 +80,7 @@ async def test_inquiries_share_a_moment() -> None:
 
     call, row, first, second = execution.timeouts
     assert call == math.inf
-    assert second <= first <= row <= PATIENCE == 0.2
+    assert second <= first <= row <= EXPLANATION_TIMEOUT == 0.2
 
 
 async def test_bug_in_an_explanation_is_not_swallowed() -> None:

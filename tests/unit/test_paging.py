@@ -13,7 +13,7 @@ from dbtools.paging import (
     LONGEST_KEY,
     MOST_SKIPPED,
     Position,
-    Total,
+    TotalOrder,
     after,
     digest,
     next_position,
@@ -29,8 +29,8 @@ MARK = "0123456789ab"
 LENIENT = replace(TYPES[Family.ANY], lenient=True)
 
 
-def _total(*families: Family, nullable: bool = True) -> Total:
-    return Total(
+def _total(*families: Family, nullable: bool = True) -> TotalOrder:
+    return TotalOrder(
         order=tuple(
             Order(term=column(f"k{at}", family, nullable=nullable)) for at, family in enumerate(families)
         ),
@@ -38,7 +38,7 @@ def _total(*families: Family, nullable: bool = True) -> Total:
     )
 
 
-def _named(total: Total) -> tuple[list[str], bool]:
+def _named(total: TotalOrder) -> tuple[list[str], bool]:
     return [f"{step.term.name} {step.direction}" for step in total.order], total.keyset
 
 
@@ -128,7 +128,7 @@ VALUES = st.one_of(
 
 @given(values=st.lists(VALUES, min_size=1, max_size=4).map(tuple), skip=st.integers(0, MOST_SKIPPED))
 def test_cursor_is_read_as_it_was_written(values: tuple[object, ...], skip: int) -> None:
-    total = Total(
+    total = TotalOrder(
         order=tuple(Order(term=column(f"k{at}", type=LENIENT)) for at in range(len(values))), keyset=True
     )
     position = Position(values=values, skip=skip)
@@ -140,7 +140,7 @@ def test_cursor_is_read_as_it_was_written(values: tuple[object, ...], skip: int)
 
 
 def test_cursor_keeps_nan() -> None:
-    total = Total(order=(Order(term=column("k", Family.NUMBER)),), keyset=True)
+    total = TotalOrder(order=(Order(term=column("k", Family.NUMBER)),), keyset=True)
 
     read = read_cursor(write_cursor(Position(values=(float("nan"),)), MARK), MARK, total)
 
@@ -179,7 +179,7 @@ def test_cursor_takes_what_its_column_holds(family: Family, value: object) -> No
 
 @pytest.mark.parametrize("value", ["0044-03-15 BC", "infinity", "-infinity", "12024-01-31"])
 def test_cursor_takes_dates_that_only_some_databases_have(value: str) -> None:
-    total = Total(
+    total = TotalOrder(
         order=(Order(term=column("k", type=replace(TYPES[Family.DATE], infinite=True))),), keyset=True
     )
 

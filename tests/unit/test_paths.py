@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies as st
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Table
 from dbtools.errors import UnknownColumn
-from dbtools.paths import Distant, Paths, parts_of, spelled
+from dbtools.paths import PathColumn, Paths, parts_of, spelled
 from dbtools.types import Family
 from tests.unit.shop import ID, column, names, table, tools
 
@@ -209,12 +209,12 @@ def test_path_leads_to_a_column(text: str, steps: list[str], end: tuple[str, str
     tables = {each.name: each for each in (ORDER, *WORLD)}
 
     found = NAMES.find(text, "columns[0]")
-    path = found.path if isinstance(found, Distant) else ()
+    path = found.path if isinstance(found, PathColumn) else ()
     last = path[-1].target if path else ORDER
     wanted = tables[end[0]].column_by_name[end[1]]
 
     assert ([step.name for step in path], last.name) == (steps, end[0])
-    assert (found.column if isinstance(found, Distant) else found) is wanted
+    assert (found.column if isinstance(found, PathColumn) else found) is wanted
     assert found.name == ".".join([*steps, end[1]])
     assert found.type is wanted.type
 
@@ -230,13 +230,13 @@ def test_own_column_comes_before_a_path_of_the_same_spelling() -> None:
     found = names(order, *WORLD)
 
     assert found.find("customer.country", "x") is order.column_by_name["customer.country"]
-    assert isinstance(found.find('"customer".country', "x"), Distant)
+    assert isinstance(found.find('"customer".country', "x"), PathColumn)
 
 
 def test_relation_comes_before_the_table_of_the_same_name() -> None:
     node = _row("node", "name", "node_id", to=[_reference("node_id", to="node")])
 
-    assert isinstance(names(node).find("node.name", "x"), Distant)
+    assert isinstance(names(node).find("node.name", "x"), PathColumn)
 
 
 def test_column_in_two_cases_is_found_only_by_its_own_name() -> None:
@@ -294,7 +294,7 @@ def test_path_of_any_names_is_found_as_it_is_named(step: str, end: str) -> None:
     found = of.find(f"{spelled(step)}.{spelled(end)}", "x")
 
     # A relation may have a shorter name than its key.
-    assert isinstance(found, Distant)
+    assert isinstance(found, PathColumn)
     assert found.column is target.columns[0]
     assert of.find(found.name, "x") == found
 

@@ -109,7 +109,7 @@ async def test_no_more_are_opened_than_there_may_be(pool: Pool, opening: Opening
 async def test_call_that_gets_no_connection_in_time_is_refused(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, opening: Opening
 ) -> None:
-    monkeypatch.setattr(pools, "PATIENCE", 0.01)
+    monkeypatch.setattr(pools, "CONNECTION_TIMEOUT", 0.01)
     async with pool.connection(), pool.connection():
         with pytest.raises(Busy, match="All connections"):
             await _use(pool, [])

@@ -7,21 +7,19 @@ from pathlib import Path
 import pytest
 
 from dbtools import errors
-from dbtools.backends.free import FreeOffer
+from dbtools.backends.free import FreeOffer, unknown_column
 from dbtools.backends.port import Backend
-from dbtools.backends.sqlite.lens import literal, qualified
-from dbtools.backends.sqlite.syntax import lexis
-from dbtools.catalog import Catalog, Column, RowFilter, Table
+from dbtools.backends.sqlite.lens import literal
+from dbtools.catalog import Catalog, Column, Table
 from dbtools.policy import Limits, Role, Source
 from dbtools.records.entries import AuditEntry
 from dbtools.service.offers import offered
 from dbtools.settings import Settings
 from dbtools.settings.sections import RoleSection, ToolsSection
-from dbtools.sql import scan
 from dbtools.tools import define, unknown_tool
 from dbtools.tools.definition import Setting, tokens_in
 from dbtools.tools.run_sql import unique_names
-from dbtools.types import ColumnType, Family
+from dbtools.types import ColumnType, Family, Mask
 
 INTEGER = ColumnType(family=Family.INTEGER, name="integer")
 CATALOG = Catalog(tables=(Table(name="orders", columns=(Column(name="id", type=INTEGER),)),))
@@ -42,6 +40,19 @@ def test_description_is_short_and_names_the_dialect() -> None:
     assert "SELECT of PostgreSQL 16.2" in definition.description
     assert tokens_in(len(definition.description)) <= 150
     assert definition.annotations["readOnlyHint"]
+
+
+def test_column_masked_by_a_hash_is_told_from_an_unknown_one() -> None:
+    hashed = ColumnType(family=Family.TEXT, name="text", mask=Mask.HASH)
+    table = Table(name="orders", columns=(Column(name="id", type=INTEGER), Column(name="card", type=hashed)))
+    catalog = Catalog(tables=(table,))
+
+    masked, unknown = (
+        str(unknown_column(name, catalog, tables=["orders"])) for name in ("orders.card", "cards")
+    )
+
+    assert masked.startswith("The column 'card' is masked by a hash, so run_sql does not read it.")
+    assert unknown.startswith("There is no column 'cards'. describe_tables")
 
 
 def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
@@ -156,36 +167,6 @@ def test_claim_is_a_literal(value: object, sql: str) -> None:
 def test_claim_without_a_literal_denies_the_call(value: object) -> None:
     with pytest.raises(errors.Denied):
         literal(value)
-
-
-@pytest.mark.parametrize(
-    ("where", "written"),
-    [
-        ("a = :claims.a", "a = :claims.a"),
-        ("exists (select 1 from t)", "exists (select 1 from x.t)"),
-        ("exists (select 1 from t, u as v, w)", "exists (select 1 from x.t, x.u as v, x.w)"),
-        ("a in (select a from t join u using (a) left join v on v.a = u.a)",
-         "a in (select a from x.t join x.u using (a) left join x.v on v.a = u.a)"),
-        ("a in t and b not in \"u\"", "a in x.t and b not in x.\"u\""),
-        ("a in (1, 2) and b in (:claims.a)", "a in (1, 2) and b in (:claims.a)"),
-        ("a in (select a from (t join u), (select 1 from v), json_each(:claims.a) where b in (1, c))",
-         "a in (select a from (x.t join x.u), (select 1 from x.v), json_each(:claims.a) where b in (1, c))"),
-        ("a in (with q as (select 1 from t) select 1 from q, u)",
-         "a in (with q as (select 1 from x.t) select 1 from q, x.u)"),
-        ("a in (with recursive q(n) as not materialized (select 1) select n from q)",
-         "a in (with recursive q(n) as not materialized (select 1) select n from q)"),
-        ("a is not distinct from b", "a is not distinct from b"),
-        ("exists (select 1 from main.t)", "exists (select 1 from main.t)"),
-        ("exists (select a, b from t where a in (select 1 union select c from u order by d, e))",
-         "exists (select a, b from x.t where a in (select 1 union select c from x.u order by d, e))"),
-        ("exists (select 1 /* from t */ from 't')", "exists (select 1 /* from t */ from x.'t')"),
-    ],
-)  # fmt: skip
-def test_tables_of_a_row_filter_are_those_of_the_file(where: str, written: str) -> None:
-    filter = qualified(RowFilter(condition=scan(where, lexis)), "x")
-
-    assert filter.condition.text == written
-    assert filter.condition.parameters == scan(where, lexis).parameters
 
 
 def test_worker_imports_nothing_of_the_package() -> None:

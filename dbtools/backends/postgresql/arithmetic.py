@@ -12,7 +12,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools.backends.sources import Element
 from dbtools.catalog import Column
-from dbtools.paths import Distant
+from dbtools.paths import PathColumn
 from dbtools.terms import Calculation, Literal, Operand, Operation, Related, is_moment
 from dbtools.types import NUMERIC, ColumnType, Family
 
@@ -95,7 +95,7 @@ def _number(term: Operand, value: Element, family: Family) -> Element:
         value = sa.cast(value, Named("pg_catalog.text"))
         for endless in ("NaN", "Infinity", "-Infinity"):
             value = sa.func.nullif(value, _constant(f"'{endless}'"))
-    elif isinstance(term, Column | Distant) and term.type.family is not Family.INTEGER:
+    elif isinstance(term, Column | PathColumn) and term.type.family is not Family.INTEGER:
         # NaN minus NaN is NaN, and so is infinity minus infinity.
         value = sa.case((value.op("-")(value) == ZERO, value))
     return _cast(value, family)

@@ -120,8 +120,10 @@ class Casts:
         return self._pieces[at].offset if at < len(self._pieces) else None
 
     def _qualify(self, at: int, name: str) -> None:
-        """Write *name* instead of the one at *at*."""
-        self._pieces[at : at + self._width(at)] = [Piece(Kind.TYPE, name, self._pieces[at].offset)]
+        """Write *name* instead of the one at *at*; the number of pieces stays the same."""
+        for piece in self._pieces[at : at + self._width(at)]:
+            piece.kind, piece.text = Kind.TYPE, ""
+        self._pieces[at].text = name
 
     def _type_of_cast(self, at: int) -> int:
         """Return the index of the type in the cast at *at*."""

@@ -15,16 +15,18 @@ string must occur in it, and every name before a bracket must be a permitted fun
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from sqlglot import exp
 
 from dbtools.backends.free import DESCRIBED, not_reading, refused, unknown_table
 from dbtools.backends.plans import identifier
+from dbtools.backends.postgresql.attributes import calls_like_columns
 from dbtools.backends.postgresql.casts import Casts
 from dbtools.backends.postgresql.habits import OPERATORS, function_refusal
 from dbtools.backends.postgresql.parsing import SIMPLER, Tree
 from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
-from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
+from dbtools.backends.postgresql.vocabulary import NAMES_TYPE, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import SqlRefused, listing
 from dbtools.sql import words
@@ -183,6 +185,13 @@ class _Guard:
         known = self._namesakes(node)
         return known[0] if len(known) == 1 else None
 
+    def _table_at(self, node: exp.Expr) -> Table | None:
+        """Return the table that *node* names; None for anything else."""
+        match node:
+            case exp.Table(this=exp.Identifier()) if _cte_of(node) is None:
+                return self._table_of(node)
+        return None
+
     def _namesakes(self, node: exp.Table) -> Sequence[Table]:
         return [table for table in self._catalog.tables if table.name == node.name]
 
@@ -205,6 +214,7 @@ class _Guard:
         read = {piece_of(node) for node in nodes if isinstance(node, exp.Identifier | exp.Literal)}
         called = {piece_of(node) for node in nodes if isinstance(node, exp.Anonymous)}
         aliases = {piece_of(node.this) for node in nodes if isinstance(node, exp.TableAlias)}
+        like_columns = {*calls_like_columns(self._pieces, nodes, self._vocabulary, self._table_at)}
         for at, piece in enumerate(self._pieces):
             if piece.kind in (Kind.NAME, Kind.STRING) and at not in read | called:
                 raise refused(
@@ -216,8 +226,8 @@ class _Guard:
                 continue
             if at in called or self._word(at + 1) == "(":
                 self._check_function(at, is_called=at in called)
-            elif self._word(at - 1) == "." and piece.value in self._vocabulary.attributes:
-                # t.f would call f(t) if t had no column f; nothing has this one.
+            elif at in like_columns and piece.replacement is None:
+                # No column and no function has this name.
                 piece.replacement = identifier("dbtools nothing")
 
     def _check_function(self, at: int, *, is_called: bool) -> None:
@@ -232,6 +242,13 @@ class _Guard:
         self._calls_others |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
             piece.replacement = f"{identifier(found)}.{piece.text}"
+        if piece.value == NAMES_TYPE:
+            self._pieces[self._closing(at + 1)].replacement = f")::{identifier(SYSTEM)}.text"
+
+    def _closing(self, at: int) -> int:
+        """Return the number of the piece that closes the bracket at *at*."""
+        depths = accumulate((each.text == "(") - (each.text == ")") for each in self._pieces[at:])
+        return at + next(after for after, depth in enumerate(depths) if depth == 0)
 
 
 def _name_of_cte(at: int) -> str:

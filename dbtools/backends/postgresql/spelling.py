@@ -27,7 +27,7 @@ RESERVED = words(
     "some tablesample then trailing true union using variadic when where window with current_date "
     "current_time current_timestamp localtime localtimestamp"
 )
-#: Where other words are keywords: 0 is a number, ' a string.
+#: Where other words are keywords: 0 is a number, ' a string, " a quoted name.
 PHRASES = r"""
 with recursive|as( not)? materialized|with ordinality|rows from \(
 group by|order by|partition by|grouping sets|(cube|rollup|grouping|values|row) \(
@@ -35,8 +35,9 @@ tablesample (bernoulli|system) \(|\) repeatable \(
 nulls (first|last)|offset 0 rows?|fetch (first|next)( 0)? rows?|\) rows? (only|with ties)|with ties
 between symmetric|is( not)? unknown|similar to|escape '|at time zone|with(out)? time zone
 \) within group \(|\) filter \(|\) over
-(rows|range|groups) (between|unbounded|current|interval|[0'])|(unbounded|[0')]) (preceding|following)
-current row|exclude (current row|group|ties|no others)
+(rows|range|groups)(?= (between|unbounded|current|interval|[0']))|current row
+unbounded (preceding|following)|((?<=interval )|(?<=[0'")] ))(preceding|following)
+exclude (current row|group|ties|no others)
 (coalesce|nullif|greatest|least|extract|position|trim) \(
 """
 PATTERNS = [re.compile(rf"(?<!\S)({each})(?!\S)") for each in PHRASES.strip().split("\n")]

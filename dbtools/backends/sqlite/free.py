@@ -3,10 +3,8 @@
 import asyncio
 import json
 import os
-import socket
-import subprocess
 import sys
-from collections import OrderedDict
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -22,7 +20,7 @@ from dbtools.backends.plans import identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.sqlite import worker
 from dbtools.backends.sqlite.files import Location, connect, location_of
-from dbtools.backends.sqlite.lens import FILE_OF, Lens, claims_of, lens_of, random_name, specification
+from dbtools.backends.sqlite.lens import FILE_OF, claims_of, lens_of, random_name, specification
 from dbtools.backends.sqlite.refusals import readable, worded
 from dbtools.backends.sqlite.syntax import fold, names_in
 from dbtools.catalog import Catalog, Column
@@ -35,11 +33,13 @@ WORKERS = max(2, min(4, os.cpu_count() or 2))
 SHARE = WORKERS // 2  #: workers that one caller may use at once
 GRACE = 0.1  #: seconds after its deadline when a statement is ended with its process
 LEAST = 0.01  #: seconds that a statement gets after it has waited
-ATTEMPTS = 2  #: at a statement, if its worker is lost or the file has been replaced
+ATTEMPTS = 2  #: at a statement, if its worker ends or the file cannot be opened
 LENSES = 64  #: that are kept, one for each role and its claims
-LARGEST_FRAME = 128 * 2**20
+LARGEST_ANSWER = 128 * 2**20  #: bytes
 ANY = ColumnType(family=Family.ANY, name="any")
 ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  #: what an interpreter may need to start
+NOT_STARTED = "run_sql could not start a process for the statement."
+OTHERS = "Use the other tools, or try again in a moment."
 
 
 class WorkerLost(Exception):
@@ -49,72 +49,67 @@ class WorkerLost(Exception):
 class Worker:
     """A process that runs one statement at a time."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", streams: Any) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
-        self._reader, self._writer = streams
+        self._has_started = False
         self.is_usable = True
 
     @classmethod
     async def start(cls) -> "Worker":
-        """Start a process that has no secret, no environment and no open file of the server."""
-        ours, theirs = socket.socketpair()
-        spawning = asyncio.ensure_future(asyncio.to_thread(_spawn, theirs))
+        """Start a process without secrets, environment and open files of the server; or raise Busy."""
+        kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         try:
-            process = await asyncio.shield(spawning)
-            return cls(process, await asyncio.open_connection(sock=ours))
-        except BaseException:
-            ours.close()
-            with anyio.CancelScope(shield=True), suppress(OSError):
-                process = await spawning
-                process.kill()
-                await asyncio.to_thread(process.wait)
-            raise
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(Path(worker.__file__))),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                limit=LARGEST_ANSWER,
+                cwd="/",
+                env=kept,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise errors.Busy(NOT_STARTED, hint=OTHERS) from exc
+        return cls(process)
 
     async def ask(self, request: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the answer to *request*, or raise WorkerLost; end the process if that is interrupted."""
+        if not self._has_started:
+            try:
+                await self._answer()
+            except WorkerLost as exc:
+                raise errors.Busy(NOT_STARTED, hint=OTHERS) from exc
+            self._has_started = True
+        assert self._process.stdin is not None
+        with suppress(ConnectionError):
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        return await self._answer()
+
+    async def _answer(self) -> Mapping[str, Any]:
+        assert self._process.stdout is not None
         try:
-            content = json.dumps(request).encode()
-            self._writer.write(worker.HEAD.pack(len(content)) + content)
-            await self._writer.drain()
-            (length,) = worker.HEAD.unpack(await self._reader.readexactly(worker.HEAD.size))
-            if length > LARGEST_FRAME:
-                raise WorkerLost
-            answer: dict[str, Any] = json.loads(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError, ValueError) as exc:
-            self.kill()
+            answer: Mapping[str, Any] = json.loads(await self._process.stdout.readuntil())
+        except EOFError as exc:
+            self.is_usable = False
             raise WorkerLost from exc
         except BaseException:
             self.kill()
             raise
-        if "last" in answer:
-            self.kill()
+        self.is_usable = not answer.get("last")
         return answer
 
     def kill(self) -> None:
-        """End the process, even within one step of SQLite."""
-        self.is_usable = False
-        self._process.kill()
+        """End the process, even within one step of SQLite, if it does not end already."""
+        if self.is_usable:
+            self.is_usable = False
+            with suppress(ProcessLookupError):
+                self._process.kill()
 
     def end(self) -> "asyncio.Future[object]":
         """End the process, and return a future for its end."""
         self.kill()
-        self._writer.close()
-        return asyncio.ensure_future(asyncio.to_thread(self._process.wait))
-
-
-def _spawn(channel: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start a process at the other end of *channel*, and close it, even if the call has been cancelled."""
-    kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    with channel:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(worker.__file__))],
-            stdin=channel.fileno(),
-            stdout=channel.fileno(),
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=kept,
-            start_new_session=True,
-        )
+        return asyncio.ensure_future(self._process.wait())
 
 
 class SqliteFreeRunner:
@@ -122,11 +117,12 @@ class SqliteFreeRunner:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._pool = Pool(Worker.start, size=WORKERS, is_usable=lambda each: each.is_usable, end=Worker.end)
+        self._pool = Pool(Worker.start, size=WORKERS, is_usable=lambda each: each.is_usable, end=self._end)
+        self._ending: set[asyncio.Future[object]] = set()
         self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         #: By catalog and claims; each with its catalog, so that no other gets the same identity.
-        self._lenses: OrderedDict[object, tuple[Catalog, Lens, Mapping[str, Any]]] = OrderedDict()
+        self._lenses: dict[object, tuple[Catalog, Mapping[str, Any]]] = {}
 
     async def run(self, run: FreeRun) -> ResultSet:
         """Return the rows of *run*."""
@@ -138,11 +134,11 @@ class SqliteFreeRunner:
     async def explain(self, run: FreeRun) -> FreeExplanation:
         """Return the views that *run* reads, and what both safeguards say."""
         await self._answer(run, explains=True)
-        lens = lens_of(run, FILE_OF, "partial")
-        read = [view for view in lens.views if fold(view.name) in names_in(run.sql)]
-        views = [f"create temp view {identifier(view.name)} as {view.sql};\n" for view in read]
-        names = errors.listing(view.name for view in read)
-        named = f", these as views of what the role sees: {names}" if read else ""
+        lens = lens_of(run, FILE_OF)
+        read = {name: sql for name, sql in lens.views.items() if fold(name) in names_in(run.sql)}
+        views = [f"create temp view {identifier(name)} as {sql};\n" for name, sql in read.items()]
+        seen = errors.listing(read)
+        named = f", these as views of what the role sees: {seen}" if read else ""
         return FreeExplanation(
             sql="".join(views) + readable(run.sql),
             verdicts=(
@@ -154,11 +150,18 @@ class SqliteFreeRunner:
     async def close(self) -> None:
         """End the processes."""
         await self._pool.dispose()
+        await asyncio.gather(*self._ending)
+
+    def _end(self, process: Worker) -> "asyncio.Future[object]":
+        ended = process.end()
+        self._ending.add(ended)
+        ended.add_done_callback(self._ending.discard)
+        return ended
 
     async def _answer(self, run: FreeRun, *, explains: bool) -> Mapping[str, Any]:
         ends = asyncio.get_running_loop().time() + run.timeout
         sql = await check(run.sql, partial(readable, run.sql), self._checking)
-        lens, spec = self._lens(run)
+        spec = self._spec(run)
         request = {
             "key": spec["schema"],
             "sql": sql,
@@ -173,10 +176,10 @@ class SqliteFreeRunner:
             if answer.get("error") == "open":
                 # Explains why, or recovers the file.
                 (await asyncio.to_thread(connect, self._location)).close()
-            elif answer.get("error") not in ("lost", "changed"):
+            elif answer.get("error") != "lost":
                 break
         if "error" in answer:
-            raise worded(answer, run, lens)
+            raise worded(answer, run)
         return answer
 
     async def _asked(
@@ -199,19 +202,18 @@ class SqliteFreeRunner:
                 raise errors.Busy("Other statements are still running.", hint="Try again.") from exc
             raise errors.TimedOut from exc
 
-    def _lens(self, run: FreeRun) -> tuple[Lens, Mapping[str, Any]]:
-        """Return the lens of *run*, and its specification; raise Denied if a claim is missing."""
+    def _spec(self, run: FreeRun) -> Mapping[str, Any]:
+        """Return the specification of the lens of *run*; raise Denied if a claim is missing."""
         key = (id(run.catalog), run.stamp, repr([run.claims.get(name) for name in claims_of(run.catalog)]))
-        if key not in self._lenses:
-            schema, mask = random_name(), random_name()
-            lens = lens_of(run, schema, mask)
-            spec = specification(lens, self._location, run.stamp, schema, mask)
-            self._lenses[key] = run.catalog, lens, spec
-            if len(self._lenses) > LENSES:
-                self._lenses.popitem(last=False)
-        self._lenses.move_to_end(key)
-        _, lens, spec = self._lenses[key]
-        return lens, spec
+        found = self._lenses.pop(key, None)
+        if found is None:
+            schema = random_name()
+            found = run.catalog, specification(lens_of(run, schema), self._location, run.stamp, schema)
+        # The last one is that which was used last.
+        self._lenses[key] = found
+        if len(self._lenses) > LENSES:
+            del self._lenses[next(iter(self._lenses))]
+        return found[1]
 
 
 def open_free(url: str) -> SqliteFreeRunner:
@@ -220,7 +222,7 @@ def open_free(url: str) -> SqliteFreeRunner:
 
 
 def _cell(cell: object) -> object:
-    """Return *cell* of a frame as the driver would."""
+    """Return *cell* of an answer as the driver would."""
     if not isinstance(cell, dict):
         return cell
     start = bytes.fromhex(cell["hex"]) if "hex" in cell else cell["text"]

@@ -3,8 +3,8 @@
 import math
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
@@ -13,13 +13,13 @@ from dbtools.backends.free import FreeRun
 from dbtools.backends.sources import Element, column_of, source
 from dbtools.backends.sqlite.files import Location
 from dbtools.backends.sqlite.grammar import CLAIM_CASTS, SqliteGrammar
-from dbtools.backends.sqlite.syntax import fold, lexis
+from dbtools.backends.sqlite.syntax import names_in
 from dbtools.backends.sqlite.types import LEAST, MOST
-from dbtools.catalog import Catalog, Column, RowFilter, Table, TableKind
+from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.errors import Denied
 from dbtools.masks import ADDRESS, READ_OF_MASKED, REDACTED
 from dbtools.policy import uncovered
-from dbtools.sql import Group, Kind, Part, Token, code_of, grouped, scan, words
+from dbtools.sql import words
 from dbtools.types import UNSENDABLE, Mask
 
 #: Functions that only compute a value from their arguments, the clock or chance.
@@ -40,50 +40,47 @@ FUNCTIONS = words(
     jsonb_set bm25 highlight match matchinfo offsets snippet
     """
 )
+#: Names that mean something else in a subquery on a view, which stands for each table of a row filter.
+NOT_OF_VIEWS = words("main temp rowid oid _rowid_ match")
 FILE_OF = "main"  #: the schema that the operator sees in explanations
-#: Words that end the list of tables after FROM.
-ENDS = words("where group order limit having union intersect except window returning")
-NAMES = (Kind.WORD, Kind.NAME, Kind.TEXT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """The temporary view that stands for a table of which a role does not see everything."""
-
-    name: str
-    sql: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lens:
+class Lens(NamedTuple):
     """What the names in the statements of one role, with its claims, stand for."""
 
     direct: tuple[str, ...]  #: tables that are read under their own names
-    views: tuple[View, ...]
-    withheld: tuple[str, ...]  #: names of tables whose rows may not be aggregated
+    views: Mapping[str, str]  #: the SELECT for each other table
+    named: Mapping[str, frozenset[str]]  #: by view, the folded words of its row filter: tables are among them
 
 
-def lens_of(run: FreeRun, schema: str, mask: str) -> Lens:
-    """Return what the names in *run* stand for, with the file as *schema* and the function *mask*.
+def lens_of(run: FreeRun, schema: str) -> Lens:
+    """Return what the names in *run* stand for, with the file as *schema*.
 
     Raise Denied if a claim is missing that a row filter needs.
     """
     seen = {table.location: table for table in run.catalog.tables}
-    direct = tuple(
-        table.name for table in run.catalog.tables if table.aggregated and _is_whole(table, run.whole, seen)
-    )
+    tables = [table for table in run.catalog.tables if not is_withheld(table)]
+    direct = tuple(table.name for table in tables if _is_whole(table, run.whole, seen))
+    viewed = [table for table in tables if table.name not in direct]
     return Lens(
         direct=direct,
-        views=tuple(
-            View(name=table.name, sql=_view(table, run.claims, schema, mask))
-            for table in run.catalog.tables
-            if table.aggregated and table.name not in direct and any(_shown(table))
-        ),
-        withheld=tuple(table.name for table in run.catalog.tables if not table.aggregated),
+        views={table.name: _view(table, run.claims, schema) for table in viewed},
+        named={table.name: _named(table) for table in viewed},
     )
 
 
-def specification(lens: Lens, location: Location, stamp: str, schema: str, mask: str) -> Mapping[str, Any]:
+def is_withheld(table: Table) -> bool:
+    """Return whether SQL of callers cannot read *table*, although the role sees it."""
+    named = _named(table)
+    unlike = "select" in named and named & NOT_OF_VIEWS
+    return not table.aggregated or bool(unlike) or not any(_shown(table))
+
+
+def _named(table: Table) -> frozenset[str]:
+    return names_in(table.filter.condition.text) if table.filter else frozenset()
+
+
+def specification(lens: Lens, location: Location, stamp: str, schema: str) -> Mapping[str, Any]:
     """Return what a worker needs to open *location* through *lens*."""
     immutable = "&immutable=1" if location.immutable else ""
     return {
@@ -91,12 +88,11 @@ def specification(lens: Lens, location: Location, stamp: str, schema: str, mask:
         "uri": f"{location.path.as_uri()}?mode=ro{immutable}",
         "stamp": stamp,
         "schema": schema,
-        "mask": mask,
         "address": ADDRESS.pattern,
         "longest": READ_OF_MASKED[Mask.PARTIAL],
         "functions": sorted(FUNCTIONS),
         "tables": lens.direct,
-        "views": [(view.name, random_name(), view.sql) for view in lens.views],
+        "views": [(name, sql, sorted(lens.named[name])) for name, sql in lens.views.items()],
     }
 
 
@@ -127,36 +123,28 @@ def _shown(table: Table) -> Iterator[Column]:
     yield from (column for column in table.columns if column.type.mask is not Mask.HASH)
 
 
-def _view(table: Table, claims: Mapping[str, object], schema: str, mask: str) -> str:
+def _view(table: Table, claims: Mapping[str, object], schema: str) -> str:
     """Return the SELECT of *table*: its filter is evaluated first, behind a barrier."""
-    filter = None if table.filter is None else qualified(table.filter, schema)
     grammar = FreeGrammar(claims)
-    whole = source(
-        replace(table, schema=schema, filter=filter),
-        "t",
-        grammar,
-        grammar.names,
-        guarded=True,
-        tied={},
-        searched=False,
-    )
-    if (filter or table.kind is TableKind.VIEW) and isinstance(whole, sa.Subquery):
+    there = replace(table, schema=schema)
+    whole = source(there, "t", grammar, grammar.names, guarded=True, tied={}, searched=False)
+    if (table.filter or table.kind is TableKind.VIEW) and isinstance(whole, sa.Subquery):
         assert isinstance(whole.element, sa.Select)
         # SQLAlchemy would bind the -1 before an OFFSET, and a view has no parameters.
         whole = whole.element.limit(sa.literal_column("-1")).subquery("t")
     cells = (
-        _cell(column_of(whole, each.name), each, mask).label(quoted_name(each.name, quote=True))
+        _cell(column_of(whole, each.name), each, schema).label(quoted_name(each.name, quote=True))
         for each in _shown(table)
     )
     return str(sa.select(*cells).select_from(whole).compile(dialect=grammar.dialect))
 
 
-def _cell(cell: Element, column: Column, mask: str) -> Element:
+def _cell(cell: Element, column: Column, schema: str) -> Element:
     match column.type.mask:
         case Mask.REDACT:
             return sa.literal_column(literal(REDACTED))
         case Mask.PARTIAL:
-            function = getattr(sa.func, mask)
+            function = getattr(sa.func, f"{schema}_mask")
             shown: Element = function(sa.cast(cell, sa.BLOB), sa.func.typeof(cell))
             return shown
         case _:
@@ -191,59 +179,3 @@ def literal(value: object) -> str:
             return "'" + value.replace("'", "''") + "'"
         case _:
             raise Denied
-
-
-def qualified(filter: RowFilter, schema: str) -> RowFilter:
-    """Return *filter* with the tables in its subqueries in *schema*: their bare names are the caller's."""
-    sql = filter.condition.text
-    whole = grouped(code_of(sql, lexis), sql)
-    written, end = "", 0
-    for offset in sorted(token.offset for token in _tables(whole)):
-        written += f"{sql[end:offset]}{schema}."
-        end = offset
-    return replace(filter, condition=scan(written + sql[end:], lexis)) if end else filter
-
-
-def _tables(whole: Group) -> Iterator[Token]:
-    """Yield the unqualified names of tables after FROM, JOIN and IN, and between commas after FROM."""
-    defined = {fold(name.value) for group in whole.groups() for name in _defined(group.parts)}
-    for group in whole.groups():
-        for token in _named(group):
-            if fold(token.value) not in defined:
-                yield token
-
-
-def _defined(parts: list[Part]) -> Iterator[Token]:
-    """Yield the names of common table expressions among *parts*."""
-    for at, part in enumerate(parts):
-        if part.word == "as" and parts[at + 1 : at + 4] and _opens_query(parts[at + 1 : at + 4]):
-            before = parts[at - 1] if isinstance(parts[at - 1], Token) else parts[at - 2]
-            if isinstance(before, Token):
-                yield before
-
-
-def _opens_query(parts: list[Part]) -> bool:
-    left = [part for part in parts if part.word not in ("not", "materialized")]
-    return isinstance(left[0], Group) if left else False
-
-
-def _named(group: Group) -> Iterator[Token]:
-    first = group.words[0] if group.parts else ""
-    within = expects = False
-    # The parts of a join in parentheses, as in FROM (a JOIN b).
-    joined = "join" in group.words and first not in ("select", "with", "values")
-    within = expects = joined
-    around = ["", "", *group.words, ""]
-    for at, part in enumerate(group.parts, 2):
-        word = part.word
-        if (word == "from" and around[at - 1] != "distinct") or word == "join":
-            within = expects = True
-        elif word == "in" or (word == "," and within):
-            expects = True
-        else:
-            is_name = isinstance(part, Token) and part.kind in NAMES
-            if expects and is_name and around[at + 1] not in (".", "("):
-                assert isinstance(part, Token)
-                yield part
-            expects = False
-            within = within and word not in ENDS

@@ -18,7 +18,7 @@ from dbtools.backends.free import (
     unknown_function,
     unknown_table,
 )
-from dbtools.backends.sqlite.lens import FUNCTIONS, Lens
+from dbtools.backends.sqlite.lens import FUNCTIONS, is_withheld
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.results import too_wide
 from dbtools.sql import Kind, SqlError, Token, code_of, words
@@ -91,6 +91,7 @@ RESERVED = words(
     "sqlite_stat1 sqlite_stat4"
 )
 OUTSIDE = "Use it in a subquery, and its condition outside."
+UNKNOWN = "The statement reads what does not exist here"
 MEMORY = "The statement needs too much memory"
 EQUAL = "Give each equally many columns."
 SMALLER = "Aggregate earlier, or read fewer rows and columns."
@@ -181,7 +182,7 @@ def _check(token: Token, after: Token | None) -> None:
         raise refused(f"There is no table {quoted(name)}", DESCRIBED, position=token.offset)
 
 
-def worded(answer: Mapping[str, Any], run: FreeRun, lens: Lens) -> errors.CallError:
+def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
     """Return the error of *answer* in dbtools' words; only names that the caller wrote are in it."""
     kind, text = answer["error"], str(answer.get("text", ""))
     name = str(answer.get("name", ""))
@@ -195,11 +196,11 @@ def worded(answer: Mapping[str, Any], run: FreeRun, lens: Lens) -> errors.CallEr
         return errors.Busy()
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable()
-    if kind in ("open", "filter") or name.startswith("SQLITE_CORRUPT"):
+    if kind == "open" or name.startswith("SQLITE_CORRUPT"):
         return errors.Unreadable()
-    words = Words(run, lens)
+    words = Words(run)
     if kind == "audit":
-        return words.of_table(str(answer["table"]))
+        return refused(UNKNOWN, DESCRIBED)
     if kind == "denied":
         return words.of_event(*answer["event"])
     return words.of_message(text)
@@ -208,9 +209,9 @@ def worded(answer: Mapping[str, Any], run: FreeRun, lens: Lens) -> errors.CallEr
 class Words:
     """Words the refusals of one statement."""
 
-    def __init__(self, run: FreeRun, lens: Lens) -> None:
+    def __init__(self, run: FreeRun) -> None:
         self._catalog = run.catalog
-        self._withheld = {fold(name) for name in lens.withheld}
+        self._withheld = {fold(table.name) for table in run.catalog.tables if is_withheld(table)}
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}
         self._sql = fold(run.sql)
@@ -230,11 +231,9 @@ class Words:
             rule = f"There is no table or table function {quoted(name)}"
             return refused(rule, TABLES_INSTEAD[name], position=self._position(name))
         if name in self._withheld:
-            return refused(
-                f"Rows of {name} may not be aggregated, so run_sql does not read it", "Use list_rows."
-            )
+            return refused(f"run_sql does not read {name}", "Use list_rows.")
         if name not in self._names and name not in self._sql:
-            return refused("The statement reads what does not exist here", DESCRIBED)
+            return refused(UNKNOWN, DESCRIBED)
         return unknown_table(name, self._catalog, position=self._position(name))
 
     def of_event(self, action: int, first: str | None, second: str | None) -> errors.SqlRefused:

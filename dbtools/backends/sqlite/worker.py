@@ -1,7 +1,6 @@
-"""Run callers' SQL on one file, in a process that can be killed. Frames in, frames out.
+"""Run callers' SQL on one file, in a process that can be killed. A line of JSON in, a line of JSON out.
 
-The server starts this file as a script, without a secret and without packages, so that it starts fast. A
-frame is the length of a JSON value, in four bytes, and the value.
+The server starts this file as a script, without a secret and without packages, so that it starts fast.
 
 The first safeguard is names: in a connection, the names of what the role sees stand for tables that it sees
 whole, or for temporary views; all others for a table that does not exist. The second one is the authorizer
@@ -15,21 +14,20 @@ import re
 import resource
 import signal
 import sqlite3
-import struct
 import sys
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
 
-HEAD = struct.Struct(">I")
 MEMORY = 384 * 2**20  #: bytes of the address space
 HEAP = 256 * 2**20  #: bytes that SQLite may allocate
 RETIRES = 128 * 2**10  #: kilobytes after which the process is replaced, since it may not return them
 CONNECTIONS = 8  #: with different roles or claims
+LOCK_TIMEOUT = 2.0  #: seconds
 LATE = 1.0  #: seconds after its deadline when the process ends, if the server is gone
 PRAGMAS = "pragma trusted_schema = off; pragma temp_store = memory; pragma cell_size_check = on"
-ENCODINGS = ("UTF-8", "UTF-16le", "UTF-16be")
 JSON_TABLES = ("json_each", "json_tree")
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 16 * 2**20,
@@ -49,24 +47,15 @@ CHANGING = frozenset(
 )
 OPENING = ("OpenRead", "ReopenIdx")
 FILE = 2  #: the number of the attached file, after main and temp
+Event = tuple[str | None, ...]
 
 
 class Refusal(Exception):
-    """The statement does not run; the arguments say why, as the content of a frame."""
+    """The statement does not run; the arguments say why, as the content of an answer."""
 
     def __init__(self, kind: str, **content: object) -> None:
         super().__init__(kind)
         self.content = {"error": kind, **content}
-
-
-class Step(NamedTuple):
-    """The beginning of a row of EXPLAIN."""
-
-    opcode: str
-    p1: int
-    p2: int
-    p3: int
-    p4: str | None
 
 
 def fold(name: str) -> str:
@@ -80,75 +69,91 @@ def quote(name: str) -> str:
 
 
 class Sandbox:
-    """A connection in which the statements of one role and its claims run."""
+    """A connection in which the statements of one role and its claims run.
+
+    The file is attached under a name that no caller can guess, and with which all other names of the sandbox
+    begin.
+    """
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._path, self._schema = spec["path"], spec["schema"]
-        self._head, _, digest = spec["stamp"].partition(" ")
+        self._path, self._file = spec["path"], spec["schema"]
         self._direct = {fold(name) for name in spec["tables"]}
-        self._views = {name for public, inner, _ in spec["views"] for name in (public, inner)}
-        self._inner = {inner for _, inner, _ in spec["views"]}
+        self._public = {public for public, _, _ in spec["views"]}
+        self._absent = f"{self._file}_absent.no "
         self._functions = frozenset(spec["functions"])
-        self._reads: set[tuple[str | None, ...]] = set()
+        self._reads: set[Event] = set()
         self._pages: set[int] = set()
-        self._virtual: dict[str | None, bool] = {}  #: by address, whether its module runs statements
-        self._authorize: Callable[..., int] = self._note
+        self._virtual: set[str] = set()  #: addresses
         self._denied: tuple[int, str | None, str | None] | None = None
+        self._authorize: Callable[..., int] = self._note
+        self._identity = _identity(self._path)
         self._driver = self._open(spec["uri"])
-        self._seen = self._version()
-        self._schema_rows = self._read_schema()
-        # As in `stamp_of`: a program may have overwritten the file with one of the same version.
-        rows = [(kind, name, sql) for kind, name, _, _, sql in self._schema_rows]
-        if hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12] != digest:
+        self._seen = self._read("data_version")
+        self._schema = self._read_schema()
+        if self._stamp() != spec["stamp"]:
             raise Refusal("changed")
         self._prepare(spec)
 
     def _open(self, uri: str) -> sqlite3.Connection:
         """Return a connection to an empty database, to which the file is attached."""
-        for encoding in ENCODINGS:
-            driver = sqlite3.connect(
-                "file::memory:", uri=True, isolation_level=None, cached_statements=0, timeout=2.0
-            )
-            driver.text_factory = lambda text: text.decode(errors="surrogateescape")
-            driver.execute(f"pragma encoding = '{encoding}'")
-            try:
-                driver.execute(f"attach ? as {self._schema}", (uri,))
-                driver.execute(f"select 1 from {self._schema}.sqlite_schema").fetchall()
-                self._encoding = encoding
-                return driver
-            except sqlite3.Error as exc:
-                driver.close()
-                if "encoding" not in str(exc):
-                    raise Refusal("open") from exc
-        raise Refusal("open")
+        with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)) as file:
+            (encoding,) = file.execute("pragma encoding").fetchone()
+        driver = sqlite3.connect(
+            "file::memory:", uri=True, isolation_level=None, cached_statements=0, timeout=LOCK_TIMEOUT
+        )
+        driver.text_factory = lambda text: text.decode(errors="surrogateescape")
+        driver.execute(f"pragma encoding = '{encoding}'")
+        driver.execute(f"attach ? as {self._file}", (uri,))
+        self._encoding = encoding
+        return driver
+
+    def _read(self, pragma: str) -> int:
+        (value,) = self._driver.execute(f"pragma {self._file}.{pragma}").fetchone()
+        return int(value)
 
     def _read_schema(self) -> list[tuple[str, str, str, int, bytes]]:
         columns = "type, name, tbl_name, rootpage, cast(sql as blob)"
-        return self._driver.execute(f"select {columns} from {self._schema}.sqlite_schema").fetchall()
+        return self._driver.execute(f"select {columns} from {self._file}.sqlite_schema").fetchall()
 
-    def _version(self) -> int:
-        """Return a number that changes when another connection has written to the file."""
-        return int(self._driver.execute(f"pragma {self._schema}.data_version").fetchone()[0])
+    def _stamp(self) -> str:
+        """Return the stamp of the schema, as `stamp_of` does."""
+        rows = [(kind, name, sql) for kind, name, _, _, sql in self._schema]
+        digest = hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
+        return f"{self._identity}.{self._read('schema_version')} {digest}"
 
     def _prepare(self, spec: Mapping[str, Any]) -> None:
         """Build both safeguards."""
         driver = self._driver
         driver.executescript(PRAGMAS)
-        driver.create_function(
-            spec["mask"], 2, self._masking(spec["address"], spec["longest"]), deterministic=True
-        )
-        for public, inner, sql in spec["views"]:
-            driver.execute(f"create temp view {inner} as {sql}")
-            driver.execute(f"create temp view {quote(public)} as select * from {inner}")
-        self._shadow()
+        mask = self._masking(spec["address"], spec["longest"])
+        driver.create_function(f"{self._file}_mask", 2, mask, deterministic=True)
+        tables = [name for kind, name, *_ in self._schema if kind in ("table", "view")]
+        for public, sql, named in spec["views"]:
+            self._create_views(public, sql, [name for name in tables if fold(name) in named])
+        self._shadow(tables)
         driver.set_authorizer(lambda *event: self._authorize(*event))
-        self._record(spec)
+        self._record(spec["tables"])
         driver.execute("pragma query_only = on")
         for limit, most in LIMITS.items():
             driver.setlimit(limit, most)
         if sys.version_info >= (3, 12):
             driver.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
             driver.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, False)
+
+    def _create_views(self, public: str, sql: str, named: list[str]) -> None:
+        """Create the view *public* of *sql*, whose row filter names the tables *named* of the file."""
+        for name in named:
+            self._create_view(self._inner(name), f"select * from {self._file}.{quote(name)}")
+        known = (f"{quote(name)} as not materialized (select * from {self._inner(name)})" for name in named)
+        inner = self._inner(f"filtered {public}")
+        self._create_view(inner, f"with {', '.join(known)} {sql}" if named else sql)
+        self._create_view(quote(public), f"select * from {inner}")
+
+    def _create_view(self, name: str, sql: str) -> None:
+        self._driver.execute(f"create temp view if not exists {name} as {sql}")
+
+    def _inner(self, name: str) -> str:
+        return quote(f"{self._file}_{name}")
 
     def _masking(self, address: str, longest: int) -> Any:
         """Return the function of the mask `partial`: of the bytes of a cell, and its class."""
@@ -165,54 +170,45 @@ class Sandbox:
 
         return masked
 
-    def _shadow(self) -> None:
-        """Let the name of everything hidden stand for a table that does not exist, and ends in this name."""
-        known = self._direct | {fold(name) for name in self._views}
-        names = (name for kind, name, *_ in self._schema_rows if kind in ("table", "view"))
-        for name in names:
-            if fold(name) not in known and name[:7].lower() != "sqlite_":
-                missing = f"{self._schema}.{quote(f'{self._schema} {name}')}"
-                self._driver.execute(f"create temp view {quote(name)} as select * from {missing}")
+    def _shadow(self, tables: list[str]) -> None:
+        """Let the names of everything hidden stand for a table that does not exist."""
+        known = self._direct | set(map(fold, self._public))
+        schema, _, prefix = self._absent.partition(".")
+        for name in tables:
+            if fold(name) not in known and not fold(name).startswith("sqlite_"):
+                self._create_view(quote(name), f"select * from {schema}.{quote(prefix + name)}")
 
-    def _record(self, spec: Mapping[str, Any]) -> None:
+    def _record(self, tables: list[str]) -> None:
         """Note what permitted names read: pages, columns beneath views, and virtual tables."""
         for name in JSON_TABLES:
-            self._open_in(f"select 1 from {name}('[]')", runs=False)
-        kinds = {fold(name): (kind, page) for kind, name, _, page, _ in self._schema_rows if kind != "index"}
-        for name in spec["tables"]:
-            kind, page = kinds.get(fold(name), ("", 0))
-            if kind == "view" or page == 0:
-                # One that cannot be read stays unreadable: nothing beneath it is permitted.
-                self._open_in(f"select * from {quote(name)}", runs=kind == "table")
-        for public, inner, _ in spec["views"]:
-            before = set(self._reads)
-            self._open_in(f"select * from {quote(public)}", runs=True)
-            beneath = {read for read in self._reads - before if read[2] == "temp"}
-            if any(name not in (public, inner) for name, *_ in beneath):
-                raise Refusal("filter", table=public)
+            self._permit(f"select 1 from {name}('[]')")
+        pages: dict[str, set[int]] = {}
+        for _, _, table, page, _ in self._schema:
+            pages.setdefault(fold(table), set()).add(page)
+        for name in (*tables, *self._public):
+            # Views and virtual tables have no page.
+            if name in self._public or not any(pages.get(fold(name), ())):
+                self._permit(f"select * from {quote(name)}")
         # What a module reads while it connects has no context, and a caller may not read it.
         self._reads = {read for read in self._reads if read[3] is not None or read[1] == ""}
-        roots: dict[str, set[int]] = {}
-        for _, _, table, page, _ in self._schema_rows:
-            roots.setdefault(fold(table), set()).add(page)
-        tables = {table for table, pages in roots.items() if table in self._direct or pages & self._pages}
-        self._pages = {page for table in tables for page in roots[table] if page > 1}
+        read = (found for table, found in pages.items() if table in self._direct or found & self._pages)
+        # The first page is that of the schema.
+        self._pages = set().union(*read) - {0, 1}
         self._authorize = _allow
 
-    def _open_in(self, sql: str, *, runs: bool) -> None:
-        """Permit what *sql* opens; *runs*: whether virtual tables in it run statements."""
+    def _permit(self, sql: str) -> None:
+        """Permit what *sql* opens. What cannot be read stays unreadable: nothing beneath it is permitted."""
         try:
-            steps = self._steps(sql)
+            steps = list(self._steps(sql))
         except sqlite3.Error:
             return
-        for step in steps:
-            if step.opcode in OPENING and step.p3 == FILE:
-                self._pages.add(step.p2)
-            if step.opcode == "VOpen":
-                self._virtual.setdefault(step.p4, runs)
+        self._pages |= {page for opcode, page, file, _ in steps if opcode in OPENING and file == FILE}
+        self._virtual |= {address for opcode, _, _, address in steps if opcode == "VOpen"}
 
-    def _steps(self, sql: str) -> list[Step]:
-        return [Step(*row[1:6]) for row in self._driver.execute(f"explain {sql}")]
+    def _steps(self, sql: str) -> Iterator[tuple[str, int, int, str]]:
+        """Yield the name and the operands 2 to 4 of each step of *sql*."""
+        for _, opcode, _, second, third, fourth, *_ in self._driver.execute(f"explain {sql}"):
+            yield opcode, second, third, fourth
 
     def _note(self, action: int, *event: str | None) -> int:
         """Allow everything, and note what is read."""
@@ -226,47 +222,41 @@ class Sandbox:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_READ and self._may_read(str(first), second, *rest):
             return sqlite3.SQLITE_OK
-        known = rest[1] in self._inner or str(second).lower() in self._functions
-        if action == sqlite3.SQLITE_FUNCTION and known:
+        within = str(rest[1]).startswith(f"{self._file}_")
+        if action == sqlite3.SQLITE_FUNCTION and (within or str(second).lower() in self._functions):
             return sqlite3.SQLITE_OK
         self._denied = self._denied or (action, first, second)
         return sqlite3.SQLITE_DENY
 
     def _may_read(self, table: str, column: str | None, *rest: str | None) -> bool:
         schema, context = rest
-        if schema == self._schema:
+        if schema == self._file:
             # Rows without columns have the schema as it is written, and only the views can write it.
             known = (table, column, schema, context) in self._reads or not column
             return known or fold(table) in self._direct
         if schema == "temp":
-            return table in self._views
+            return table in self._public or table.startswith(f"{self._file}_")
         if schema == "main":
             return table in JSON_TABLES
         # Only the rows of a name after FROM, which may be a common table expression.
         return column == "" and not fold(table).startswith("sqlite_")
 
-    def _running(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
-        """Allow what a virtual table does as well; the caller's own statement has passed `_strict`."""
-        own = action == sqlite3.SQLITE_READ and rest[0] == self._schema
-        own = own or (action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None)
-        return sqlite3.SQLITE_OK if own else self._strict(action, first, second, *rest)
-
     def run(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         """Return the result of *request*, or raise Refusal or sqlite3.Error."""
-        self._authorize, self._denied = _allow, None
+        self._denied = None
         self._driver.execute("begin")
         try:
             self._check_schema()
             self._authorize = self._strict
-            runs = self._audit(request["sql"])
-            if request["explains"]:
-                return {}
-            self._authorize = self._running if runs else self._strict
-            return self._fetch(request)
+            if self._audit(request["sql"]):
+                # A virtual table runs other statements; the statement of the caller has passed.
+                self._authorize = _allow
+            return {} if request["explains"] else self._fetch(request)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as exc:
             if self._denied:
                 raise Refusal("denied", event=self._denied) from exc
-            text = str(exc).replace(f"{self._schema}.{self._schema} ", "")[:500]
+            # As if the hidden tables did not exist.
+            text = str(exc).replace(self._absent, "")[:500]
             raise Refusal("sql", name=getattr(exc, "sqlite_errorname", ""), text=text) from exc
         finally:
             self._authorize = _allow
@@ -277,56 +267,54 @@ class Sandbox:
         self._driver.close()
 
     def _check_schema(self) -> None:
-        """Refuse to read a file whose schema is not that of the connection."""
-        (version,) = self._driver.execute(f"pragma {self._schema}.schema_version").fetchone()
+        """Refuse to read a file that has been replaced, or has another schema than the connection."""
         # While the file is being replaced, its path may be empty.
-        found = os.stat(self._path) if os.path.exists(self._path) else None
-        identity = f"{found.st_dev}.{found.st_ino}" if found else self._head.rpartition(".")[0]
-        if f"{identity}.{version}" != self._head:
+        replaced = _identity(self._path) not in ("", self._identity)
+        before, self._seen = self._seen, self._read("data_version")
+        # The version changes when another program has written to the file.
+        if replaced or (self._seen != before and self._read_schema() != self._schema):
             raise Refusal("changed")
-        if self._version() != self._seen and self._read_schema() != self._schema_rows:
-            raise Refusal("changed")
-        self._seen = self._version()
 
     def _audit(self, sql: str) -> bool:
-        """Refuse *sql* if it opens what is not permitted; return whether virtual tables run statements."""
-        runs = False
-        for step in self._steps(sql):
-            opens = step.opcode in OPENING and not (step.p3 == FILE and step.p2 in self._pages)
-            connects = step.opcode == "VOpen" and step.p4 not in self._virtual
-            writes = step.opcode in CHANGING or (step.opcode == "Transaction" and step.p2)
+        """Refuse *sql* if it opens what is not permitted; return whether it opens virtual tables."""
+        opened = False
+        for opcode, second, third, address in self._steps(sql):
+            opens = opcode in OPENING and not (third == FILE and second in self._pages)
+            connects = opcode == "VOpen" and address not in self._virtual
+            writes = opcode in CHANGING or (opcode == "Transaction" and second)
             if opens or connects or writes:
-                raise Refusal("audit", table=self._name_of(step) if opens else "")
-            runs = runs or (step.opcode == "VOpen" and self._virtual[step.p4])
-        return runs
-
-    def _name_of(self, step: Step) -> str:
-        """Return the name of the table that *step* opens."""
-        known = {page: table for _, _, table, page, _ in self._schema_rows if page and step.p3 == FILE}
-        return known.get(step.p2, "sqlite_schema")
+                raise Refusal("audit")
+            opened = opened or opcode == "VOpen"
+        return opened
 
     def _fetch(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        cursor = self._driver.execute(request["sql"])
-        try:
+        with closing(self._driver.execute(request["sql"])) as cursor:
             names = [each[0] for each in cursor.description or ()]
             rows: list[list[object]] = []
-            left, more = request["bytes"], False
+            left = request["bytes"]
             if sum(map(len, names)) > left:
                 raise Refusal("wide")
             for row in cursor:
-                if more := len(rows) == request["limit"] or left < 0:
-                    break
+                if len(rows) == request["limit"] or left < 0:
+                    return {"names": names, "rows": rows, "more": True}
                 shown, taken = _shown(row, request["longest"], request["bytes"])
                 rows.append(shown)
                 left -= taken
-        finally:
-            cursor.close()
-        return {"names": names, "rows": rows, "more": more}
+        return {"names": names, "rows": rows, "more": False}
 
 
 def _allow(*_: object) -> int:
     """Allow a statement that this module has written."""
     return sqlite3.SQLITE_OK
+
+
+def _identity(path: str) -> str:
+    """Return the identity of the file at *path*, empty if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}.{found.st_ino}"
 
 
 def _shown(row: tuple[object, ...], longest: int, most: int) -> tuple[list[object], int]:
@@ -351,7 +339,7 @@ def _cell(cell: object, longest: int) -> object:
 
 
 def main() -> None:
-    """Answer requests until the server closes the pipe."""
+    """Say that the process has started, and answer requests until the server closes the pipe."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     sqlite3.connect(":memory:").execute(f"pragma hard_heap_limit = {HEAP}")
@@ -359,20 +347,23 @@ def main() -> None:
     # Linux counts the memory of the server as the process's own, up to here.
     most = max(RETIRES, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
-    with open(0, "rb") as source, open(1, "wb") as sink:
-        while head := source.read(HEAD.size):
-            request = json.loads(source.read(*HEAD.unpack(head)))
-            # Ends the process, even inside of one step of SQLite, if the server does not.
-            signal.setitimer(signal.ITIMER_REAL, request["timeout"] + LATE)
-            answer = dict(_answer(request, sandboxes))
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > most:
-                answer["last"] = True
-            content = json.dumps(answer).encode()
-            sink.write(HEAD.pack(len(content)) + content)
-            sink.flush()
-            if "last" in answer:
-                return
+    _send({})
+    for line in sys.stdin:
+        request = json.loads(line)
+        # Ends the process, even inside of one step of SQLite, if the server does not.
+        signal.setitimer(signal.ITIMER_REAL, request["timeout"] + LATE)
+        answer = dict(_answer(request, sandboxes))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answer["last"] = used > most or answer.get("error") == "memory"
+        _send(answer)
+        if answer["last"]:
+            return
+
+
+def _send(answer: Mapping[str, object]) -> None:
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
 
 
 def _answer(request: Mapping[str, Any], sandboxes: "OrderedDict[str, Sandbox]") -> Mapping[str, object]:
@@ -387,11 +378,11 @@ def _answer(request: Mapping[str, Any], sandboxes: "OrderedDict[str, Sandbox]") 
         sandboxes.move_to_end(key)
         return sandboxes[key].run(request)
     except Refusal as exc:
-        if exc.content["error"] == "changed" and key in sandboxes:
-            sandboxes.pop(key).close()
+        if exc.content["error"] == "changed":
+            sandboxes.pop(key, None)
         return exc.content
     except MemoryError:
-        return {"error": "memory", "last": True}
+        return {"error": "memory"}
     except (sqlite3.Error, ValueError):
         return {"error": "open"}
 

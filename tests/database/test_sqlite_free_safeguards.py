@@ -1,4 +1,4 @@
-"""Each of the two walls alone, with the other one left out of a subclass, stops what it is there for."""
+"""Each of the two safeguards alone, with the other one left out of a subclass, stops what it is there for."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -22,14 +22,14 @@ from tests.database.free_clinic import CANARY, GRANTS, NORTH, NUMBER, RICH, SEEN
 
 #: The same grants, with a filter that reads no other table.
 ALONE = {**GRANTS, "customers": GrantSection(columns=SEEN, where="region = :claims.region")}
-SCHEMA, MASK = "xfile", "xmask"
+SCHEMA = "xfile"
 REQUEST = {"limit": 100, "longest": 1_000, "bytes": 100_000, "explains": False}
 
 
 class OnlyProgram(Sandbox):
     """A connection in which hidden names stand for the hidden tables."""
 
-    def _shadow(self) -> None:
+    def _shadow(self, tables: list[str]) -> None:
         pass
 
 
@@ -49,7 +49,7 @@ Open = Callable[[type[Sandbox], Mapping[str, bool | GrantSection]], Awaitable[Sa
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the rich database."""
-    path = tmp_path_factory.mktemp("walls") / "rich.db"
+    path = tmp_path_factory.mktemp("safeguards") / "rich.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(RICH)
     return path
@@ -70,8 +70,8 @@ async def sandbox(file: Path) -> AsyncIterator[Open]:
         catalog = await backend.introspect(Selection())
         (role,) = roles_of(settings, backend.facts.lexis)
         run = free_run(restrict(catalog, role), catalog)
-        lens = lens_of(run, SCHEMA, MASK)
-        opened.append(kind(specification(lens, location_of(backend.url), catalog.stamp, SCHEMA, MASK)))
+        lens = lens_of(run, SCHEMA)
+        opened.append(kind(specification(lens, location_of(backend.url), catalog.stamp, SCHEMA)))
         return opened[-1]
 
     yield open_sandbox
@@ -131,7 +131,7 @@ async def test_names_alone_stop_every_hidden_table(sandbox: Open) -> None:
 
 
 @pytest.mark.parametrize("kind", [OnlyProgram, OnlyNames])
-async def test_each_wall_alone_hides_columns_and_rows(sandbox: Open, kind: type[Sandbox]) -> None:
+async def test_each_safeguard_alone_hides_columns_and_rows(sandbox: Open, kind: type[Sandbox]) -> None:
     opened = await sandbox(kind, GRANTS)
     statements = [each.replace("{c}", column) for each in COLUMN_POSITIONS for column in ("ssn", "Salary")]
     statements += ["select * from customers", "select max(amount), group_concat(name) from customers"]
@@ -166,8 +166,8 @@ async def test_only_names_stop_a_silent_join_of_what_a_filter_reads(sandbox: Ope
     assert not runs(await sandbox(Sandbox, GRANTS), sql)
 
 
-async def test_silent_joins_still_exist_without_both_walls(sandbox: Open) -> None:
-    """Otherwise, the tests of each wall would prove nothing."""
+async def test_silent_joins_still_exist_without_both_safeguards(sandbox: Open) -> None:
+    """Otherwise, the tests of each safeguard would prove nothing."""
 
     class Neither(OnlyNames, OnlyProgram):
         pass

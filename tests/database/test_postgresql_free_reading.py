@@ -1,0 +1,84 @@
+"""The text of free SQL that runs on PostgreSQL is read as what the guard has checked."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import asyncpg
+import pytest
+from anyio.from_thread import BlockingPortal
+from sqlglot import exp
+
+from dbtools.backends.postgresql.casts import Casts
+from dbtools.backends.postgresql.guard import guard
+from dbtools.backends.postgresql.lenses import lens
+from dbtools.backends.postgresql.parsing import Tree
+from dbtools.backends.postgresql.spelling import spelled
+from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
+from dbtools.errors import SqlRefused
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop
+from tests.database.test_postgresql_free_attacks import ATTACKS
+from tests.database.test_postgresql_free_queries import QUERIES
+from tests.postgresql_server import PostgresqlServer
+
+OTHERS = (
+    "select x.m, x.a from json_to_recordset('[{}]') as x(m public.mood, a double precision, b numeric(4, 1))",
+    "select public.customers.name from public.customers",
+    "select interval '2' day, 'abc'::char, 'abc'::char(2), timestamp with time zone '2024-01-01 00:00+00'",
+    "with recursive t(n) as (select id from regions union select n + 1 from t where n < 5) select t.n from t",
+    "select * from regions r where not exists (with r as (select 1) select from r, orders)",
+)
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop with hidden rows."""
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+        yield shop
+
+
+def test_what_runs_is_read_as_what_was_checked(shop: FreeShop) -> None:
+    vocabulary = shop.portal.call(_vocabulary, shop)
+    different, permitted = [], 0
+    for sql in (*QUERIES, *OTHERS, *ATTACKS):
+        try:
+            guarded = guard(sql, shop.catalog, vocabulary, partial(lens, whole=shop.whole))
+        except SqlRefused:
+            continue
+        permitted += 1
+        runs = re.sub(r'"pg_catalog"\.("\w+" \()', r"\1", guarded.sql)
+        if _tree(sql, shop, vocabulary) != _tree(runs, shop, vocabulary):
+            different.append((sql, guarded.sql))
+
+    assert different == []
+    assert permitted > len(QUERIES) + len(OTHERS)
+
+
+def _tree(sql: str, shop: FreeShop, vocabulary: Vocabulary) -> exp.Expr:
+    """Return the tree of *sql* without what the guard replaces: names of tables, CTEs, types of columns."""
+    pieces = spelled(sql)
+    Casts(pieces, shop.catalog, vocabulary).check()
+    root = Tree(pieces).root
+    for node in list(root.walk()):
+        match node:
+            case exp.Table(this=exp.Identifier()):
+                node.set("alias", node.args.get("alias") or exp.TableAlias(this=node.this.copy()))
+                node.set("this", exp.to_identifier("table"))
+                node.set("db", None)
+            case exp.CTE():
+                node.args["alias"].set("this", exp.to_identifier("cte"))
+            case exp.Column():
+                node.set("db", None)
+            case exp.ColumnDef():
+                node.set("kind", None)
+            case exp.Identifier() if node.name in ("dbtools nothing", *vocabulary.attributes):
+                node.set("this", "nothing")
+    return root
+
+
+async def _vocabulary(shop: FreeShop) -> Vocabulary:
+    connection = await asyncpg.connect(shop.url)
+    try:
+        return await read_vocabulary(connection, shop.catalog.search_path, ())
+    finally:
+        await connection.close()
