@@ -46,7 +46,8 @@ def test_what_runs_is_read_as_what_was_checked(shop: FreeShop) -> None:
         except SqlRefused:
             continue
         permitted += 1
-        runs = re.sub(r'"pg_catalog"\.("\w+" \()', r"\1", guarded.sql)
+        # The guard also writes the schemas of functions, and makes texts of the results of pg_typeof.
+        runs = re.sub(r'"pg_catalog"\.("\w+" \()', r"\1", guarded.sql).replace(')::"pg_catalog".text', ")")
         if _tree(sql, shop, vocabulary) != _tree(runs, shop, vocabulary):
             different.append((sql, guarded.sql))
 
