@@ -70,11 +70,18 @@ def _tree(sql: str, shop: FreeShop, vocabulary: Vocabulary) -> exp.Expr:
                 node.args["alias"].set("this", exp.to_identifier("cte"))
             case exp.Column():
                 node.set("db", None)
+                _hide(node.this if node.table else None, vocabulary)
+            case exp.Dot():
+                _hide(node.expression, vocabulary)
             case exp.ColumnDef():
                 node.set("kind", None)
-            case exp.Identifier() if node.name in ("dbtools nothing", *vocabulary.attributes):
-                node.set("this", "nothing")
     return root
+
+
+def _hide(name: exp.Expr | None, vocabulary: Vocabulary) -> None:
+    """Replace *name*, after a dot, if it could be a call."""
+    if isinstance(name, exp.Identifier) and name.name in ("dbtools nothing", *vocabulary.attributes):
+        name.set("this", "nothing")
 
 
 async def _vocabulary(shop: FreeShop) -> Vocabulary:
