@@ -116,6 +116,10 @@ class Grammar(Protocol):
         This prevents the use of indexes for the caller's conditions.
         """
 
+    #: Whether the planner must not use statistics behind a barrier: it would apply conditions of the caller,
+    #: which may raise errors, to values of hidden rows in them.
+    hides_statistics: bool = False
+
     def written(self, sql: str) -> str:
         """Return *sql*, a piece of an operator's SQL, for this database."""
         return sql
@@ -174,8 +178,18 @@ def source(
         # No planner moves a condition below an OFFSET.
         same = (there == column_of(whole, here) for here, there in tied.items())
         outer = {there.table for there in tied.values()}
-        select = select.where(*same).correlate(*outer).offset(sa.literal_column("0"))
+        return _barred(select.where(*same).correlate(*outer), whole, grammar).subquery(alias)
     return select.subquery(alias)
+
+
+def _barred(select: sa.Select[Any], whole: sa.TableClause, grammar: Grammar) -> sa.GenerativeSelect:
+    """Return *select* from *whole* behind a barrier."""
+    rows: sa.GenerativeSelect = select
+    if grammar.hides_statistics:
+        # PostgreSQL looks through no set operation.
+        none = sa.select(*select.selected_columns).select_from(whole).where(sa.literal_column("false"))
+        rows = sa.union_all(select, none)
+    return rows.offset(sa.literal_column("0"))
 
 
 def documents_of(table: Table) -> Mapping[str, quoted_name]:

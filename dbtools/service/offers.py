@@ -19,15 +19,15 @@ async def offered(
     """Return the dialect of the SQL that *role* may run, which sees *seen* of *whole*; or why it may not."""
     if not role.sql or not seen.tables:
         return "", ()
-    session = {setting.name: setting.value for setting in role.session}
-    offer = await backend.offer(whole, session)
+    offer = await backend.offer(whole, role.functions)
     if not offer.obstacle:
         return offer.dialect, ()
     source, where = settings.source("roles", role.name, "sql"), f"role {role.name}, sql"
     if not settings.roles:
         source, where = settings.source("tools", "sql"), "[tools] sql"
     level = "warning" if not settings.roles and settings.tools.sql == "auto" else "error"
-    message = f"{where}: run_sql is not offered: {offer.obstacle}"
+    advice = f" {HINT} Without run_sql, set sql = false." if offer.obstacle in whole.posture else ""
+    message = f"{where}: run_sql is not offered: {offer.obstacle}{advice}"
     return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
 
 

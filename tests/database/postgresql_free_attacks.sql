@@ -695,3 +695,58 @@ select extract(leak() from now())
 select extract(leak from now())
 select make_interval(leak() => 1)
 select 'x' like 'y' escape leak()
+select ('secrets').regclass
+select ('secrets'::text)."regclass"
+select (16400).regclass
+select (array['secrets'])[1].regclass
+select ((array['secrets'])[1]).regclass
+select (select 'secrets').regclass
+select ('{secrets}')._regclass
+select (x.y).regclass from (select 'secrets'::text as y) x
+select (c.name).regclass from customers c
+select ('CANARY').guess
+select ('CANARY'::text).guess
+select ('x').secret_mood
+select ('(1,x,y,2)').secrets
+select ('x'::text).leak_of
+select (c.name).leak_of from customers c
+select ('x').leak_of.length
+select (1).of_any
+select (1).upper
+select ('counter').nextval
+select ('app.secret').current_setting
+select ('/etc/passwd').pg_read_file
+select ('.').pg_ls_dir
+select (5).pg_sleep
+select (1).pg_advisory_lock
+select (0).lo_create
+select (1).pg_terminate_backend
+select (null).pg_stat_get_activity
+select ((null).pg_stat_get_activity).query
+select g.regclass from unnest(array['secrets']) g
+select g.leak_of from unnest(array['x']) g
+select x.g.leak_of from unnest(array['x']) g
+select unnest.regclass from unnest(array['secrets'])
+select generate_series.pg_sleep from generate_series(5, 5)
+select g.upper from generate_series(1, 2) g
+select g.leak_of from lateral concat('x') g
+select g.leak_of from rows from (concat('x')) g
+select (customers.*).leak_of from customers
+select id from customers c where (c.name).leak_of is null
+select id from customers c order by (c.name).leak_of
+select pg_typeof(1) = 'secret_mood'
+select pg_typeof(1) in ('vault.keys', 'integer')
+select coalesce(pg_typeof(1), 'vault.keys')
+select array[pg_typeof(1), 'vault.keys']
+select array_append(array[pg_typeof(1)], 16400)
+select unnest(array_append(array[pg_typeof(1)], g)) as a from generate_series(16384, 17000) g
+select case when true then g else pg_typeof(1) end from generate_series(16384, 17000) g
+select lag(pg_typeof(1), 1, 'vault.keys') over ()
+select pg_typeof(1) union select 'vault.keys'
+values (pg_typeof(1)), ('vault.keys')
+select pg_catalog.pg_typeof(1) = 'secrets'
+select * from pg_typeof(1) as t union select 'secrets'
+select (1).pg_typeof = 'secrets'
+select c.pg_typeof = 'secrets' from customers c
+select age('1'::xid)
+select ('1').xid

@@ -136,6 +136,21 @@ def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(
     assert different == []
 
 
+def test_statistics_of_hidden_rows_raise_no_error(
+    postgresql_server: PostgresqlServer, portal: BlockingPortal
+) -> None:
+    many = """
+    insert into customers (id, name, region)
+    select g, 'CANARY Bob', 'south' from generate_series(100, 300) as g;
+    analyze;
+    """
+    with open_free_shop(postgresql_server, portal, hidden=True, more=many) as shop:
+        # The pattern is wrong only for a text that it fits so far.
+        for operator in ("like", "not like", "ilike", "not ilike"):
+            rows = shop.rows(rf"select id from customers where name {operator} '%CANARY B\' order by 1")
+            assert rows in ([], [(1,), (3,), (5,)])
+
+
 def test_guard_alone_shows_nothing(shop: FreeShop) -> None:
     shown = shop.portal.call(_guarded_answers, shop)
 

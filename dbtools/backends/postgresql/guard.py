@@ -15,15 +15,18 @@ string must occur in it, and every name before a bracket must be a permitted fun
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from sqlglot import exp
 
-from dbtools.backends.free import DESCRIBED, SELECT_ONLY, refused, unknown_function, unknown_table
+from dbtools.backends.free import DESCRIBED, not_reading, refused, unknown_table
 from dbtools.backends.plans import identifier
+from dbtools.backends.postgresql.attributes import calls_like_columns
 from dbtools.backends.postgresql.casts import Casts
+from dbtools.backends.postgresql.habits import OPERATORS, function_refusal
 from dbtools.backends.postgresql.parsing import SIMPLER, Tree
 from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
-from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
+from dbtools.backends.postgresql.vocabulary import NAMES_TYPE, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import SqlRefused, listing
 from dbtools.sql import words
@@ -99,13 +102,15 @@ class _Guard:
     def _check_words(self) -> None:
         """Check the beginning, the operators and the system columns."""
         if self._pieces[0].text not in ("select", "with", "values", "("):
-            raise refused("This is not a SELECT", SELECT_ONLY, position=self._pieces[0].offset)
+            first = self._pieces[0]
+            raise not_reading((first.value or first.text).lower(), position=first.offset)
         for piece in self._pieces:
             if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
                 rule = f"The system column {piece.value} is not permitted"
                 raise refused(rule, "Use the key of the table.", position=piece.offset)
             if piece.kind is Kind.SIGN and piece.text not in self._vocabulary.operators | PUNCTUATION:
-                raise refused(f"The operator {piece.text} is not permitted", position=piece.offset)
+                rule = f"The operator {piece.text} is not permitted"
+                raise refused(rule, OPERATORS.get(piece.text, ""), position=piece.offset)
 
     def _check_nodes(self) -> None:
         """Check and rename tables and CTEs, and the types of columns."""
@@ -180,6 +185,13 @@ class _Guard:
         known = self._namesakes(node)
         return known[0] if len(known) == 1 else None
 
+    def _table_at(self, node: exp.Expr) -> Table | None:
+        """Return the table that *node* names; None for anything else."""
+        match node:
+            case exp.Table(this=exp.Identifier()) if _cte_of(node) is None:
+                return self._table_of(node)
+        return None
+
     def _namesakes(self, node: exp.Table) -> Sequence[Table]:
         return [table for table in self._catalog.tables if table.name == node.name]
 
@@ -189,6 +201,10 @@ class _Guard:
             return refused(f"{quoted(node.name, 60)} is ambiguous", f"Write {names}.", position=offset)
         if node.db in (SYSTEM, "information_schema") or node.name.startswith("pg_"):
             return refused("The catalogs of the database are not permitted", DESCRIBED, position=offset)
+        cte = node.find_ancestor(exp.CTE)
+        if cte is not None and cte.alias == node.name and not node.db:
+            rule = f"There is no table {quoted(node.name, 60)}"
+            return refused(rule, "To read a CTE in itself, write with recursive.", position=offset)
         name = ".".join(each for each in (node.catalog, node.db, node.name) if each)
         return unknown_table(name, self._catalog, position=offset)
 
@@ -198,19 +214,20 @@ class _Guard:
         read = {piece_of(node) for node in nodes if isinstance(node, exp.Identifier | exp.Literal)}
         called = {piece_of(node) for node in nodes if isinstance(node, exp.Anonymous)}
         aliases = {piece_of(node.this) for node in nodes if isinstance(node, exp.TableAlias)}
+        like_columns = {*calls_like_columns(self._pieces, nodes, self._vocabulary, self._table_at)}
         for at, piece in enumerate(self._pieces):
             if piece.kind in (Kind.NAME, Kind.STRING) and at not in read | called:
                 raise refused(
                     f"{quoted(piece.value, 40)} cannot be read here", SIMPLER, position=piece.offset
                 )
             if piece.kind is Kind.KEYWORD and at in called and piece.text not in FORMS:
-                raise unknown_function(piece.text, (), position=piece.offset)
+                raise function_refusal(piece.text, (), position=piece.offset)
             if piece.kind is not Kind.NAME or at in aliases:
                 continue
             if at in called or self._word(at + 1) == "(":
                 self._check_function(at, is_called=at in called)
-            elif self._word(at - 1) == "." and piece.value in self._vocabulary.attributes:
-                # t.f would call f(t) if t had no column f; nothing has this one.
+            elif at in like_columns and piece.replacement is None:
+                # No column and no function has this name.
                 piece.replacement = identifier("dbtools nothing")
 
     def _check_function(self, at: int, *, is_called: bool) -> None:
@@ -221,10 +238,17 @@ class _Guard:
             is_called = is_called and self._word(at - 2) == '"' and self._word(at - 3) != "."
         found = self._vocabulary.schema_of(piece.value, schema) if is_called else None
         if found is None or self._word(at + 1) != "(":
-            raise unknown_function(piece.value, self._vocabulary.names, position=piece.offset)
+            raise function_refusal(piece.value, self._vocabulary.names, position=piece.offset)
         self._calls_others |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
             piece.replacement = f"{identifier(found)}.{piece.text}"
+        if piece.value == NAMES_TYPE:
+            self._pieces[self._closing(at + 1)].replacement = f")::{identifier(SYSTEM)}.text"
+
+    def _closing(self, at: int) -> int:
+        """Return the number of the piece that closes the bracket at *at*."""
+        depths = accumulate((each.text == "(") - (each.text == ")") for each in self._pieces[at:])
+        return at + next(after for after, depth in enumerate(depths) if depth == 0)
 
 
 def _name_of_cte(at: int) -> str:

@@ -26,6 +26,8 @@ DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?
 class LensGrammar(PostgresqlGrammar):
     """The Grammar of lenses, in which parameters can be numbered later."""
 
+    hides_statistics = True
+
     def claim(self, name: str, cast: str) -> Element:
         """Return the parameter *name*, to be replaced by its number."""
         return sa.cast(sa.literal_column(f"{PLACE}{name}{PLACE}"), Named(cast or "pg_catalog.text"))

@@ -32,6 +32,8 @@ NAMING = (
     "aclitem internal cstring trigger event_trigger pg_node_tree pg_ddl_command oidvector int2vector "
     "gtsvector pg_ndistinct pg_dependencies pg_mcv_list pg_brin_bloom_summary pg_brin_minmax_multi_summary"
 )
+#: Returns a value of such a type, with which texts and numbers can be compared: so it is written as a text.
+NAMES_TYPE = "pg_typeof"
 ROWS = "record any anyelement anynonarray anycompatible anycompatiblenonarray"  #: types that a row fits
 OIDS = """array(
     select t.oid
@@ -69,11 +71,12 @@ FUNCTIONS = f"""
 select n.nspname::text as schema, p.proname::text as name, pg_catalog.bool_and({PERMITTED}) as permitted,
     pg_catalog.bool_or(p.prokind = 'p') as acts,
     -- Such a function can be called as if it were a column of its argument.
+    pg_catalog.bool_or(p.pronargs >= 1 and p.pronargs - p.pronargdefaults <= 1) as takes_one,
     pg_catalog.bool_or(
         p.pronargs >= 1
         and p.pronargs - p.pronargdefaults <= 1
         and (t.typtype = 'c' or t.oid = any({OIDS.format(ROWS)}))
-    ) as resembles_column
+    ) as takes_row
 from pg_catalog.pg_proc as p
 join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
 left join pg_catalog.pg_type as t on t.oid = p.proargtypes[0]
@@ -101,12 +104,18 @@ join pg_catalog.pg_type as t on t.oid = c.casttarget
 where c.oid >= '16384' and not {PERMITTED}
 """
 TYPES = f"""
-select t.typname::text
-from pg_catalog.pg_type as t
-where t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace
-    and t.typtype in ('b', 'r', 'm')
-    and t.typname !~ '^_'
-    and not t.typname::text = any(pg_catalog.string_to_array('tid cid {NAMING}', ' '))
+select t.name, pg_catalog.bool_or(t.permitted) as permitted, pg_catalog.bool_and(t.permitted) as all_permitted
+from (
+    select t.typname::text as name,
+        t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace
+        and t.typtype in ('b', 'r', 'm')
+        and t.typname !~ '^_'
+        and not t.typname::text = any(pg_catalog.string_to_array('tid cid xid {NAMING}', ' ')) as permitted
+    from pg_catalog.pg_type as t
+    join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
+    where n.nspname not in ('pg_toast', 'information_schema')
+) as t
+group by 1
 """
 COLLATIONS = """
 select c.collname::text
@@ -125,7 +134,8 @@ class Vocabulary:
     types: frozenset[str]  #: of the system
     blocked: frozenset[str]  #: types to which a cast may call a function that is not permitted
     collations: frozenset[str]
-    attributes: frozenset[str]  #: functions that are not permitted, and could be called like a column
+    attributes: frozenset[str]  #: functions and types that are not permitted, and can be called like a column
+    attributes_of_rows: frozenset[str]  #: functions among them that take rows
     obstacles: Sequence[str]  #: why nothing can be run at all
     version: str  #: of the server, such as 16.2
 
@@ -151,12 +161,13 @@ async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequen
     """Return what may be named on the search *path*, functions that match *included* among it."""
     path = tuple(dict.fromkeys((SYSTEM, *path)))
     functions: defaultdict[str, dict[str, bool]] = defaultdict(dict)
-    attributes = set()
+    attributes, attributes_of_rows = {NAMES_TYPE}, set()
     for row in await connection.fetch(FUNCTIONS):
         named = not row["acts"] and _is_named(row["schema"], row["name"], included)
         functions[row["name"]][row["schema"]] = row["permitted"] or named
-        if row["resembles_column"] and not (row["permitted"] or named):
+        if row["takes_one"] and not (row["permitted"] or named):
             attributes.add(row["name"])
+            attributes_of_rows |= {row["name"]} if row["takes_row"] else set()
     operators: defaultdict[str, bool] = defaultdict(lambda: True)
     obstacles = []
     for row in await connection.fetch(OPERATORS, list(path)):
@@ -172,14 +183,18 @@ async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequen
             if row["context"] == "i":
                 what = f"implicit cast from {row['source']} to {row['target']}"
                 obstacles.append(_obstacle(what, row["schema"], row["function"]))
+    types = await connection.fetch(TYPES)
     return Vocabulary(
         path=path,
         functions=functions,
         operators=frozenset(name for name, permitted in operators.items() if permitted),
-        types=frozenset(row[0] for row in await connection.fetch(TYPES)) - blocked,
+        types=frozenset(row["name"] for row in types if row["permitted"]) - blocked,
         blocked=frozenset(blocked),
         collations=frozenset(row[0] for row in await connection.fetch(COLLATIONS)),
-        attributes=frozenset(attributes),
+        attributes=frozenset(
+            attributes | blocked | {row["name"] for row in types if not row["all_permitted"]}
+        ),
+        attributes_of_rows=frozenset({NAMES_TYPE, *attributes_of_rows}),
         obstacles=tuple(dict.fromkeys(obstacles)),
         version=connection.get_settings().server_version.split()[0],
     )
