@@ -153,6 +153,7 @@ class Role:
     queries: tuple[QueryGrant, ...] | None = None  #: None: all permitted queries
     writable: bool = False  #: whether a role that sees everything may change everything
     sql: bool = False  #: whether it may run its own SQL
+    functions: tuple[str, ...] = ()  #: patterns of added functions that this SQL may call: "schema.name"
     session: tuple[SessionSetting, ...] = ()
     #: The places of its configured limits, by name.
     bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)

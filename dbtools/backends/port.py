@@ -301,8 +301,8 @@ class Backend(ABC):
                 self._free = module.open_free(self.url)
         return self._free
 
-    async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
-        """Return whether run_sql can be offered under the login, which sees *catalog* with *session*."""
+    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
+        """Return whether the login, which sees *catalog*, can have run_sql, with *functions* besides."""
         return FreeOffer()
 
     def open_engine(self) -> "Engine | AsyncEngine":

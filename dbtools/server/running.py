@@ -172,12 +172,12 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def begin_log(section: LogSection) -> None:
     """Set up the log of this process in the format of *section*."""
-    handler, plain = StderrHandler(), logging.Formatter("dbtools: %(message)s")
+    logging.raiseExceptions = False  # a client may have closed stderr
+    handler, plain = logging.StreamHandler(sys.stderr), logging.Formatter("dbtools: %(message)s")
     handler.setFormatter(JsonFormatter() if section.format == "json" else plain)
     for name, level in LEVELS.items():
         logger = logging.getLogger(name)
-        logger.handlers = [each for each in logger.handlers if not isinstance(each, StderrHandler)]
-        logger.addHandler(handler)
+        logger.handlers = [handler]
         logger.setLevel(level)
 
 
@@ -194,18 +194,6 @@ class JsonFormatter(logging.Formatter):
             "exception": self.formatException(record.exc_info) if record.exc_info else "",
         }
         return json_of({name: value for name, value in content.items() if value})
-
-
-class StderrHandler(logging.Handler):
-    """Writes lines to the current stderr, if it is open."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write *record*."""
-        try:
-            sys.stderr.write(f"{self.format(record)}\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            return
 
 
 @contextmanager

@@ -169,6 +169,7 @@ def free_run(
         stamp=view.stamp,
         comment=request_comment() if tells == "comment" else "",
         application=f"dbtools:{request_id()}" if tells == "application_name" else "",
+        functions=view.role.functions,
     )
 
 

@@ -19,8 +19,7 @@ async def offered(
     """Return the dialect of the SQL that *role* may run, which sees *seen* of *whole*; or why it may not."""
     if not role.sql or not seen.tables:
         return "", ()
-    session = {setting.name: setting.value for setting in role.session}
-    offer = await backend.offer(whole, session)
+    offer = await backend.offer(whole, role.functions)
     if not offer.obstacle:
         return offer.dialect, ()
     source, where = settings.source("roles", role.name, "sql"), f"role {role.name}, sql"

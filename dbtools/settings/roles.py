@@ -37,8 +37,14 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
     if not settings.roles:
-        free = settings.tools.sql is not False
-        return (Role(limits=limits, bounds=_bounds(settings), writable=settings.database.writable, sql=free),)
+        everything = Role(
+            limits=limits,
+            bounds=_bounds(settings),
+            writable=settings.database.writable,
+            sql=settings.tools.sql is not False,
+            functions=settings.functions.include,
+        )
+        return (everything,)
     return tuple(_role(settings, name, limits, lexis) for name in names)
 
 
@@ -90,6 +96,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         rules=tuple(rules),
         queries=tuple(grant for each in lineage for grant in _query_grants(settings, each)),
         session=tuple(session.values()),
+        functions=tuple(each for name in lineage for each in settings.roles[name].functions),
         sql=settings.tools.sql is not False and any(settings.roles[each].sql for each in lineage),
         problems=tuple(problems),
     )

@@ -102,6 +102,15 @@ class ToolsSection(Section):
     )
 
 
+class FunctionsSection(Section):
+    """[functions]: functions of the database that you or extensions have added."""
+
+    include: tuple[str, ...] = key(
+        (),
+        'names or patterns, such as "public.search_*", that run_sql may call where there are no [roles]',
+    )
+
+
 class QueriesSection(Section):
     """[queries]: permitted queries."""
 
@@ -188,6 +197,7 @@ class RoleSection(Section):
         {}, "database settings for each statement; :claims.x is a claim of the caller"
     )
     sql: StrictBool = key(False, "whether callers may write SQL themselves (run_sql)")
+    functions: tuple[str, ...] = key((), "names or patterns of added functions that run_sql may call")
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 
@@ -314,6 +324,7 @@ class Settings(Section):
     limits: LimitsSection = LimitsSection.model_construct()
     tools: ToolsSection = ToolsSection.model_construct()
     results: ResultsSection = ResultsSection.model_construct()
+    functions: FunctionsSection = FunctionsSection.model_construct()
     queries: QueriesSection = QueriesSection.model_construct()
     roles: dict[str, RoleSection] = {}
     policy: PolicySection = PolicySection.model_construct()

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from tests.database.free_attack_forms import more_attacks
+
 #: Where a statement may name a table `{t}`; every one of its columns is called v.
 TABLE_POSITIONS = (
     "select * from {t}",
@@ -352,3 +354,4 @@ def attacks() -> Iterator[str]:
     for position in COLUMN_POSITIONS:
         yield from (position.replace("{c}", column) for column in COLUMNS)
     yield from OTHERS
+    yield from more_attacks()

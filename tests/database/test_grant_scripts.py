@@ -77,6 +77,19 @@ def test_role_that_is_there_already_keeps_what_it_was_granted(shop: Shop) -> Non
     assert become == {"public.regions": {"id"}}
 
 
+def test_login_may_run_sql(shop: Shop) -> None:
+    roles = ROLES.replace("[roles.support]\n", "[roles.support]\nsql = true\n")
+    shop.execute(shop.script(roles))
+    words = (
+        "run_sql",
+        "sql=select c.name, phone, r.name from customers c join regions r on r.id = region_id",
+    )
+    result = run("call", shop.configured(roles, shop.own_url), *words, "--role", "support", *CLAIMS, "--json")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["rows"] == [["Ann", "***", "north"]]
+
+
 def test_script_refuses_a_login_that_owns_something(shop: Shop) -> None:
     shop.execute(f"create role {shop.login} login; alter table secret owner to {shop.login}")
 

@@ -10,8 +10,10 @@ import pytest
 from dbtools.backends.free import FreeRun
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.lens import lens_of, specification
+from dbtools.backends.sqlite.refusals import readable
 from dbtools.backends.sqlite.worker import Refusal, Sandbox
 from dbtools.catalog import Catalog, Selection
+from dbtools.errors import SqlRefused
 from dbtools.policy import restrict
 from dbtools.service.serving import open_database
 from dbtools.settings import DatabaseSection, Settings
@@ -157,13 +159,27 @@ async def test_only_the_program_stops_tables_of_the_engine_and_functions(sandbox
     assert [sql for sql in statements if not runs(names, sql)] == ["attach ':memory:' as other"]
 
 
-async def test_only_names_stop_a_silent_join_of_what_a_filter_reads(sandbox: Open) -> None:
-    """SQLite reports no event for it, and the filter opens the same pages."""
-    sql = f"select count(*) from (select '{CANARY}' as v) join secrets using (v)"
-
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"select count(*) from (select '{CANARY}' as v) join secrets using (v)",
+        "select v from (select 'x' as v) full join secrets using (v)",
+        "select count(*) from secrets",
+        "select id from orders limit (select count(*) from secrets)",
+    ],
+)
+async def test_only_names_stop_what_reads_no_column_of_a_table_of_a_filter(sandbox: Open, sql: str) -> None:
+    """SQLite reports no event with a column for it, and the filter opens the same pages."""
     assert runs(await sandbox(OnlyProgram, GRANTS), sql)
     assert not runs(await sandbox(OnlyNames, GRANTS), sql)
     assert not runs(await sandbox(Sandbox, GRANTS), sql)
+
+
+@pytest.mark.parametrize("name", ["sqlite_stmt", "sqlite_temp_master", "pragma_database_list"])
+def test_tables_of_the_engine_are_refused_before_either_safeguard(name: str) -> None:
+    for written in (name, name.upper(), f'"{name}"', f"\ufeff{name}", f"main.\ufeff\ufeff{name}"):
+        with pytest.raises(SqlRefused):
+            readable(f"select count(*) from {written}", Catalog(tables=()))
 
 
 async def test_silent_joins_still_exist_without_both_safeguards(sandbox: Open) -> None:

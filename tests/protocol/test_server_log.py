@@ -13,8 +13,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from dbtools.server.requests import MOST_KINDS, REASON, RequestMiddleware
-from dbtools.server.running import JsonFormatter, StderrHandler
-from dbtools.settings.sections import ServerSection
+from dbtools.server.running import JsonFormatter, begin_log
+from dbtools.settings.sections import LogSection, ServerSection
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 
@@ -69,8 +69,10 @@ def test_closed_stderr_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(reads)
     with open(writes, "w") as gone:
         monkeypatch.setattr(sys, "stderr", gone)
-        StderrHandler().handle(logging.makeLogRecord({"msg": "told"}))
+        begin_log(LogSection())
+        logging.getLogger("dbtools").error("told")
         monkeypatch.undo()
+        begin_log(LogSection())
         with pytest.raises(BrokenPipeError):
             gone.close()
 

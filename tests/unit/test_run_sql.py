@@ -1,6 +1,6 @@
 """The tool run_sql: its definition, who gets it, what the audit log keeps, and how a lens becomes views."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,16 +10,22 @@ from dbtools import errors
 from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.lens import literal
+from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Column, Table
-from dbtools.policy import Limits, Role, Source
+from dbtools.policy import Caller, Limits, Role, Source
 from dbtools.records.entries import AuditEntry
+from dbtools.service.execution import free_run
 from dbtools.service.offers import offered
+from dbtools.service.snapshot import take_snapshot
 from dbtools.settings import Settings
-from dbtools.settings.sections import RoleSection, ToolsSection
+from dbtools.settings.roles import roles_of
+from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSection
+from dbtools.statement import FreeStatement
 from dbtools.tools import define, unknown_tool
 from dbtools.tools.definition import Setting, tokens_in
 from dbtools.tools.run_sql import unique_names
 from dbtools.types import ColumnType, Family
+from tests.unit.shop import resolved
 
 INTEGER = ColumnType(family=Family.INTEGER, name="integer")
 CATALOG = Catalog(tables=(Table(name="orders", columns=(Column(name="id", type=INTEGER),)),))
@@ -69,7 +75,8 @@ class Offering(Backend):
     def __init__(self, offer: FreeOffer) -> None:
         self._offer = offer
 
-    async def offer(self, catalog: Catalog, session: Mapping[str, str] = {}) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
+        self.functions = functions
         return self._offer
 
     place = ""
@@ -100,6 +107,22 @@ async def test_offer_depends_on_the_login(
     assert offered_dialect == dialect
     assert [each.level for each in findings] == found
     assert all(each.code == "no_sql" and "the login may write" in each.message for each in findings)
+
+
+async def test_functions_that_the_operator_names_reach_the_database() -> None:
+    named = RoleSection(functions=("public.search_*",), sql=True)
+    settings = Settings(roles={"r": RoleSection(inherits=("named",), functions=("rank",)), "named": named})
+    (role,) = (each for each in roles_of(settings, lexis) if each.name == "r")
+    (everything,) = roles_of(Settings(functions=FunctionsSection(include=("f",))), lexis)
+    backend = Offering(GOOD)
+    await offered(settings, role, CATALOG, CATALOG, backend)
+    statement = FreeStatement(sql="select 1", limit=1, longest=1, most_bytes=1)
+    (view,) = take_snapshot(resolved(CATALOG, (role,))).views.values()
+
+    assert role.functions == ("rank", "public.search_*")
+    assert everything.functions == ("f",)
+    assert backend.functions == role.functions
+    assert free_run(statement, view, Caller(role="r")).functions == role.functions
 
 
 async def test_role_without_a_grant_or_a_table_is_offered_nothing() -> None:

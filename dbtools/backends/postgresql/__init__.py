@@ -128,11 +128,11 @@ class Backend(port.Backend):
         async with inspection.describe(self.write_url, session) as description:
             return await lacking(description, tables, destination(self.write_url).place)
 
-    async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
         """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""
         if catalog.posture:
             return FreeOffer(obstacle=" ".join(catalog.posture))
-        read = partial(read_vocabulary, path=catalog.search_path, included=())
+        read = partial(read_vocabulary, path=catalog.search_path, included=functions)
         vocabulary = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         return FreeOffer(dialect=f"PostgreSQL {vocabulary.version}", obstacle=" ".join(vocabulary.obstacles))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -27,7 +26,7 @@ from dbtools.errors import Refused
 __all__ = ["Backend"]
 
 SESSIONLESS = "A database file has no roles and no settings."
-UNLIMITED = "this system cannot limit the memory of a process, which SQL of callers needs (Windows)."
+UNLIMITED = "it has to limit the memory of a process, which this system (Windows) cannot do."
 #: A misspelt path often leaves an empty file behind, and a new database is also empty.
 EMPTY = "{} is empty, and served as a database without tables: is this the right file?"
 
@@ -107,9 +106,9 @@ class Backend(port.Backend):
             return Lacking({table.location: why for table in tables})
         return Lacking({}, "" if await asyncio.to_thread(has_journal, self._location) else NO_DBTOOLS_WRITE)
 
-    async def offer(self, catalog: Catalog, session: Mapping[str, str] = NO_SESSION) -> FreeOffer:
-        """Return that run_sql can be offered, if this system can limit and end a process."""
-        obstacle = "" if find_spec("resource") and sys.executable else UNLIMITED
+    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
+        """Return that run_sql can be offered, if this system can limit the memory of a process."""
+        obstacle = "" if find_spec("resource") else UNLIMITED
         return FreeOffer(dialect=f"SQLite {sqlite3.sqlite_version}", obstacle=obstacle)
 
     async def stamp(self) -> str:

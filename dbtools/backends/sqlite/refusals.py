@@ -114,7 +114,8 @@ def _check(token: Token, after: Token | None, catalog: Catalog) -> None:
     """Raise SqlRefused if *token* is a parameter, or a table of SQLite's own."""
     if token.kind is Kind.PARAMETER:
         raise refused("run_sql has no parameters", "Write the value.", position=token.offset)
-    name = token.value.lower()
+    # Before a word, SQLite takes a byte order mark for white space.
+    name = token.value.lower().lstrip("\ufeff")
     calls = after is not None and after.text == "(" and token.kind is Kind.WORD
     reserved = name.startswith("pragma_") or (name.startswith("sqlite_") and not calls)
     if name in RESERVED or (reserved and token.kind is not Kind.TEXT):
