@@ -12,13 +12,30 @@ import anyio
 from dbtools.catalog import Catalog
 from dbtools.errors import SqlRefused, listing, nearest
 from dbtools.results import ResultSet
-from dbtools.types import quoted
+from dbtools.types import Mask, quoted
 
 T = TypeVar("T")
 LONG = 200  #: characters of a statement that takes some milliseconds to check
 LONGEST_NAME = 100  #: characters of a name in a refusal
 SELECT_ONLY = "Write one statement that begins with select, with or values."
 DESCRIBED = "describe_tables lists tables and columns."
+COMPUTING = "Permitted are functions that only compute a value from their arguments."
+MISSING = "Is a word or a comma missing?"
+#: What a caller may have meant by the first word of a statement.
+INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(("insert", "update", "delete", "replace", "merge", "copy"), "run_sql only reads. "),
+    **dict.fromkeys(
+        ("create", "alter", "drop", "truncate", "vacuum", "reindex", "analyze"), "run_sql changes no schema. "
+    ),
+    **dict.fromkeys(("attach", "detach", "use"), "There is one database. "),
+    **dict.fromkeys(
+        ("begin", "commit", "rollback", "savepoint", "release", "end"), "Each call is one transaction. "
+    ),
+    **dict.fromkeys(("pragma", "show", "describe", "desc"), f"{DESCRIBED} "),
+    "explain": "Plans are not shown. ",
+    "set": "run_sql changes no settings. ",
+    "table": "Write select * from the table. ",
+}
 
 
 class FreeOffer(NamedTuple):
@@ -87,12 +104,26 @@ def refused(rule: str, hint: str = "", *, position: int | None = None) -> SqlRef
     return SqlRefused(f"{rule.removesuffix('.')}{place}.", hint=hint)
 
 
+def not_reading(word: str, *, position: int | None) -> SqlRefused:
+    """Return the refusal of a statement that begins with *word*."""
+    hint = f"{INSTEAD.get(word, '')}{SELECT_ONLY}"
+    return refused("This is not a statement that reads", hint, position=position)
+
+
+def no_parameters(*, position: int | None) -> SqlRefused:
+    """Return the refusal of a parameter, such as `?`, `$1` or `:name`."""
+    return refused("run_sql has no parameters", "Write the value.", position=position)
+
+
 def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -> SqlRefused:
     """Return the refusal of the table *name*, which *catalog* lacks."""
     labels = [catalog.label(table) for table in catalog.tables]
     known = f"Tables: {listing(labels)}." if len(labels) <= 20 else DESCRIBED
     rule = f"There is no table {quoted(name, LONGEST_NAME)}"
-    return refused(rule, f"{nearest(name.rpartition('.')[2], labels)}{known}", position=position)
+    last = name.rpartition(".")[2]
+    same = [label for label in labels if label.lower() == last.lower()]
+    close = f"Write {same[0]} alone. " if same else nearest(last, labels)
+    return refused(rule, f"{close}{known}", position=position)
 
 
 def unknown_column(
@@ -101,13 +132,29 @@ def unknown_column(
     """Return the refusal of the column *name*; *tables*: those that the statement names, in lower case."""
     named = set(tables)
     read = [table for table in catalog.tables if table.name.lower() in named]
-    columns = dict.fromkeys(column.name for table in read for column in table.columns)
-    hint = f"{nearest(name.rpartition('.')[2], columns)}{DESCRIBED} Write texts in single quotes."
+    hashed = {column.name for table in read for column in table.columns if column.type.mask is Mask.HASH}
+    columns = dict.fromkeys(
+        column.name for table in read for column in table.columns if column.name not in hashed
+    )
+    qualifier, _, last = name.rpartition(".")
+    if last in hashed:
+        rule = f"The column {quoted(last, LONGEST_NAME)} is masked by a hash, so run_sql does not read it"
+        return refused(rule, "Use the tools that list its table.", position=position)
+    if qualifier and last in columns:
+        close = "Qualify it with a table of this part of the statement, or with the alias of the table. "
+    else:
+        close = nearest(last, columns)
+    hint = f"{close}{DESCRIBED} Write texts in single quotes."
     return refused(f"There is no column {quoted(name, LONGEST_NAME)}", hint, position=position)
 
 
-def unknown_function(name: str, known: Iterable[str], *, position: int | None = None) -> SqlRefused:
-    """Return the refusal of the function *name*, which is not among those that are *known*."""
+def unknown_function(
+    name: str, known: Iterable[str], *, instead: str = "", position: int | None = None
+) -> SqlRefused:
+    """Return the refusal of the function *name*, which is not among those that are *known*.
+
+    *instead*: what to write for it, if that is known.
+    """
     rule = f"The function {quoted(name, LONGEST_NAME)} does not exist or is not permitted"
-    hint = f"{nearest(name, known)}Permitted are functions that only compute a value from their arguments."
+    hint = f"Use {instead}." if instead else f"{nearest(name, known)}{COMPUTING}"
     return refused(rule, hint, position=position)

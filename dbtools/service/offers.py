@@ -26,7 +26,8 @@ async def offered(
     if not settings.roles:
         source, where = settings.source("tools", "sql"), "[tools] sql"
     level = "warning" if not settings.roles and settings.tools.sql == "auto" else "error"
-    message = f"{where}: run_sql is not offered: {offer.obstacle}"
+    advice = f" {HINT} Without run_sql, set sql = false." if offer.obstacle in whole.posture else ""
+    message = f"{where}: run_sql is not offered: {offer.obstacle}{advice}"
     return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field
@@ -52,17 +52,18 @@ class RunSql(Tool):
         statement = FreeStatement(
             sql=asked.sql, limit=asked.limit, longest=limits.max_cell, most_bytes=limits.max_bytes
         )
-        return SingleCall(statement=statement, answer=self._answer)
+        return SingleCall(statement=statement, answer=partial(self._answer, limit=asked.limit))
 
-    def _answer(self, found: ResultSet) -> Answer:
-        """Render the rows *found*, as many as fit."""
+    def _answer(self, found: ResultSet, *, limit: int) -> Answer:
+        """Render the rows *found*, as many as fit, at most *limit*."""
         budget = self.setting.budgets[Reserve.QUERY]
         page = budget.page(found, unique_names([output.term.name for output in found.outputs]))
         notes = ["Long cells are cut: read a part with substr."] if page.found.is_cut else []
         if page.capped:
             notes.append("Cut at max_tokens: select fewer columns, or aggregate.")
         elif page.truncated:
-            notes.append("More rows: raise limit, add conditions, or aggregate.")
+            more = "raise limit" if limit < self.setting.limits.max_rows else f"add offset {limit} to the SQL"
+            notes.append(f"More rows: {more}, add conditions, or aggregate.")
         return budget.rows_answer(page, note=" ".join(notes))
 
 

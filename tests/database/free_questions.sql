@@ -251,3 +251,23 @@ select max(n) from (select count(*) as n from orders group by customer_id)
 select avg(d * d) - avg(d) * avg(d) from (select total as d from orders where total is not null)
 ----
 select likely(1), unlikely(0), substring('abc', 2), likelihood(1, 0.5)
+----
+select * from main.orders order by id
+----
+select main.customers.name, o.total from main.customers join MAIN.orders as o on o.customer_id = main.customers.id
+order by o.id
+----
+select "main"."orders".id from "main"."orders" order by 1
+----
+select main.id from orders as main order by main.id
+----
+select 'main' as word, count(*) from main.orders
+----
+with recursive days(day) as (select date('2024-01-01') union all select date(day, '+1 day') from days
+where day < '2024-01-10') select day, count(o.id) from days left join main.orders o on 1 = 0 group by day
+----
+select total, (select count(*) from orders b where b.total <= a.total) * 1.0 / count(*) over () as share
+from orders a order by a.id
+----
+select status, printf('%.1f', 100.0 * sum(total) / sum(sum(total)) over ()) as percent from orders
+group by status order by 1

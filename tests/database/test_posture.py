@@ -274,9 +274,11 @@ def test_server_that_is_not_strict_warns_at_start(
 
 def test_check_reports_the_posture_as_a_warning(configured: Callable[..., str]) -> None:
     result = run("check", configured(), "--json")
-    (found,) = json.loads(result.stdout)["findings"]
+    found, offered = sorted(json.loads(result.stdout)["findings"], key=lambda each: str(each["code"]))[::-1]
 
     assert (result.exit_code, found["code"], found["level"]) == (0, "posture", "warning")
+    assert (offered["code"], offered["level"]) == ("no_sql", "warning")
+    assert offered["message"].endswith("Without run_sql, set sql = false.")
     assert (Path(found["file"]).name, found["line"]) == ("shop.toml", 1)
     assert found["message"].startswith(SUPERUSER)
 

@@ -89,10 +89,14 @@ async def test_million_rows_are_counted_and_cut(path: Path) -> None:
         answer = await shop.toolbox.call(
             Caller(), "run_sql", {"sql": f"{numbers} select n from t", "limit": 7}
         )
+        most = await shop.toolbox.call(
+            Caller(), "run_sql", {"sql": f"{numbers} select n from t", "limit": 200}
+        )
 
     assert counted == [[1_000_000, 500_000_500_000]]
     assert (answer.rows, answer.truncated) == (7, True)
     assert answer.structured["note"] == "More rows: raise limit, add conditions, or aggregate."
+    assert most.structured["note"] == "More rows: add offset 200 to the SQL, add conditions, or aggregate."
 
 
 async def test_rows_are_cut_to_the_tokens_of_the_role(path: Path) -> None:

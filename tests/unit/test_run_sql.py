@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbtools import errors
-from dbtools.backends.free import FreeOffer
+from dbtools.backends.free import FreeOffer, unknown_column
 from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.lens import literal
 from dbtools.backends.sqlite.syntax import lexis
@@ -24,7 +24,7 @@ from dbtools.statement import FreeStatement
 from dbtools.tools import define, unknown_tool
 from dbtools.tools.definition import Setting, tokens_in
 from dbtools.tools.run_sql import unique_names
-from dbtools.types import ColumnType, Family
+from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import resolved
 
 INTEGER = ColumnType(family=Family.INTEGER, name="integer")
@@ -46,6 +46,19 @@ def test_description_is_short_and_names_the_dialect() -> None:
     assert "SELECT of PostgreSQL 16.2" in definition.description
     assert tokens_in(len(definition.description)) <= 150
     assert definition.annotations["readOnlyHint"]
+
+
+def test_column_masked_by_a_hash_is_told_from_an_unknown_one() -> None:
+    hashed = ColumnType(family=Family.TEXT, name="text", mask=Mask.HASH)
+    table = Table(name="orders", columns=(Column(name="id", type=INTEGER), Column(name="card", type=hashed)))
+    catalog = Catalog(tables=(table,))
+
+    masked, unknown = (
+        str(unknown_column(name, catalog, tables=["orders"])) for name in ("orders.card", "cards")
+    )
+
+    assert masked.startswith("The column 'card' is masked by a hash, so run_sql does not read it.")
+    assert unknown.startswith("There is no column 'cards'. describe_tables")
 
 
 def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:

@@ -66,7 +66,6 @@ LESS = "Ask for fewer and shorter values."
 MOST_COLUMNS = 400
 KEPT = 16  #: vocabularies
 GRAMMAR = PostgresqlGrammar()
-UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
 #: One process, and not for long: other callers need the server as well.
 SESSION = (
     "set local lock_timeout = 2000",

@@ -19,10 +19,11 @@ from itertools import accumulate
 
 from sqlglot import exp
 
-from dbtools.backends.free import DESCRIBED, SELECT_ONLY, refused, unknown_function, unknown_table
+from dbtools.backends.free import DESCRIBED, not_reading, refused, unknown_table
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.attributes import calls_like_columns
 from dbtools.backends.postgresql.casts import Casts
+from dbtools.backends.postgresql.habits import OPERATORS, function_refusal
 from dbtools.backends.postgresql.parsing import SIMPLER, Tree
 from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
 from dbtools.backends.postgresql.vocabulary import NAMES_TYPE, SYSTEM, Vocabulary
@@ -101,13 +102,15 @@ class _Guard:
     def _check_words(self) -> None:
         """Check the beginning, the operators and the system columns."""
         if self._pieces[0].text not in ("select", "with", "values", "("):
-            raise refused("This is not a SELECT", SELECT_ONLY, position=self._pieces[0].offset)
+            first = self._pieces[0]
+            raise not_reading((first.value or first.text).lower(), position=first.offset)
         for piece in self._pieces:
             if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
                 rule = f"The system column {piece.value} is not permitted"
                 raise refused(rule, "Use the key of the table.", position=piece.offset)
             if piece.kind is Kind.SIGN and piece.text not in self._vocabulary.operators | PUNCTUATION:
-                raise refused(f"The operator {piece.text} is not permitted", position=piece.offset)
+                rule = f"The operator {piece.text} is not permitted"
+                raise refused(rule, OPERATORS.get(piece.text, ""), position=piece.offset)
 
     def _check_nodes(self) -> None:
         """Check and rename tables and CTEs, and the types of columns."""
@@ -198,6 +201,10 @@ class _Guard:
             return refused(f"{quoted(node.name, 60)} is ambiguous", f"Write {names}.", position=offset)
         if node.db in (SYSTEM, "information_schema") or node.name.startswith("pg_"):
             return refused("The catalogs of the database are not permitted", DESCRIBED, position=offset)
+        cte = node.find_ancestor(exp.CTE)
+        if cte is not None and cte.alias == node.name and not node.db:
+            rule = f"There is no table {quoted(node.name, 60)}"
+            return refused(rule, "To read a CTE in itself, write with recursive.", position=offset)
         name = ".".join(each for each in (node.catalog, node.db, node.name) if each)
         return unknown_table(name, self._catalog, position=offset)
 
@@ -214,7 +221,7 @@ class _Guard:
                     f"{quoted(piece.value, 40)} cannot be read here", SIMPLER, position=piece.offset
                 )
             if piece.kind is Kind.KEYWORD and at in called and piece.text not in FORMS:
-                raise unknown_function(piece.text, (), position=piece.offset)
+                raise function_refusal(piece.text, (), position=piece.offset)
             if piece.kind is not Kind.NAME or at in aliases:
                 continue
             if at in called or self._word(at + 1) == "(":
@@ -231,7 +238,7 @@ class _Guard:
             is_called = is_called and self._word(at - 2) == '"' and self._word(at - 3) != "."
         found = self._vocabulary.schema_of(piece.value, schema) if is_called else None
         if found is None or self._word(at + 1) != "(":
-            raise unknown_function(piece.value, self._vocabulary.names, position=piece.offset)
+            raise function_refusal(piece.value, self._vocabulary.names, position=piece.offset)
         self._calls_others |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
             piece.replacement = f"{identifier(found)}.{piece.text}"

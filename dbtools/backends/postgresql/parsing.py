@@ -13,7 +13,8 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
-from dbtools.backends.free import SELECT_ONLY, refused
+from dbtools.backends.free import SELECT_ONLY, no_parameters, refused
+from dbtools.backends.postgresql.habits import syntax_hint
 from dbtools.backends.postgresql.spelling import Kind, Piece
 from dbtools.sql import words
 from dbtools.types import quoted
@@ -93,9 +94,13 @@ class Tree:
         """Return the refusal of what sqlglot cannot parse."""
         column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
         before = [at for start, at in self._places.items() if start < column]
-        piece = self._pieces[before[-1] if before else 0]
+        last = before[-1] if before else 0
+        piece, word = self._pieces[last], self._pieces[max(0, last - 1)]
+        if piece.text == "?":
+            return no_parameters(position=piece.offset)
         rule = f"The statement cannot be read near {quoted(piece.value or piece.text, 40)}"
         hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
+        hint = syntax_hint(word.value or word.text, piece.value or piece.text, hint)
         return refused(rule, hint, position=piece.offset)
 
 

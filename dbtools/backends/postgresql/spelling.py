@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
-from dbtools.backends.free import SELECT_ONLY, refused
+from dbtools.backends.free import SELECT_ONLY, no_parameters, refused
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.types import lexis
 from dbtools.sql import Kind as Lexeme, SqlError, Token, code_of, grouped, words
@@ -100,7 +100,7 @@ def spelled(sql: str) -> list[Piece]:
         if piece.kind is Kind.STRING and pieces and pieces[-1].kind is Kind.STRING:
             # Strings on lines that follow each other are one.
             if "\n" not in sql[tokens[at - 1].end : token.offset]:
-                raise refused("A string follows another one", position=token.offset)
+                raise refused("A string follows another one", "Write || between them.", position=token.offset)
             first = pieces.pop()
             piece = string_piece(first.value + piece.value, first.offset)
         pieces.append(piece)
@@ -125,8 +125,9 @@ def _tokens(sql: str) -> Sequence[Token]:
             tokens.pop()
         grouped(tokens, sql)
     except SqlError as exc:
-        hint = "Write values into the statement." if "parameter" in exc.problem else ""
-        raise refused(exc.problem[:1].upper() + exc.problem[1:], hint, position=exc.offset) from exc
+        if "parameter" in exc.problem:
+            raise no_parameters(position=exc.offset) from exc
+        raise refused(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
     if not tokens:
         raise refused("The statement is empty", SELECT_ONLY)
     if len(tokens) > MOST_PIECES:
@@ -210,7 +211,7 @@ def _piece(token: Token, *, is_keyword: bool) -> Piece:
         case Lexeme.NUMBER:
             return Piece(Kind.NUMBER, token.text, offset)
         case Lexeme.PARAMETER:
-            raise refused(f"{token.text} is not a value", "Write values themselves.", position=offset)
+            raise no_parameters(position=offset)
         case Lexeme.SEMICOLON:
             raise refused("There is more than one statement", SELECT_ONLY, position=offset)
         case _:

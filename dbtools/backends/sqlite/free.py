@@ -137,12 +137,13 @@ class SqliteFreeRunner:
         lens = lens_of(run, FILE_OF)
         read = {name: sql for name, sql in lens.views.items() if fold(name) in names_in(run.sql)}
         views = [f"create temp view {identifier(name)} as {sql};\n" for name, sql in read.items()]
-        named = f", as views: {errors.listing(read)}" if read else ""
+        seen = errors.listing(read)
+        named = f", these as views of what the role sees: {seen}" if read else ""
         return FreeExplanation(
-            sql="".join(views) + readable(run.sql, run.catalog),
+            sql="".join(views) + readable(run.sql),
             verdicts=(
-                f"Names: {len(lens.direct) + len(lens.views)} tables can be named{named}.",
-                "Program: it opens only what these read, and changes nothing.",
+                f"The names permit it: it can name {len(lens.direct) + len(lens.views)} tables{named}.",
+                "The compiled program permits it: it opens only these tables, and changes nothing.",
             ),
         )
 
@@ -159,7 +160,7 @@ class SqliteFreeRunner:
 
     async def _answer(self, run: FreeRun, *, explains: bool) -> Mapping[str, Any]:
         ends = asyncio.get_running_loop().time() + run.timeout
-        sql = await check(run.sql, partial(readable, run.sql, run.catalog), self._checking)
+        sql = await check(run.sql, partial(readable, run.sql), self._checking)
         spec = self._spec(run)
         request = {
             "key": spec["schema"],
