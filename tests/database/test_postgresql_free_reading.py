@@ -75,6 +75,8 @@ def _tree(sql: str, shop: FreeShop, vocabulary: Vocabulary) -> exp.Expr:
                 _hide(node.expression, vocabulary)
             case exp.ColumnDef():
                 node.set("kind", None)
+            case _:
+                pass
     return root
 
 
