@@ -4,7 +4,7 @@ A query that reads is a derived table, so that its rows and cells can be cut. So
 the database permits that in a WITH.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,7 +25,7 @@ class QueryRows(FunctionElement[Any]):
 
     inherit_cache = False
 
-    def __init__(self, pieces: Sequence[str | Element]) -> None:
+    def __init__(self, pieces: Iterable[str | Element]) -> None:
         super().__init__()
         self.pieces = tuple(pieces)
 
@@ -48,9 +48,7 @@ def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan
     """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
     listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
-    claims = _claims(shape)
-    parts = [part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]
-    rows = QueryRows(parts).alias("q")
+    rows = QueryRows(_elements(pieces, shape, grammar)).alias("q")
     read = cells_of([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
     # A column without an alias is named after its text, which may differ from the operator's.
     shown = read if tuple(pieces) == listed else [sa.literal_column("*")]
@@ -69,15 +67,8 @@ def compile_changing_query(
         rows = sa.table(CHANGE)
         read = cells_of([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
         end = (AFTER_CHANGE, sa.select(*read).select_from(rows).limit(LIMIT))
-    claims = _claims(shape)
-    parts = [part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]
-    return WritePlan(
-        shape=shape,
-        before=None,
-        change=_plan(shape, ChangingQuery([*parts, *end]), grammar),
-        after=None,
-        checked=None,
-    )
+    change = _plan(shape, ChangingQuery([*_elements(pieces, shape, grammar), *end]), grammar)
+    return WritePlan(shape=shape, before=None, change=change, after=None, checked=None)
 
 
 def _arrays(shape: QueryShape) -> Collection[str]:
@@ -98,13 +89,14 @@ def _plan(shape: QueryShape, statement: object, grammar: Grammar) -> Plan:
     return plan_of(shape, statement, grammar, types, frozenset(map(argument, arrays)), named)
 
 
-def _query_pieces(
-    piece: Piece, shape: QueryShape, grammar: Grammar, claims: Mapping[str, str]
-) -> Sequence[str | Element]:
-    if isinstance(piece, str):
-        return (piece,)
-    name = argument(piece.name) if piece.claim is None else claims[piece.claim]
-    is_list = piece.claim is None and shape.types[piece.name].family is Family.ARRAY
-    value = (grammar.array if is_list else grammar.claim)(name, shape.casts.get(piece.name, ""))
-    # Parentheses allow forms such as (:names)[1].
-    return ("(", value, ")")
+def _elements(pieces: Sequence[Piece], shape: QueryShape, grammar: Grammar) -> Iterator[str | Element]:
+    """Yield *pieces* of SQL, the parameters as elements in *grammar*."""
+    claims, arrays = _claims(shape), _arrays(shape)
+    for piece in pieces:
+        if isinstance(piece, str):
+            yield piece
+            continue
+        name = argument(piece.name) if piece.claim is None else claims[piece.claim]
+        write = grammar.array if piece.claim is None and piece.name in arrays else grammar.claim
+        # Parentheses allow forms such as (:names)[1].
+        yield from ("(", write(name, shape.casts.get(piece.name, "")), ")")

@@ -55,9 +55,10 @@ def _problem(arguments: object) -> str:
         level, depth = nested, depth + 1
     text = "".join(texts)
     if level or parts > MOST_PARTS:
-        return f"at most {DEEPEST} levels, and {MOST_PARTS:,} values and names in one call"
+        many = f"more than {MOST_PARTS:,} values and names in one call"
+        return many if parts > MOST_PARTS else f"nested deeper than {DEEPEST} levels"
     if len(text) > MOST_CHARACTERS:
-        return f"at most {MOST_CHARACTERS:,} characters in one call"
+        return f"more than {MOST_CHARACTERS:,} characters in one call"
     if UNSENDABLE.search(text):
         return "must be valid Unicode text without NUL"
     digits = "must have at most 400 digits. Write NaN and Infinity as strings"

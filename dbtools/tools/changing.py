@@ -5,7 +5,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -80,7 +80,6 @@ class ChangeTool(TableTool):
     """A tool that changes rows of one table, or of any table that the role may change in this way."""
 
     group = ToolGroup.WRITES
-    effects: ClassVar[Mapping[str, bool]]  #: the annotations
 
     @classmethod
     @abstractmethod

@@ -1,6 +1,5 @@
 """The tools `update_T`, `update_rows`, `delete_T` and `delete_rows`: change rows by a key or conditions."""
 
-from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -98,11 +97,11 @@ class KeyedTool(ChangeTool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        title = f"{self.prefix.capitalize()} a row"
+        verb = self.prefix.capitalize()
+        # After a change, other rows may meet the same conditions.
+        annotations = effects(destroys=True, repeats=self.table is not None)
         if self.table is None:
-            # After a change, other rows may meet the same conditions.
-            once, many = effects(destroys=True, repeats=False), f"{self.prefix.capitalize()} rows"
-            return self.defined(self.chooses, self.schema(self.generic), CHANGES, many, once)
+            return self.defined(self.chooses, self.schema(self.generic), CHANGES, f"{verb} rows", annotations)
         setting, table = self.setting, self.table
         # A default has no effect on a row that exists.
         columns = [replace(each, default=None) for each in granted_writes(table).update]
@@ -112,7 +111,8 @@ class KeyedTool(ChangeTool):
         required = [*keys, *own.get("required", ())]
         schema: Schema = {**own, "properties": {**keys, **own["properties"]}, "required": required}
         description = self.does.format(table_name(setting.catalog, table))
-        return self.defined(description, schema, CHANGES, f"{title} of {setting.shown(table)}", self.effects)
+        title = f"{verb} a row of {setting.shown(table)}"
+        return self.defined(description, schema, CHANGES, title, annotations)
 
     @cached_property
     def _keys(self) -> Mapping[str, Column]:
@@ -220,9 +220,9 @@ class KeyedTool(ChangeTool):
             outputs=outputs_of(self.setting, table),
         )
 
-    @abstractmethod
     def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
         """Return the new values that *asked* has for columns of *table*."""
+        return {}
 
 
 class UpdateRow(KeyedTool):
@@ -237,7 +237,6 @@ class UpdateRow(KeyedTool):
         "Update rows of a table by key or where, all or none; values may be null; dry_run previews; "
         "returns them as stored."
     )
-    effects = effects(destroys=True, repeats=True)
 
     @classmethod
     def grants(cls, writes: Writes) -> bool:
@@ -263,16 +262,11 @@ class DeleteRow(KeyedTool):
     chooses = (
         "Delete rows of a table by key or where, all or none; dry_run previews; returns them as they were."
     )
-    effects = effects(destroys=True, repeats=True)
 
     @classmethod
     def grants(cls, writes: Writes) -> bool:
         """Return whether rows may be deleted."""
         return writes.delete
-
-    def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
-        """Return nothing."""
-        return {}
 
 
 def _names(table: Table) -> list[str]:

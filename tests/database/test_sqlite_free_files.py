@@ -25,6 +25,8 @@ TABLES_OF_FILTERS = """
     insert into names values ('one'), ('two');
     create table excluded (item integer);
     insert into excluded values (3);
+    create table "filtered item" (id integer, item integer);
+    insert into "filtered item" values (9, 2);
     create view shown_tags as select * from tag where name = 'a';
     create virtual table texts using fts5(body);
     insert into texts values ('one'), ('two');
@@ -116,6 +118,7 @@ async def test_each_claim_has_its_own_rows_among_many(path: Path) -> None:
         "name in names and id not in (select item from tag natural join hidden)",
         "(select count(*) from item) = 3 and id < (select max(item) from (select item from tag))",
         "region = 'north' or exists (select 1 from excluded where excluded.item = item.id)",
+        'id in (select item from "filtered item")',
         "exists (select 1 from shown_tags s where s.item = item.id)",
     ],
 )

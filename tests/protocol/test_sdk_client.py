@@ -29,7 +29,7 @@ from dbtools.styles import Surface
 from tests.protocol.client import MODERN, PATIENCE, ROOT, Serving, build_server
 from tests.protocol.conftest import LONG_TEXT, settings_for
 
-BOTH = ("describe_tables", "aggregate_rows")  #: listed beside the tools of each table
+COMMON = ("describe_tables", "aggregate_rows", "run_sql")  #: listed beside the tools of each table
 MODES = ("legacy", "auto", MODERN)
 
 
@@ -128,7 +128,7 @@ async def test_client_walks_all_pages(large_path: Path, mode: str) -> None:
             names.extend(tool.name for tool in page.tools)
     await database.close()
 
-    assert names == [*BOTH, *(f"list_t{number:03}" for number in range(450))]
+    assert names == [*COMMON, *(f"list_t{number:03}" for number in range(450))]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -144,8 +144,8 @@ async def test_client_sees_a_changed_list_at_once(sqlite_database: Callable[[str
         after = await client.list_tools()
     await database.close()
 
-    assert [tool.name for tool in before.tools] == [*BOTH, "list_early"]
-    assert [tool.name for tool in after.tools] == [*BOTH, "list_early", "list_late"]
+    assert [tool.name for tool in before.tools] == [*COMMON, "list_early"]
+    assert [tool.name for tool in after.tools] == [*COMMON, "list_early", "list_late"]
 
 
 async def test_client_gets_progress(path: Path) -> None:
@@ -175,6 +175,6 @@ async def test_client_of_a_process(path: Path, mode: str) -> None:
             listed = await client.list_tools(cache_mode="bypass")
             called = await client.call_tool("list_person", {"columns": ["name"]})
 
-    assert len(listed.tools) == 11
+    assert len(listed.tools) == 12
     assert called.structured_content is not None
     assert called.structured_content["rows"] == [["Ada"], ["Bo"], ["Cy"]]

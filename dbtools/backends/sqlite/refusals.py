@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dbtools import errors
@@ -91,18 +91,19 @@ RESERVED = words(
     "sqlite_stat1 sqlite_stat4"
 )
 OUTSIDE = "Use it in a subquery, and its condition outside."
+UNCLEAR = "A column does not exist, or is in several tables"
+QUALIFY = "Write table.column."
 UNKNOWN = "The statement reads what does not exist here"
 MEMORY = "The statement needs too much memory"
 EQUAL = "Give each equally many columns."
 SMALLER = "Aggregate earlier, or read fewer rows and columns."
-#: What SQLite says, the kind of the name in it, and our words.
-MISSING = re.compile(
-    r"(no such table|no such column|no such function|ambiguous column name): (.*)", re.DOTALL
-)
-NOT_A_FUNCTION = re.compile(r"'(.*)' is not a function", re.DOTALL)
-SYNTAX = re.compile(r"near \"(.*)\": syntax error", re.DOTALL)
-CALLED = re.compile(r"wrong number of arguments to function (.*)\(\)", re.DOTALL)
-#: Other errors: a part of what SQLite says, our words, and a hint.
+#: By the beginning of SQLite's name for the error.
+STATES: Mapping[str, Callable[[], errors.CallError]] = {
+    **dict.fromkeys(("SQLITE_BUSY", "SQLITE_LOCKED"), errors.Busy),
+    **dict.fromkeys(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR"), errors.DatabaseUnavailable),
+    "SQLITE_CORRUPT": errors.Unreadable,
+}
+#: A part of what SQLite says, our words, and a hint.
 FAULTS: Sequence[tuple[str, str, str]] = (
     ("incomplete input", "The statement is not complete", "Close all parentheses, and end the last part."),
     ("misuse of aggregate", "An aggregate function is where none may be", "Use HAVING, or a subquery."),
@@ -185,26 +186,25 @@ def _check(token: Token, after: Token | None) -> None:
 
 def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
     """Return the error of *answer* in dbtools' words; only names that the caller wrote are in it."""
-    kind, text = answer["error"], str(answer.get("text", ""))
     name = str(answer.get("name", ""))
-    if kind in ("lost", "memory"):
-        return refused(MEMORY, SMALLER)
-    if kind == "wide":
-        return too_wide()
-    if kind == "changed":
-        return errors.SchemaChanged()
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return errors.Busy()
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
-        return errors.DatabaseUnavailable()
-    if kind == "open" or name.startswith("SQLITE_CORRUPT"):
-        return errors.Unreadable()
-    words = Words(run)
-    if kind == "audit":
-        return refused(UNKNOWN, DESCRIBED)
-    if kind == "denied":
-        return words.of_event(*answer["event"])
-    return words.of_message(text)
+    for state, error in STATES.items():
+        if name.startswith(state):
+            return error()
+    match answer["error"]:
+        case "lost" | "memory":
+            return refused(MEMORY, SMALLER)
+        case "wide":
+            return too_wide()
+        case "changed":
+            return errors.SchemaChanged()
+        case "open":
+            return errors.Unreadable()
+        case "audit":
+            return refused(UNKNOWN, DESCRIBED)
+        case "denied":
+            return Words(run).of_event(*answer["event"])
+        case _:
+            return Words(run).of_message(str(answer["text"]))
 
 
 class Words:
@@ -223,8 +223,7 @@ class Words:
         places = [token.offset for token in self._tokens if fold(token.value) == last]
         return places[0] if len(places) == 1 else None
 
-    def of_table(self, name: str) -> errors.SqlRefused:
-        """Return the refusal of the table *name*, which may be one that the caller has not written."""
+    def _of_table(self, name: str) -> errors.SqlRefused:
         name = fold(name.removeprefix("main.").removeprefix("temp."))
         if name.startswith("information_schema."):
             return refused(f"There is no table {quoted(name)}", DESCRIBED, position=self._position(name))
@@ -242,7 +241,7 @@ class Words:
         if action == sqlite3.SQLITE_FUNCTION:
             return self._of_function(str(second))
         if action == sqlite3.SQLITE_READ:
-            return self.of_table(str(first))
+            return self._of_table(str(first))
         return refused("The statement does more than read", SELECT_ONLY)
 
     def _of_function(self, name: str) -> errors.SqlRefused:
@@ -255,47 +254,58 @@ class Words:
 
     def of_message(self, text: str) -> errors.SqlRefused:
         """Return the refusal that stands for what SQLite says."""
-        if found := NOT_A_FUNCTION.fullmatch(text):
-            return self._of_called(found[1])
-        if found := SYNTAX.fullmatch(text):
-            shown = found[1] if fold(found[1]) in self._sql else ""
-            where = self._position(shown)
-            rule = f"Syntax error near {shown}" if shown else "Syntax error"
-            return refused(rule, self._habit() or SOMETHING_MISSING, position=where)
-        if (found := CALLED.fullmatch(text)) and fold(found[1]) in self._names:
-            return refused(f"The function {fold(found[1])} takes another number of arguments")
-        if found := MISSING.fullmatch(text):
-            return self._of_missing(found[1], found[2])
+        for pattern, word in MESSAGES.items():
+            if found := re.fullmatch(pattern, text, re.DOTALL):
+                return word(self, found[1])
         for part, rule, hint in FAULTS:
             if part in text:
                 return refused(rule, hint)
         return refused("The database cannot compute this statement", "Try a simpler one.")
+
+    def _of_syntax(self, near: str) -> errors.SqlRefused:
+        shown = near if fold(near) in self._sql else ""
+        rule = f"Syntax error near {shown}" if shown else "Syntax error"
+        return refused(rule, self._habit() or SOMETHING_MISSING, position=self._position(shown))
 
     def _habit(self) -> str:
         """Return what to write for syntax of another database."""
         spoken = f" {' '.join(token.word for token in self._tokens)} "
         return next((hint for part, hint in SYNTAX_INSTEAD.items() if f" {part} " in spoken), "")
 
+    def _of_arguments(self, name: str) -> errors.SqlRefused:
+        shown = f"The function {fold(name)}" if fold(name) in self._names else "A function"
+        return refused(f"{shown} takes another number of arguments")
+
     def _of_called(self, name: str) -> errors.SqlRefused:
         if any(fold(table.name) == fold(name) for table in self._catalog.tables):
             return refused(f"{name} is a table, not a function", position=self._position(name))
-        return self.of_table(name)
+        return self._of_table(name)
 
-    def _of_missing(self, what: str, name: str) -> errors.SqlRefused:
-        if what == "no such function":
-            return self._of_function(name)
-        if what == "no such table":
-            return self.of_table(name)
+    def _of_column(self, name: str) -> errors.SqlRefused:
         # Before the name of a column, SQLite may write that of the file, which is a secret.
         qualifier, _, column = name.rpartition(".")
-        if fold(column) not in self._names:
-            return refused("A column does not exist, or is in several tables", "Write table.column.")
-        if what == "ambiguous column name":
-            return refused(f"The column {column} is in several tables", "Write table.column.")
         position = self._position(column)
+        if fold(column) not in self._names:
+            return refused(UNCLEAR, QUALIFY)
         if fold(column) in TYPES_INSTEAD:
-            return refused(
-                f"There is no column {quoted(column)}", TYPES_INSTEAD[fold(column)], position=position
-            )
+            rule = f"There is no column {quoted(column)}"
+            return refused(rule, TYPES_INSTEAD[fold(column)], position=position)
         shown = f"{qualifier}.{column}" if qualifier and fold(qualifier) in self._names else column
         return unknown_column(shown, self._catalog, tables=self._names, position=position)
+
+    def _of_ambiguous(self, name: str) -> errors.SqlRefused:
+        column = name.rpartition(".")[2]
+        known = fold(column) in self._names
+        return refused(f"The column {column} is in several tables" if known else UNCLEAR, QUALIFY)
+
+
+#: What SQLite says, with the name in it.
+MESSAGES: Mapping[str, Callable[[Words, str], errors.SqlRefused]] = {
+    "no such table: (.*)": Words._of_table,
+    "no such column: (.*)": Words._of_column,
+    "no such function: (.*)": Words._of_function,
+    "ambiguous column name: (.*)": Words._of_ambiguous,
+    "'(.*)' is not a function": Words._of_called,
+    r"wrong number of arguments to function (.*)\(\)": Words._of_arguments,
+    'near "(.*)": syntax error': Words._of_syntax,
+}

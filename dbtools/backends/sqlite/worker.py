@@ -143,17 +143,19 @@ class Sandbox:
     def _create_views(self, public: str, sql: str, named: list[str]) -> None:
         """Create the view *public* of *sql*, whose row filter names the tables *named* of the file."""
         for name in named:
-            self._create_view(self._inner(name), f"select * from {self._file}.{quote(name)}")
-        known = (f"{quote(name)} as not materialized (select * from {self._inner(name)})" for name in named)
-        inner = self._inner(f"filtered {public}")
-        self._create_view(inner, f"with {', '.join(known)} {sql}" if named else sql)
+            self._create_view(self._inner("all", name), f"select * from {self._file}.{quote(name)}")
+        reads = (
+            f"{quote(name)} as not materialized (select * from {self._inner('all', name)})" for name in named
+        )
+        inner = self._inner("seen", public)
+        self._create_view(inner, f"with {', '.join(reads)} {sql}" if named else sql)
         self._create_view(quote(public), f"select * from {inner}")
 
     def _create_view(self, name: str, sql: str) -> None:
         self._driver.execute(f"create temp view if not exists {name} as {sql}")
 
-    def _inner(self, name: str) -> str:
-        return quote(f"{self._file}_{name}")
+    def _inner(self, what: str, name: str) -> str:
+        return quote(f"{self._file}_{what}_{name}")
 
     def _masking(self, address: str, longest: int) -> Any:
         """Return the function of the mask `partial`: of the bytes of a cell, and its class."""
