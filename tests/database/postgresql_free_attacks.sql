@@ -750,3 +750,6 @@ select (1).pg_typeof = 'secrets'
 select c.pg_typeof = 'secrets' from customers c
 select age('1'::xid)
 select ('1').xid
+select jsonb_populate_record(r, '{"id": "CANARY"}') from regions r
+select (json_populate_record(o, '{"id": 424242}')).id from "Odd Name" o
+select jsonb_populate_recordset(null::customers, '[]')

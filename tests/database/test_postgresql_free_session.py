@@ -118,6 +118,29 @@ def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) 
     assert shop.rows("select 1") == [(1,)]
 
 
+#: The server does not check within the function whether to stop.
+STUCK = "select strpos(repeat('a', 200000), 'b' || repeat('a', 100000))"
+
+
+def test_statements_that_the_server_cannot_stop_keep_their_place(shop: FreeShop) -> None:
+    async def stuck() -> tuple[int, int]:
+        run = shop.request(STUCK, timeout=0.5, caller="stuck", application="stuck")
+        connection = await asyncpg.connect(shop.url)
+        tasks = [asyncio.ensure_future(shop.runner.run(run)) for _ in range(4)]
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(each) for each in found} == {TimedOut}
+        meanwhile = await connection.fetchval(ACTIVE, "stuck")
+        other = await shop.runner.run(shop.request("select 1", caller="other"))
+        assert other.rows == ((1,),)
+        # It may take long on a busy machine.
+        later = [await _until(connection, "stuck", lambda active: active == 0) for _ in range(6)]
+        await connection.close()
+        return meanwhile, later[-1]
+
+    assert shop.portal.call(stuck) == (2, 0)
+    assert shop.rows("select 1", caller="stuck") == [(1,)]
+
+
 def test_slow_statements_of_one_caller_leave_room_for_others(shop: FreeShop) -> None:
     async def beside() -> Any:
         slow = [shop.runner.run(shop.request(ENDLESS[0], timeout=3.0, caller="slow")) for _ in range(8)]

@@ -28,9 +28,10 @@ from dbtools.backends.postgresql.guard import guard
 from dbtools.backends.postgresql.lenses import lens
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
+    PATIENCE,
     Connection,
+    finished,
     messages,
-    roll_back,
     rolled_back,
     setting,
 )
@@ -39,7 +40,6 @@ from dbtools.backends.postgresql.runner import (
     ROLLBACK,
     begin_transaction,
     beginning,
-    is_usable,
     open_connection,
     rows_of,
     time_limit,
@@ -58,6 +58,7 @@ T = TypeVar("T")
 CONNECTIONS = 4
 OF_ONE_CALLER = 2  #: statements at the same time; others wait
 GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
+LONGEST_STOP = 3600.0  #: seconds that a statement which cannot be interrupted keeps its connection
 ATTEMPTS = 2  #: after a lost connection
 BYTES_AT_ONCE = 2 * 2**20  #: most bytes in one fetch
 MOST_BYTES = 16 * 2**20  #: that the server sends in one call
@@ -104,9 +105,10 @@ class PostgresqlFreeRunner:
 
     def __init__(self, url: str) -> None:
         connect = partial(_connect, url)
-        self._pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
+        self._pool = Pool(connect, size=CONNECTIONS, is_usable=_is_usable, end=_ended)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
+        self._stopping: set[asyncio.Future[None]] = set()
         self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -120,16 +122,18 @@ class PostgresqlFreeRunner:
 
     async def close(self) -> None:
         """Close every connection; later calls open new ones."""
+        for stopping in tuple(self._stopping):
+            stopping.cancel()
         await self._pool.dispose()
 
     async def _attempt(self, run: FreeRun, work: Callable[[Connection, Confined], Awaitable[T]]) -> T:
         """Return the result of *work* on the statement of *run*, repeated after a lost connection."""
         attempts, turn = 1, self._turns.setdefault(run.caller, asyncio.Semaphore(OF_ONE_CALLER))
         try:
-            async with asyncio.timeout(run.timeout + GRACE) as deadline, turn:
+            async with asyncio.timeout(run.timeout + GRACE) as deadline:
                 while True:
                     try:
-                        async with self._transaction(deadline) as connection:
+                        async with self._transaction(deadline, turn) as connection:
                             return await work(connection, await self._prepared(connection, run))
                     except DRIVER_ERRORS as exc:
                         if attempts == ATTEMPTS or not is_lost(exc):
@@ -140,25 +144,39 @@ class PostgresqlFreeRunner:
             raise errors.TimedOut from exc
 
     @asynccontextmanager
-    async def _transaction(self, deadline: asyncio.Timeout) -> AsyncIterator[Connection]:
-        """Acquire a connection, and roll back at the end."""
-        async with self._pool.connection() as connection:
-            connection.meter.room, is_over = MOST_BYTES, False
-            try:
-                yield connection
-                is_over = not connection.is_in_transaction()
-            except (*DRIVER_ERRORS, *UNREADABLE) as exc:
-                if connection.meter.room < 0:
-                    raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
-                if isinstance(exc, UNREADABLE) or is_lost(exc):
-                    connection.terminate()
-                raise
-            finally:
-                # After the deadline, the server stops the statement by itself.
-                if deadline.expired():
-                    connection.terminate()
-                elif not (connection.is_closed() or is_over):
-                    await roll_back(connection, CLEAN)
+    async def _transaction(
+        self, deadline: asyncio.Timeout, turn: asyncio.Semaphore
+    ) -> AsyncIterator[Connection]:
+        """Acquire a connection in a *turn* of the caller, and roll back at the end.
+
+        Some functions cannot be interrupted. Such a statement keeps both until it has ended.
+        """
+        await turn.acquire()
+        stopping: asyncio.Future[None] | None = None
+        try:
+            async with self._pool.connection() as connection:
+                connection.meter.room, is_over = MOST_BYTES, False
+                try:
+                    yield connection
+                    is_over = not connection.is_in_transaction()
+                except (*DRIVER_ERRORS, *UNREADABLE) as exc:
+                    if connection.meter.room < 0:
+                        raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
+                    if isinstance(exc, UNREADABLE) or is_lost(exc):
+                        connection.terminate()
+                    raise
+                finally:
+                    if not (connection.is_closed() or is_over):
+                        stopping = connection.stopping = asyncio.ensure_future(_roll_back(connection))
+                        if not deadline.expired():
+                            await finished(asyncio.ensure_future(asyncio.wait([stopping], timeout=PATIENCE)))
+        finally:
+            if stopping is None or stopping.done():
+                turn.release()
+            else:
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+                stopping.add_done_callback(lambda _: turn.release())
 
     async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
@@ -283,6 +301,31 @@ async def _connect(url: str) -> Connection:
     connection = await open_connection(url)
     connection.meter = _Meter(connection.transport.inner)
     return connection
+
+
+async def _roll_back(connection: Connection) -> None:
+    """Roll back once the server has stopped the statement; it may not stop it for long."""
+    try:
+        async with asyncio.timeout(LONGEST_STOP):
+            await connection.send(messages("rollback") + CLEAN)
+    except DRIVER_ERRORS:
+        connection.terminate()
+
+
+def _is_usable(connection: Connection) -> bool:
+    """Return whether another call may use *connection*."""
+    is_stopping = connection.stopping is not None and not connection.stopping.done()
+    return not (is_stopping or connection.is_closed() or connection.is_in_transaction())
+
+
+def _ended(connection: Connection) -> asyncio.Future[object] | None:
+    """Close *connection*, if need be as soon as its statement has ended, which the future tells."""
+    ended: asyncio.Future[Any] | None = connection.stopping
+    if ended is None or ended.done():
+        connection.terminate()
+        return None
+    ended.add_done_callback(lambda _: connection.terminate())
+    return ended
 
 
 def _bound(claim: object) -> str:

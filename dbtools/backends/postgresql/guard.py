@@ -104,11 +104,12 @@ class _Guard:
         if self._pieces[0].text not in ("select", "with", "values", "("):
             first = self._pieces[0]
             raise not_reading((first.value or first.text).lower(), position=first.offset)
+        signs = self._vocabulary.operators | PUNCTUATION
         for piece in self._pieces:
             if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
                 rule = f"The system column {piece.value} is not permitted"
                 raise refused(rule, "Use the key of the table.", position=piece.offset)
-            if piece.kind is Kind.SIGN and piece.text not in self._vocabulary.operators | PUNCTUATION:
+            if piece.kind is Kind.SIGN and piece.text not in signs:
                 rule = f"The operator {piece.text} is not permitted"
                 raise refused(rule, OPERATORS.get(piece.text, ""), position=piece.offset)
 

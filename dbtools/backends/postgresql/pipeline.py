@@ -169,6 +169,7 @@ class Connection(DriverConnection):
         self.path = ""  #: the search path, with fixed names
         self.marks = ""  #: the settings that identify the session
         self.meter: Any = None  #: of what the server sends, for callers' SQL only
+        self.stopping: asyncio.Future[None] | None = None  #: the end of a caller's SQL after its call
         self._carrier: Any = None
         self._statements: dict[Key, Prepared] = {}  #: the least recently used one first
 
@@ -285,11 +286,16 @@ async def roll_back(connection: Any, after: bytes = b"") -> None:
     A cancellation waits until this has ended: terminating the connection earlier would also stop asyncpg from
     cancelling its statement in the database.
     """
-    rollback, interruption = asyncio.ensure_future(_roll_back(connection, after)), None
+    await finished(asyncio.ensure_future(_roll_back(connection, after)))
+
+
+async def finished(work: asyncio.Future[Any]) -> None:
+    """Wait until *work* has ended, and raise a cancellation only then."""
+    interruption = None
     with anyio.CancelScope(shield=True):
-        while not rollback.done():
+        while not work.done():
             try:
-                await asyncio.wait([rollback])
+                await asyncio.wait([work])
             except asyncio.CancelledError as exc:
                 interruption = exc
     if interruption is not None:

@@ -19,7 +19,7 @@ SYSTEM = "pg_catalog"
 #: Functions of the system that read more than their arguments: catalogs, settings, the session, files.
 DENIED = (
     "^(pg_|has_|acl|makeaclitem|current_|session_user|inet_(client|server)_|txid_|fmgr_|lo_|to_reg|query_to|"
-    "ts_debug|ts_parse|ts_token_type|brin_|gin_|gist_|spg_|bt.*(equalimage|support)|unicode_version)|"
+    "ts_debug|ts_parse|jsonb?_populate|ts_token_type|brin_|gin_|gist_|spg_|bt.*(equalimage|support)|unicode_version)|"
     "(_to_xml.*|_description|_validator|send|recv|sel|support)$|"
     "^(version|system_user|icu_unicode_version|format_type|row_security_active|satisfies_hash_partition|mxid_age|"
     "getdatabaseencoding|getpgusername|get_current_ts_config|nameconcatoid|oidvectortypes|dblink.*)$"
