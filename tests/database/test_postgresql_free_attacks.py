@@ -151,6 +151,27 @@ def test_statistics_of_hidden_rows_raise_no_error(
             assert rows in ([], [(1,), (3,), (5,)])
 
 
+def test_cell_that_names_a_table_tells_nothing_of_others(
+    postgresql_server: PostgresqlServer, portal: BlockingPortal
+) -> None:
+    more = """
+    create domain place as regclass;
+    alter table logs add column source regclass default 'logs',
+        add column sources regclass[] default '{logs}',
+        add column place place default 'logs';
+    """
+    with open_free_shop(postgresql_server, portal, hidden=True, more=more) as shop:
+        for column, value in (("source", "{}"), ("sources", "{{{}}}"), ("place", "{}")):
+            known, unknown = (
+                shop.answer(f"select count(*) from logs where {column} in ('{value.format(name)}', 'x')")
+                for name in ("secrets", "nothing")
+            )
+
+            assert known == unknown
+            assert known[1] == ((0,),)
+        assert set(shop.rows("select source, sources, place from logs")) == {("logs", "{logs}", "logs")}
+
+
 def test_guard_alone_shows_nothing(shop: FreeShop) -> None:
     shown = shop.portal.call(_guarded_answers, shop)
 

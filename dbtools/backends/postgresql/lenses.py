@@ -10,10 +10,11 @@ from sqlalchemy.sql import quoted_name
 
 from dbtools.backends.postgresql.arithmetic import Named
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
+from dbtools.backends.postgresql.vocabulary import NAMING
 from dbtools.backends.sources import Element, column_of, source
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.masks import READ_OF_MASKED, REDACTED
-from dbtools.types import Mask
+from dbtools.types import ColumnType, Mask
 
 #: Stands before and after the name of a parameter, and occurs nowhere else.
 PLACE = f"dbtools{secrets.token_hex(16)}"
@@ -46,6 +47,7 @@ def lens(table: Table, whole: Catalog) -> Sequence[tuple[str, str]] | None:
     names = [column.name for column in table.columns if column.type.mask is None]
     is_whole = known is not None and names == [column.name for column in known.columns]
     is_whole = is_whole and table.location not in whole.unreadable
+    is_whole = is_whole and not any(names_objects(column.type) for column in table.columns)
     if is_whole and table.filter is None and table.kind is not TableKind.VIEW:
         return None
     return _written(table)
@@ -63,12 +65,21 @@ def _written(table: Table) -> Sequence[tuple[str, str]]:
     return tuple(zip(texts[::2], [*after, ""], strict=True))
 
 
+def names_objects(type: ColumnType) -> bool:
+    """Return whether texts and numbers compared with a value of *type* become names in the database.
+
+    Such a value would tell which hidden relations there are, so free SQL reads it as a text.
+    """
+    parts = (*(each for _, each in type.fields), *([type.element] if type.element else []))
+    return type.cast.rpartition(".")[2] in NAMING.split() or any(map(names_objects, parts))
+
+
 def _cell(rows: sa.FromClause, column: Column) -> Element:
     """Return the cell of *column*, masked."""
     cell = column_of(rows, column.name)
     match column.type.mask:
         case None:
-            return cell
+            return sa.cast(cell, TEXT) if names_objects(column.type) else cell
         case Mask.NULL:
             return sa.cast(sa.null(), TEXT)
         case Mask.REDACT:
