@@ -22,15 +22,26 @@ MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
+LONGEST_PLACE = 120  #: characters of a place in the arguments
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 
 
 def check(arguments: object) -> None:
     """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
     if problem := _problem(arguments):
-        named = arguments if isinstance(arguments, Mapping) else {}
-        place = next((str(name) for name, each in named.items() if _problem(each)), "arguments")
-        raise errors.BadArgument(f"{quoted(place)[1:-1]}: {problem}.")
+        raise errors.BadArgument(f"{quoted(_refused_part(arguments), LONGEST_PLACE)[1:-1]}: {problem}.")
+
+
+def _refused_part(value: object, place: str = "") -> str:
+    """Return the place of the innermost part of *value*, which is at *place*, that is refused."""
+    if isinstance(value, Mapping):
+        parts = [(f"{place}.{name}".lstrip("."), each) for name, each in value.items()]
+    else:
+        parts = [
+            (f"{place}[{at}]", each) for at, each in enumerate(value if isinstance(value, ARRAYS) else ())
+        ]
+    inner = next(((name, each) for name, each in parts if _problem(each)), None)
+    return place or "arguments" if inner is None else _refused_part(inner[1], inner[0])
 
 
 def _problem(arguments: object) -> str:

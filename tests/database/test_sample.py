@@ -189,7 +189,7 @@ async def test_tables_of_the_sample_keep_their_own_tools(tmp_path: Path) -> None
     await database.close()
 
     assert view.surface is Surface.TYPED
-    assert len(view.definitions) == 32
+    assert len(view.definitions) == 33
     assert {"list_orders", "get_orders"} <= {each.name for each in view.definitions}
 
 
