@@ -36,9 +36,9 @@ def expected(place: Place, version: str) -> Seen:
             {"name": "slow", "kind": "view", "columns": [f"total {TOTAL[place.kind.dialect]}"]},
         ],
     }
-    tools = ("describe_tables", "aggregate_rows", "list_person", "list_slow", "get_person")
+    tools = ["describe_tables", "aggregate_rows", "list_person", "list_slow", "get_person"]
     # The login of the tests may write on PostgreSQL, so run_sql is not offered there.
-    tools += ("run_sql",) if place.kind.dialect == "sqlite" else ()
+    tools += ["run_sql"] if place.kind.dialect == "sqlite" else []
     untold = "--stateless" in place.kind.options and version != MODERN
     return {
         "version": version,
