@@ -68,6 +68,7 @@ class FreeExplanation(NamedTuple):
     """How free SQL would run."""
 
     sql: str  #: as the database would run it
+    parameters: tuple[str, ...]  #: the claims in it
     verdicts: tuple[str, ...]  #: what each safeguard says, as sentences
 
 
@@ -117,7 +118,7 @@ def no_parameters(*, position: int | None) -> SqlRefused:
 
 def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -> SqlRefused:
     """Return the refusal of the table *name*, which *catalog* lacks."""
-    labels = [catalog.label(table) for table in catalog.tables]
+    labels = [catalog.label(table) for table in catalog.tables if table.aggregated]
     known = f"Tables: {listing(labels)}." if len(labels) <= 20 else DESCRIBED
     rule = f"There is no table {quoted(name, LONGEST_NAME)}"
     last = name.rpartition(".")[2]
@@ -127,9 +128,9 @@ def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -
 
 
 def unknown_column(
-    name: str, catalog: Catalog, *, tables: Iterable[str] = (), position: int | None = None
+    name: str, sql: str, catalog: Catalog, *, tables: Iterable[str] = (), position: int | None = None
 ) -> SqlRefused:
-    """Return the refusal of the column *name*; *tables*: those that the statement names, in lower case."""
+    """Return the refusal of the column *name* in *sql*; *tables*: those that it names, in lower case."""
     named = set(tables)
     read = [table for table in catalog.tables if table.name.lower() in named]
     hashed = {column.name for table in read for column in table.columns if column.type.mask is Mask.HASH}
@@ -144,7 +145,8 @@ def unknown_column(
         close = "Qualify it with a table of this part of the statement, or with the alias of the table. "
     else:
         close = nearest(last, columns)
-    hint = f"{close}{DESCRIBED} Write texts in single quotes."
+    text = " Write texts in single quotes." if f'"{last}"' in sql else ""
+    hint = f"{close}{DESCRIBED}{text}"
     return refused(f"There is no column {quoted(name, LONGEST_NAME)}", hint, position=position)
 
 

@@ -1,6 +1,6 @@
 """Explain why a call is allowed or denied. A call in, an Explanation out; no statement runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from dbtools import errors
@@ -49,8 +49,7 @@ async def explain(
         if statement is None:
             return Explanation(allowed=True, reason="It describes tables.", rule=decided)
         if isinstance(statement, FreeStatement):
-            found = await (await backend.free()).explain(free_run(statement, view, caller))
-            return Explanation(allowed=True, reason=" ".join(found.verdicts), rule=decided, sql=found.sql)
+            return await _free(statement, view, caller, backend)
         shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape
         decided = _decided(view, shape)
         for reason, rule in _unclaimed(view, shape, caller):
@@ -67,6 +66,25 @@ async def explain(
         return Explanation(allowed=False, reason=str(exc), rule=rule)
     return Explanation(
         allowed=True, reason=_reason(shape, told), rule=decided, sql=sql, parameters=parameters
+    )
+
+
+async def _free(statement: FreeStatement, view: View, caller: Caller, backend: Backend) -> Explanation:
+    """Return how *statement* would run."""
+    try:
+        found = await (await backend.free()).explain(free_run(statement, view, caller))
+    except errors.Denied:
+        sql = statement.sql.lower()
+        named = [table for table in view.catalog.tables if table.name.lower() in sql]
+        for reason, rule in _unfiltered(view, named, caller):
+            return Explanation(allowed=False, reason=reason, rule=rule)
+        raise
+    return Explanation(
+        allowed=True,
+        reason=" ".join(found.verdicts),
+        rule=_source(view, None),
+        sql=found.sql,
+        parameters=found.parameters,
     )
 
 
@@ -133,17 +151,22 @@ def _unclaimed(view: View, shape: Shape | WriteShape, caller: Caller) -> Iterato
         for claim, what in claims:
             if claim is not None and caller.claims.get(claim) is None:
                 yield f"{what} the claim {claim}, which is missing.", _source(view, shape.table)
-    for table in shape.tables:
-        for asked in table.filter.condition.parameters if table.filter else ():
-            if caller.claims.get(str(asked.claim)) is None:
-                what = f"The rows of {table.name} are filtered by"
-                yield f"{what} the claim {asked.claim}, which is missing.", _source(view, table)
+    yield from _unfiltered(view, shape.tables, caller)
     if not isinstance(shape, QueryShape):
         return
     for claim in shape.claims:
         if caller.claims.get(claim) is None:
             what = f"The query {shape.name} requires"
             yield f"{what} the claim {claim}, which is missing.", _decided(view, shape)
+
+
+def _unfiltered(view: View, tables: Iterable[Table], caller: Caller) -> Iterator[tuple[str, Source]]:
+    """Yield each claim that row filters of *tables* need and *caller* lacks, and where it is required."""
+    for table in tables:
+        for asked in table.filter.condition.parameters if table.filter else ():
+            if caller.claims.get(str(asked.claim)) is None:
+                what = f"The rows of {table.name} are filtered by"
+                yield f"{what} the claim {asked.claim}, which is missing.", _source(view, table)
 
 
 def _source(view: View, table: Table | None) -> Source:

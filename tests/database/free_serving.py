@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.free import SqliteFreeRunner, Worker
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
@@ -23,8 +24,8 @@ Roles = Mapping[str, RoleSection]
 class Shop:
     """A served file, and its toolbox."""
 
-    def __init__(self, toolbox: Toolbox, runner: SqliteFreeRunner, path: Path) -> None:
-        self.toolbox, self.runner, self.path = toolbox, runner, path
+    def __init__(self, toolbox: Toolbox, backend: Backend, runner: SqliteFreeRunner, path: Path) -> None:
+        self.toolbox, self.backend, self.runner, self.path = toolbox, backend, runner, path
 
     async def ask(self, sql: str, role: str = "default", **claims: object) -> list[list[object]]:
         """Return the rows of *sql*."""
@@ -65,6 +66,6 @@ async def serving(
     try:
         runner = await backend.free()
         assert isinstance(runner, SqliteFreeRunner)
-        yield Shop(toolbox, runner, path)
+        yield Shop(toolbox, backend, runner, path)
     finally:
         await backend.close()

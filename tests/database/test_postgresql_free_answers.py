@@ -116,6 +116,7 @@ def test_explanation_shows_what_runs(shop: FreeShop) -> None:
 
     assert '"public"."customers"' in found.sql
     assert "OFFSET 0" in found.sql
+    assert found.parameters == ("north",)
     assert len(found.verdicts) == 2
 
 

@@ -12,6 +12,7 @@ import pytest
 from dbtools import errors
 from dbtools.backends.sqlite import free
 from dbtools.policy import Caller
+from dbtools.service.explanation import explain
 from dbtools.settings.sections import GrantSection, RoleSection
 from dbtools.types import Mask
 from tests.database.free_serving import DDL, serving
@@ -105,8 +106,36 @@ async def test_each_claim_has_its_own_rows_among_many(path: Path) -> None:
                 assert await shop.ask("select name from item", "reader", region=f"r{number}") == []
             for region, names in (("north", [["one"]]), ("south", [["two"]]), ("north' or '1'='1", [])):
                 assert await shop.ask("select name from item", "reader", region=region) == names
+
+
+async def test_missing_claim_denies_only_the_tables_that_need_it(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("create table tag (item integer); insert into tag values (1);")
+    item = GrantSection(where="region = :claims.region")
+    role = RoleSection(tables={"item": item, "tag": GrantSection()}, sql=True)
+    async with serving(path, roles={"reader": role}) as shop:
         with pytest.raises(errors.Denied):
-            await shop.ask("select 1", "reader")
+            await shop.ask("select * from tag join item on tag.item = item.id", "reader")
+        assert await shop.ask("select * from tag", "reader") == [[1]]
+
+        sql, reader = {"sql": "select name from item"}, Caller(role="reader", claims={})
+        found = await explain(shop.toolbox, shop.backend, reader, "run_sql", sql)
+        assert not found.allowed
+        assert found.reason == "The rows of item are filtered by the claim region, which is missing."
+
+
+async def test_table_that_may_not_be_aggregated_is_neither_read_nor_suggested(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("create table tag (item integer);")
+    role = RoleSection(tables={"item": GrantSection(aggregate=False), "tag": GrantSection()}, sql=True)
+    async with serving(path, roles={"reader": role}) as shop:
+        for sql, says in {
+            "select count(*) from item": "run_sql does not read item. Use list_rows.",
+            "select * from itm": "There is no table 'itm' at position 15. Tables: tag.",
+        }.items():
+            with pytest.raises(errors.SqlRefused) as refused:
+                await shop.ask(sql, "reader")
+            assert str(refused.value) == says
 
 
 @pytest.mark.parametrize(

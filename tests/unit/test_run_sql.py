@@ -54,11 +54,22 @@ def test_column_masked_by_a_hash_is_told_from_an_unknown_one() -> None:
     catalog = Catalog(tables=(table,))
 
     masked, unknown = (
-        str(unknown_column(name, catalog, tables=["orders"])) for name in ("orders.card", "cards")
+        str(unknown_column(name, f"select {name} from orders", catalog, tables=["orders"]))
+        for name in ("orders.card", "cards")
     )
 
     assert masked.startswith("The column 'card' is masked by a hash, so run_sql does not read it.")
     assert unknown.startswith("There is no column 'cards'. describe_tables")
+
+
+def test_column_in_double_quotes_may_be_meant_as_text() -> None:
+    bare, quoted = (
+        str(unknown_column("paid", f"select id from orders where id = {text}", CATALOG, tables=["orders"]))
+        for text in ("paid", '"paid"')
+    )
+
+    assert bare.endswith("describe_tables lists tables and columns.")
+    assert quoted == f"{bare} Write texts in single quotes."
 
 
 def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:

@@ -160,7 +160,7 @@ class Confined:
             if self._is_alias(name):
                 rule = f"There is no column {quoted(name, 60)} here"
                 return refused(rule, REPEATED, position=offset)
-            return unknown_column(name, self.run.catalog, tables=tables, position=offset)
+            return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
         if state == "42803" and at is not None and self._calls(at):
             rule = f"The aggregate function {quoted(name, 60)} is not permitted here"
             return refused(rule, NEVER_GROUPED, position=offset)

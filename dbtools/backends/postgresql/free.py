@@ -230,6 +230,7 @@ async def _explanation(connection: Connection, statement: Confined) -> FreeExpla
     reads = f"reads {listing(labels) or 'no table'}, and calls only functions that compute a value"
     return FreeExplanation(
         sql=statement.plan.sql,
+        parameters=statement.values,
         verdicts=(
             f"The guard permits it: it {reads}.",
             "The server plans it without any other relation, in a read-only transaction.",

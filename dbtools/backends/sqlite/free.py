@@ -122,7 +122,7 @@ class SqliteFreeRunner:
         self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         #: By catalog and claims; each with its catalog, so that no other gets the same identity.
-        self._lenses: dict[object, tuple[Catalog, Mapping[str, Any]]] = {}
+        self._lenses: dict[object, tuple[Catalog, Mapping[str, Any], frozenset[str]]] = {}
 
     async def run(self, run: FreeRun) -> ResultSet:
         """Return the rows of *run*."""
@@ -141,6 +141,7 @@ class SqliteFreeRunner:
         named = f", these as views of what the role sees: {seen}" if read else ""
         return FreeExplanation(
             sql="".join(views) + readable(run.sql),
+            parameters=(),
             verdicts=(
                 f"The names permit it: it can name {len(lens.direct) + len(lens.views)} tables{named}.",
                 "The compiled program permits it: it opens only these tables, and changes nothing.",
@@ -161,7 +162,9 @@ class SqliteFreeRunner:
     async def _answer(self, run: FreeRun, *, explains: bool) -> Mapping[str, Any]:
         ends = asyncio.get_running_loop().time() + run.timeout
         sql = await check(run.sql, partial(readable, run.sql), self._checking)
-        spec = self._spec(run)
+        spec, denied = self._lens(run)
+        if denied and not denied.isdisjoint(names_in(sql)):
+            raise errors.Denied
         request = {
             "key": spec["schema"],
             "sql": sql,
@@ -202,18 +205,19 @@ class SqliteFreeRunner:
                 raise errors.Busy("Other statements are still running.", hint="Try again.") from exc
             raise errors.TimedOut from exc
 
-    def _spec(self, run: FreeRun) -> Mapping[str, Any]:
-        """Return the specification of the lens of *run*; raise Denied if a claim is missing."""
+    def _lens(self, run: FreeRun) -> tuple[Mapping[str, Any], frozenset[str]]:
+        """Return the specification of the lens of *run*, and the tables that lack a claim."""
         key = (id(run.catalog), run.stamp, repr([run.claims.get(name) for name in claims_of(run.catalog)]))
         found = self._lenses.pop(key, None)
         if found is None:
             schema = random_name()
-            found = run.catalog, specification(lens_of(run, schema), self._location, run.stamp, schema)
+            lens = lens_of(run, schema)
+            found = run.catalog, specification(lens, self._location, run.stamp, schema), lens.denied
         # The last one is that which was used last.
         self._lenses[key] = found
         if len(self._lenses) > LENSES:
             del self._lenses[next(iter(self._lenses))]
-        return found[1]
+        return found[1:]
 
 
 def open_free(url: str) -> SqliteFreeRunner:

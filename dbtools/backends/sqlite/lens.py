@@ -13,7 +13,7 @@ from dbtools.backends.free import FreeRun
 from dbtools.backends.sources import Element, column_of, source
 from dbtools.backends.sqlite.files import Location
 from dbtools.backends.sqlite.grammar import CLAIM_CASTS, SqliteGrammar
-from dbtools.backends.sqlite.syntax import names_in
+from dbtools.backends.sqlite.syntax import fold, names_in
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.errors import Denied
@@ -51,22 +51,23 @@ class Lens(NamedTuple):
     direct: tuple[str, ...]  #: tables that are read under their own names
     views: Mapping[str, str]  #: the SELECT for each other table
     named: Mapping[str, frozenset[str]]  #: by view, the folded words of its row filter: tables are among them
+    denied: frozenset[str]  #: the folded names of tables whose row filter needs a claim that is missing
 
 
 def lens_of(run: FreeRun, schema: str) -> Lens:
-    """Return what the names in *run* stand for, with the file as *schema*.
-
-    Raise Denied if a claim is missing that a row filter needs.
-    """
+    """Return what the names in *run* stand for, with the file as *schema*."""
     seen = {table.location: table for table in run.catalog.tables}
     tables = [table for table in run.catalog.tables if not is_withheld(table)]
     direct = tuple(table.name for table in tables if _is_whole(table, run.whole, seen))
-    viewed = [table for table in tables if table.name not in direct]
-    return Lens(
-        direct=direct,
-        views={table.name: _view(table, run.claims, schema) for table in viewed},
-        named={table.name: _named(table) for table in viewed},
-    )
+    views, denied = {}, set()
+    for table in tables:
+        if table.name not in direct:
+            try:
+                views[table.name] = _view(table, run.claims, schema)
+            except Denied:
+                denied.add(fold(table.name))
+    named = {table.name: _named(table) for table in tables if table.name in views}
+    return Lens(direct=direct, views=views, named=named, denied=frozenset(denied))
 
 
 def is_withheld(table: Table) -> bool:
@@ -124,7 +125,10 @@ def _shown(table: Table) -> Iterator[Column]:
 
 
 def _view(table: Table, claims: Mapping[str, object], schema: str) -> str:
-    """Return the SELECT of *table*: its filter is evaluated first, behind a barrier."""
+    """Return the SELECT of *table*: its filter is evaluated first, behind a barrier.
+
+    Raise Denied if a claim is missing.
+    """
     grammar = FreeGrammar(claims)
     there = replace(table, schema=schema)
     whole = source(there, "t", grammar, grammar.names, guarded=True, tied={}, searched=False)

@@ -211,7 +211,7 @@ class Words:
     """Words the refusals of one statement."""
 
     def __init__(self, run: FreeRun) -> None:
-        self._catalog = run.catalog
+        self._written, self._catalog = run.sql, run.catalog
         self._withheld = {fold(table.name) for table in run.catalog.tables if is_withheld(table)}
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}
@@ -291,7 +291,7 @@ class Words:
             rule = f"There is no column {quoted(column)}"
             return refused(rule, TYPES_INSTEAD[fold(column)], position=position)
         shown = f"{qualifier}.{column}" if qualifier and fold(qualifier) in self._names else column
-        return unknown_column(shown, self._catalog, tables=self._names, position=position)
+        return unknown_column(shown, self._written, self._catalog, tables=self._names, position=position)
 
     def _of_ambiguous(self, name: str) -> errors.SqlRefused:
         column = name.rpartition(".")[2]
