@@ -16,7 +16,7 @@ from dbtools.backends.free import FreeRun
 from dbtools.backends.sqlite.files import location_of, read_file
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.lens import lens_of, specification
-from dbtools.backends.sqlite.syntax import lexis
+from dbtools.backends.sqlite.syntax import lexis, names_in
 from dbtools.backends.sqlite.worker import Refusal, Sandbox
 from dbtools.catalog import Selection
 from dbtools.policy import restrict
@@ -239,7 +239,7 @@ def kind_of(message: str) -> str:
 
 def answer_of(sandbox: Sandbox, sql: str) -> object:
     try:
-        found = sandbox.run({**REQUEST, "sql": sql})
+        found = sandbox.run({**REQUEST, "sql": sql, "names": [*names_in(sql)]})
     except Refusal as exc:
         return kind_of(str(exc.content.get("text", exc.content)))
     rows = found["rows"]

@@ -17,7 +17,7 @@ import sqlite3
 import sys
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -132,7 +132,9 @@ class Sandbox:
         tables = [name for kind, name, *_ in self._schema if kind in ("table", "view")]
         for public, sql, named in spec["views"]:
             self._create_views(public, sql, [name for name in tables if fold(name) in named])
-        self._shadow(tables)
+        known = self._direct | set(map(fold, self._public))
+        hidden = (name for name in tables if not fold(name).startswith("sqlite_"))
+        self._hidden = {fold(name): name for name in hidden if fold(name) not in known}
         driver.set_authorizer(lambda *event: self._authorize(*event))
         self._record(spec["tables"])
         driver.execute("pragma query_only = on")
@@ -174,13 +176,16 @@ class Sandbox:
 
         return masked
 
-    def _shadow(self, tables: list[str]) -> None:
-        """Let the names of everything hidden stand for a table that does not exist."""
-        known = self._direct | set(map(fold, self._public))
+    def _shadow(self, names: Iterable[str]) -> None:
+        """Let those of *names*, folded, that are hidden stand for a table that does not exist."""
+        hidden = [self._hidden.pop(name) for name in names if name in self._hidden]
+        if not hidden:
+            return
         schema, _, prefix = self._absent.partition(".")
-        for name in tables:
-            if fold(name) not in known and not fold(name).startswith("sqlite_"):
-                self._create_view(quote(name), f"select * from {schema}.{quote(prefix + name)}")
+        self._driver.execute("pragma query_only = off")
+        for name in hidden:
+            self._create_view(quote(name), f"select * from {schema}.{quote(prefix + name)}")
+        self._driver.execute("pragma query_only = on")
 
     def _record(self, tables: list[str]) -> None:
         """Note what permitted names read: pages, columns beneath views, and virtual tables."""
@@ -248,6 +253,7 @@ class Sandbox:
     def run(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         """Return the result of *request*, or raise Refusal or sqlite3.Error."""
         self._denied = None
+        self._shadow(request["names"])
         self._driver.execute("begin")
         try:
             self._check_schema()
