@@ -125,24 +125,23 @@ class Sandbox:
 
     def _prepare(self, spec: Mapping[str, Any]) -> None:
         """Build both safeguards."""
-        driver = self._driver
-        driver.executescript(PRAGMAS)
+        self._driver.executescript(PRAGMAS)
         mask = self._masking(spec["address"], spec["longest"])
-        driver.create_function(f"{self._file}_mask", 2, mask, deterministic=True)
+        self._driver.create_function(f"{self._file}_mask", 2, mask, deterministic=True)
         tables = [name for kind, name, *_ in self._schema if kind in ("table", "view")]
         for public, sql, named in spec["views"]:
             self._create_views(public, sql, [name for name in tables if fold(name) in named])
         known = self._direct | set(map(fold, self._public))
         hidden = (name for name in tables if not fold(name).startswith("sqlite_"))
         self._hidden = {fold(name): name for name in hidden if fold(name) not in known}
-        driver.set_authorizer(lambda *event: self._authorize(*event))
+        self._driver.set_authorizer(lambda *event: self._authorize(*event))
         self._record(spec["tables"])
-        driver.execute("pragma query_only = on")
+        self._driver.execute("pragma query_only = on")
         for limit, most in LIMITS.items():
-            driver.setlimit(limit, most)
+            self._driver.setlimit(limit, most)
         if sys.version_info >= (3, 12):
-            driver.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
-            driver.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, False)
+            self._driver.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+            self._driver.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, False)
 
     def _create_views(self, public: str, sql: str, named: list[str]) -> None:
         """Create the view *public* of *sql*, whose row filter names the tables *named* of the file."""
