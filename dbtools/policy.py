@@ -144,6 +144,26 @@ class SessionSetting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FunctionRules:
+    """Which functions a role's own SQL may call: patterns of "name" or "schema.name"."""
+
+    include: tuple[str, ...] = ()  #: besides those that only compute a value from their arguments
+    exclude: tuple[str, ...] = ()  #: these never
+
+    def permits(self, name: str, schema: str = "", *, harmless: bool = False) -> bool:
+        """Return whether the function may be called; *harmless*: whether it may unless it is excluded."""
+        names = (name, f"{schema}.{name}")
+
+        def matches(patterns: tuple[str, ...]) -> bool:
+            return any(fnmatchcase(each, pattern) for pattern in patterns for each in names)
+
+        return not matches(self.exclude) and (harmless or matches(self.include))
+
+
+NO_RULES = FunctionRules()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Role:
     """What a group of callers may see and call."""
 
@@ -153,7 +173,7 @@ class Role:
     queries: tuple[QueryGrant, ...] | None = None  #: None: all permitted queries
     writable: bool = False  #: whether a role that sees everything may change everything
     sql: bool = False  #: whether it may run its own SQL
-    functions: tuple[str, ...] = ()  #: patterns of added functions that this SQL may call: "schema.name"
+    functions: FunctionRules = NO_RULES  #: of this SQL
     session: tuple[SessionSetting, ...] = ()
     #: The places of its configured limits, by name.
     bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)

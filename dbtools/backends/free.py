@@ -11,6 +11,7 @@ import anyio
 
 from dbtools.catalog import Catalog
 from dbtools.errors import SqlRefused, listing, nearest
+from dbtools.policy import NO_RULES, FunctionRules
 from dbtools.results import ResultSet
 from dbtools.types import Mask, quoted
 
@@ -61,7 +62,7 @@ class FreeRun(NamedTuple):
     stamp: str = ""  #: of the schema that *catalog* belongs to
     comment: str = ""  #: SQL with the ID of the request
     application: str = ""  #: the application name with that ID
-    functions: tuple[str, ...] = ()  #: patterns of functions that the operator permits besides: "schema.name"
+    functions: FunctionRules = NO_RULES
 
 
 class FreeExplanation(NamedTuple):

@@ -21,7 +21,7 @@ from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Location, Selection, Table
 from dbtools.changes import EarlierCall, WriteShape
 from dbtools.errors import ConfigurationError, Refused
-from dbtools.policy import Role
+from dbtools.policy import NO_RULES, FunctionRules, Role
 from dbtools.queries import Effects, Permitted
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
@@ -301,8 +301,8 @@ class Backend(ABC):
                 self._free = module.open_free(self.url)
         return self._free
 
-    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
-        """Return whether the login, which sees *catalog*, can have run_sql, with *functions* besides."""
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
+        """Return whether the login, which sees *catalog*, can have run_sql under the rules *functions*."""
         return FreeOffer()
 
     def open_engine(self) -> "Engine | AsyncEngine":

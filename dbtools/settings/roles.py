@@ -7,7 +7,18 @@ from typing import Any
 
 from dbtools.catalog import RowFilter
 from dbtools.errors import listing, nearest
-from dbtools.policy import SET_ROLE, Finding, Grant, Limits, QueryGrant, Role, Rule, SessionSetting, Source
+from dbtools.policy import (
+    SET_ROLE,
+    Finding,
+    FunctionRules,
+    Grant,
+    Limits,
+    QueryGrant,
+    Role,
+    Rule,
+    SessionSetting,
+    Source,
+)
 from dbtools.settings.sections import GrantSection, QueryGrantSection, Settings
 from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
@@ -35,14 +46,14 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     What is invalid is withheld, and listed among the problems of its role.
     """
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
-    names = role_names(settings)
+    names, functions = role_names(settings), settings.functions
     if not settings.roles:
         everything = Role(
             limits=limits,
             bounds=_bounds(settings),
             writable=settings.database.writable,
             sql=settings.tools.sql is not False,
-            functions=settings.functions.include,
+            functions=FunctionRules(include=functions.include, exclude=functions.exclude),
         )
         return (everything,)
     return tuple(_role(settings, name, limits, lexis) for name in names)
@@ -85,6 +96,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
     except Unusable as exc:
         # The rest of what it inherits may deny access: so it sees nothing.
         return replace(role, problems=(*problems, exc.finding))
+    included = tuple(each for name in lineage for each in settings.roles[name].functions)
     rules: list[Rule] = []
     for each in lineage:
         for pattern in settings.roles[each].tables:
@@ -96,7 +108,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         rules=tuple(rules),
         queries=tuple(grant for each in lineage for grant in _query_grants(settings, each)),
         session=tuple(session.values()),
-        functions=tuple(each for name in lineage for each in settings.roles[name].functions),
+        functions=FunctionRules(include=included, exclude=settings.functions.exclude),
         sql=settings.tools.sql is not False and any(settings.roles[each].sql for each in lineage),
         problems=tuple(problems),
     )

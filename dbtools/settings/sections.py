@@ -103,11 +103,14 @@ class ToolsSection(Section):
 
 
 class FunctionsSection(Section):
-    """[functions]: functions of the database that you or extensions have added."""
+    """[functions]: which functions run_sql may call, besides or except those that only compute a value."""
 
     include: tuple[str, ...] = key(
         (),
         'names or patterns, such as "public.search_*", that run_sql may call where there are no [roles]',
+    )
+    exclude: tuple[str, ...] = key(
+        (), "names or patterns of functions that run_sql may not call, for all roles"
     )
 
 

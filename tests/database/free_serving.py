@@ -12,7 +12,7 @@ from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
-from dbtools.settings.sections import PolicySection, RoleSection
+from dbtools.settings.sections import FunctionsSection, PolicySection, RoleSection
 
 DDL = """
     create table item (id integer primary key, name text, region text);
@@ -54,12 +54,14 @@ async def serving(
     options: str = "",
     roles: Roles | None = None,
     exclude: Sequence[str] = (),
+    functions: FunctionsSection | None = None,
 ) -> AsyncIterator[Shop]:
     granted: dict[str, Any] = {"roles": roles} if roles else {}
     settings = Settings(
         database=DatabaseSection(url=f"sqlite:///{path}{options}", exclude=tuple(exclude)),
         limits=LimitsSection(timeout=timeout),
         policy=PolicySection(hash_key="a key of the operator's", claims={"region": "text"}),
+        functions=functions or FunctionsSection(),
         **granted,
     )
     toolbox, backend = open_toolbox(settings)

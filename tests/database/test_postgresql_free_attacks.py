@@ -16,6 +16,7 @@ from dbtools.backends.postgresql.guard import guard
 from dbtools.backends.postgresql.lenses import lens
 from dbtools.backends.postgresql.vocabulary import read_vocabulary
 from dbtools.errors import SqlRefused
+from dbtools.policy import FunctionRules
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 
@@ -182,7 +183,7 @@ async def _guarded_answers(shop: FreeShop) -> list[tuple[str, str]]:
     """Return the attacks that show something hidden if the server runs whatever the guard permits."""
     shown = []
     connection = await asyncpg.connect(shop.url)
-    vocabulary = await read_vocabulary(connection, shop.catalog.search_path, ())
+    vocabulary = await read_vocabulary(connection, shop.catalog.search_path, FunctionRules())
     seen = partial(lens, whole=shop.whole)
     for attack in ATTACKS:
         try:

@@ -9,6 +9,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
 from dbtools.catalog import Selection
+from dbtools.policy import FunctionRules
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 
@@ -83,7 +84,7 @@ def test_redefined_operator_is_an_obstacle(poor: FreeShop) -> None:
 
     assert "operator = calls the function public.same" in offer.obstacle
     assert poor.answer("select 1")[0] == "sql_refused"
-    assert poor.answer("select 1", functions=("public.same",))[1] == ((1,),)
+    assert poor.answer("select 1", functions=FunctionRules(include=("public.same",)))[1] == ((1,),)
 
 
 def test_redefined_cast_is_an_obstacle(poor: FreeShop) -> None:
@@ -110,8 +111,20 @@ def test_missing_claim_denies_the_call(shop: FreeShop) -> None:
 
 
 def test_functions_that_the_operator_names_may_be_called(shop: FreeShop) -> None:
-    assert shop.rows("select leak_of('x')", functions=("public.leak_*",)) == [("CANARY",)]
-    assert shop.answer("select leak()", functions=("public.leak_*",))[0] == "sql_refused"
+    assert shop.rows("select leak_of('x')", functions=FunctionRules(include=("public.leak_*",))) == [
+        ("CANARY",)
+    ]
+    assert (
+        shop.answer("select leak()", functions=FunctionRules(include=("public.leak_*",)))[0] == "sql_refused"
+    )
+
+
+def test_functions_that_the_operator_excludes_are_unknown(shop: FreeShop) -> None:
+    excluded = FunctionRules(include=("public.leak_*",), exclude=("leak_of", "md5", "pg_catalog.low*"))
+
+    assert shop.rows("select upper('x')", functions=excluded) == [("X",)]
+    for sql in ("select leak_of('x')", "select md5('x')", "select lower('x')", "select ('x'::text).lower"):
+        assert shop.answer(sql, functions=excluded)[0] == "sql_refused"
 
 
 def test_statement_runs_as_the_role_of_its_session(poor: FreeShop) -> None:

@@ -16,6 +16,7 @@ from dbtools.backends.postgresql.parsing import Tree
 from dbtools.backends.postgresql.spelling import spelled
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.errors import SqlRefused
+from dbtools.policy import FunctionRules
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.database.test_postgresql_free_attacks import ATTACKS
 from tests.database.test_postgresql_free_queries import QUERIES
@@ -89,6 +90,6 @@ def _hide(name: exp.Expr | None, vocabulary: Vocabulary) -> None:
 async def _vocabulary(shop: FreeShop) -> Vocabulary:
     connection = await asyncpg.connect(shop.url)
     try:
-        return await read_vocabulary(connection, shop.catalog.search_path, ())
+        return await read_vocabulary(connection, shop.catalog.search_path, FunctionRules())
     finally:
         await connection.close()

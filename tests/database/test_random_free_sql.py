@@ -19,7 +19,7 @@ from dbtools.backends.sqlite.lens import lens_of, specification
 from dbtools.backends.sqlite.syntax import lexis, names_in
 from dbtools.backends.sqlite.worker import Refusal, Sandbox
 from dbtools.catalog import Selection
-from dbtools.policy import restrict
+from dbtools.policy import FunctionRules, restrict
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
@@ -226,7 +226,7 @@ def opened(tables: str, grants: Mapping[str, GrantSection]) -> Iterator[tuple[Sa
         (role,) = roles_of(written, lexis)
         ask = partial(FreeRun, sql="", claims={}, caller="", limit=1, longest=1, most_bytes=1, timeout=1)
         lens = lens_of(ask(catalog=restrict(catalog, role), whole=catalog), "xfile")
-        sandbox = Sandbox(specification(lens, location, catalog.stamp, "xfile"))
+        sandbox = Sandbox(specification(lens, location, catalog.stamp, "xfile", FunctionRules()))
         yield sandbox, plain
         sandbox.close()
 

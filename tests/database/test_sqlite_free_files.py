@@ -13,7 +13,7 @@ from dbtools import errors
 from dbtools.backends.sqlite import free
 from dbtools.policy import Caller
 from dbtools.service.explanation import explain
-from dbtools.settings.sections import GrantSection, RoleSection
+from dbtools.settings.sections import FunctionsSection, GrantSection, RoleSection
 from dbtools.types import Mask
 from tests.database.free_serving import DDL, serving
 
@@ -96,6 +96,14 @@ async def test_column_of_a_file_that_overwrites_one_of_the_same_version_stays_hi
         shutil.copyfile(other, path)
 
         assert await shop.ask("select * from item", "reader") == [[1, "one", "north"]]
+
+
+async def test_functions_that_the_operator_excludes_are_unknown(path: Path) -> None:
+    async with serving(path, functions=FunctionsSection(exclude=("up*", "json_each"))) as shop:
+        assert await shop.ask("select lower('X'), (select count(*) from json_tree('[1]'))") == [["x", 2]]
+        for sql in ("select upper('x')", "select * from json_each('[1]')"):
+            with pytest.raises(errors.SqlRefused):
+                await shop.ask(sql)
 
 
 async def test_each_claim_has_its_own_rows_among_many(path: Path) -> None:

@@ -15,7 +15,7 @@ from dbtools.backends.sqlite.syntax import names_in
 from dbtools.backends.sqlite.worker import Refusal, Sandbox
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import SqlRefused
-from dbtools.policy import restrict
+from dbtools.policy import FunctionRules, restrict
 from dbtools.service.serving import open_database
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.roles import roles_of
@@ -74,7 +74,9 @@ async def sandbox(file: Path) -> AsyncIterator[Open]:
         (role,) = roles_of(settings, backend.facts.lexis)
         run = free_run(restrict(catalog, role), catalog)
         lens = lens_of(run, SCHEMA)
-        opened.append(kind(specification(lens, location_of(backend.url), catalog.stamp, SCHEMA)))
+        opened.append(
+            kind(specification(lens, location_of(backend.url), catalog.stamp, SCHEMA, FunctionRules()))
+        )
         return opened[-1]
 
     yield open_sandbox

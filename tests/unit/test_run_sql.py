@@ -1,6 +1,5 @@
 """The tool run_sql: its definition, who gets it, what the audit log keeps, and how a lens becomes views."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.lens import literal
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Column, Table
-from dbtools.policy import Caller, Limits, Role, Source
+from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role, Source
 from dbtools.records.entries import AuditEntry
 from dbtools.service.execution import free_run
 from dbtools.service.offers import offered
@@ -99,7 +98,7 @@ class Offering(Backend):
     def __init__(self, offer: FreeOffer) -> None:
         self._offer = offer
 
-    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         self.functions = functions
         return self._offer
 
@@ -135,16 +134,19 @@ async def test_offer_depends_on_the_login(
 
 async def test_functions_that_the_operator_names_reach_the_database() -> None:
     named = RoleSection(functions=("public.search_*",), sql=True)
-    settings = Settings(roles={"r": RoleSection(inherits=("named",), functions=("rank",)), "named": named})
+    settings = Settings(
+        functions=FunctionsSection(exclude=("md5",)),
+        roles={"r": RoleSection(inherits=("named",), functions=("rank",)), "named": named},
+    )
     (role,) = (each for each in roles_of(settings, lexis) if each.name == "r")
-    (everything,) = roles_of(Settings(functions=FunctionsSection(include=("f",))), lexis)
+    (everything,) = roles_of(Settings(functions=FunctionsSection(include=("f",), exclude=("g",))), lexis)
     backend = Offering(GOOD)
     await offered(settings, role, CATALOG, CATALOG, backend)
     statement = FreeStatement(sql="select 1", limit=1, longest=1, most_bytes=1)
     (view,) = take_snapshot(resolved(CATALOG, (role,))).views.values()
 
-    assert role.functions == ("rank", "public.search_*")
-    assert everything.functions == ("f",)
+    assert role.functions == FunctionRules(include=("rank", "public.search_*"), exclude=("md5",))
+    assert everything.functions == FunctionRules(include=("f",), exclude=("g",))
     assert backend.functions == role.functions
     assert free_run(statement, view, Caller(role="r")).functions == role.functions
 

@@ -20,7 +20,7 @@ from dbtools.backends.postgresql.urls import destination, with_full_paths, witho
 from dbtools.backends.postgresql.vocabulary import read_offer
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection, Table
-from dbtools.policy import Role
+from dbtools.policy import NO_RULES, FunctionRules, Role
 from dbtools.queries import Permitted
 from dbtools.types import Family
 
@@ -128,11 +128,11 @@ class Backend(port.Backend):
         async with inspection.describe(self.write_url, session) as description:
             return await lacking(description, tables, destination(self.write_url).place)
 
-    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""
         if catalog.posture:
             return FreeOffer(obstacle=" ".join(catalog.posture))
-        read = partial(read_offer, path=catalog.search_path, included=functions)
+        read = partial(read_offer, path=catalog.search_path, rules=functions)
         return await self._control.answer(read, NO_CATALOG, READING_CATALOG)
 
     async def install_watch(self) -> None:

@@ -127,7 +127,7 @@ class Confined:
         plan, locked = await connection.texts(
             self._explaining(self.plan.sql) + LOCKED + confirmation(versions)
         )
-        if not (self.guarded.calls_others and self.run.functions):
+        if not (self.guarded.calls_others and self.run.functions.include):
             _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
         called = {piece.value for piece in self.guarded.pieces}
         for name in set(_functions(json.loads(plan))) - self._functions:

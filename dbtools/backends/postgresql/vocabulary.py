@@ -8,10 +8,10 @@ functions on constants.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from dbtools.backends.free import FreeOffer
+from dbtools.policy import FunctionRules
 from dbtools.sql import words
 
 Row = Mapping[str, Any]
@@ -159,28 +159,28 @@ class Vocabulary:
         return [name for name in self.functions if self.schema_of(name) is not None]
 
 
-async def read_offer(connection: Any, path: Sequence[str], included: Sequence[str]) -> FreeOffer:
-    """Return whether free SQL may run on the search *path*, with functions that match *included*."""
+async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules) -> FreeOffer:
+    """Return whether free SQL may run on the search *path*, if functions are permitted by *rules*."""
     operators = await connection.fetch(OPERATORS, _searched(path), list(IMPLIED))
-    obstacles = _obstacles(operators, await connection.fetch(CASTS), included)
+    obstacles = _obstacles(operators, await connection.fetch(CASTS), rules)
     version = connection.get_settings().server_version.split()[0]
     return FreeOffer(dialect=f"PostgreSQL {version}", obstacle=" ".join(obstacles))
 
 
-async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequence[str]) -> Vocabulary:
-    """Return what may be named on the search *path*, functions that match *included* among it."""
+async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionRules) -> Vocabulary:
+    """Return what may be named on the search *path*, if functions are permitted by *rules*."""
     functions: defaultdict[str, dict[str, bool]] = defaultdict(dict)
     attributes, attributes_of_rows = {NAMES_TYPE}, set()
     for row in await connection.fetch(FUNCTIONS):
-        named = not row["acts"] and _is_named(row["schema"], row["name"], included)
-        functions[row["name"]][row["schema"]] = row["permitted"] or named
-        if row["takes_one"] and not (row["permitted"] or named):
+        permitted = rules.permits(row["name"], row["schema"], harmless=row["permitted"]) and not row["acts"]
+        functions[row["name"]][row["schema"]] = permitted
+        if row["takes_one"] and not permitted:
             attributes.add(row["name"])
             attributes_of_rows |= {row["name"]} if row["takes_row"] else set()
     operators = await connection.fetch(OPERATORS, _searched(path), None)
     casts, types = await connection.fetch(CASTS), await connection.fetch(TYPES)
-    refused = {row["name"] for row in operators if not _is_permitted(row, included)}
-    blocked = {row["target"] for row in casts if not _is_named(row["schema"], row["function"], included)}
+    refused = {row["name"] for row in operators if not _is_permitted(row, rules)}
+    blocked = {row["target"] for row in casts if not rules.permits(row["function"], row["schema"])}
     return Vocabulary(
         path=_searched(path),
         functions=functions,
@@ -192,7 +192,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], included: Sequen
             attributes | blocked | {row["name"] for row in types if not row["all_permitted"]}
         ),
         attributes_of_rows=frozenset({NAMES_TYPE, *attributes_of_rows}),
-        obstacles=_obstacles(operators, casts, included),
+        obstacles=_obstacles(operators, casts, rules),
     )
 
 
@@ -201,28 +201,24 @@ def _searched(path: Sequence[str]) -> Sequence[str]:
     return list(dict.fromkeys((SYSTEM, *path)))
 
 
-def _is_permitted(operator: Row, included: Sequence[str]) -> bool:
-    is_known = operator["permitted"] or operator["schema"] == SYSTEM
-    return is_known or _is_named(operator["function_schema"], operator["function"], included)
+def _is_permitted(operator: Row, rules: FunctionRules) -> bool:
+    name, schema, harmless = operator["function"], operator["function_schema"], operator["permitted"]
+    return operator["schema"] == SYSTEM or rules.permits(name, schema, harmless=harmless)
 
 
-def _obstacles(operators: Iterable[Row], casts: Iterable[Row], included: Sequence[str]) -> Sequence[str]:
+def _obstacles(operators: Iterable[Row], casts: Iterable[Row], rules: FunctionRules) -> Sequence[str]:
     """Return why nothing can be run at all: what calls a function that is not permitted, without a name."""
     calling = {
         _obstacle(f"operator {row['name']}", row["function_schema"], row["function"]): None
         for row in operators
-        if row["name"] in IMPLIED and not _is_permitted(row, included)
+        if row["name"] in IMPLIED and not _is_permitted(row, rules)
     }
     for row in casts:
-        if row["context"] == "i" and not _is_named(row["schema"], row["function"], included):
+        if row["context"] == "i" and not rules.permits(row["function"], row["schema"]):
             what = f"implicit cast from {row['source']} to {row['target']}"
             calling[_obstacle(what, row["schema"], row["function"])] = None
     return tuple(calling)
 
 
-def _is_named(schema: str, name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(each, pattern) for pattern in patterns for each in (name, f"{schema}.{name}"))
-
-
 def _obstacle(what: str, schema: str, name: str) -> str:
-    return f"The {what} calls the function {schema}.{name}, which [functions] does not include."
+    return f"The {what} calls the function {schema}.{name}, which [functions] does not permit."

@@ -22,6 +22,7 @@ from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.errors import Refused
+from dbtools.policy import NO_RULES, FunctionRules
 
 __all__ = ["Backend"]
 
@@ -106,7 +107,7 @@ class Backend(port.Backend):
             return Lacking({table.location: why for table in tables})
         return Lacking({}, "" if await asyncio.to_thread(has_journal, self._location) else NO_DBTOOLS_WRITE)
 
-    async def offer(self, catalog: Catalog, functions: Sequence[str] = ()) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         """Return that run_sql can be offered, if this system can limit the memory of a process."""
         obstacle = "" if find_spec("resource") else UNLIMITED
         return FreeOffer(dialect=f"SQLite {sqlite3.sqlite_version}", obstacle=obstacle)

@@ -215,7 +215,11 @@ class SqliteFreeRunner:
         if found is None:
             schema = random_name()
             lens = lens_of(run, schema)
-            found = run.catalog, specification(lens, self._location, run.stamp, schema), lens.denied
+            found = (
+                run.catalog,
+                specification(lens, self._location, run.stamp, schema, run.functions),
+                lens.denied,
+            )
         # The last one is that which was used last.
         self._lenses[key] = found
         if len(self._lenses) > LENSES:

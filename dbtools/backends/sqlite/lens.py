@@ -18,7 +18,7 @@ from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.errors import Denied
 from dbtools.masks import ADDRESS, READ_OF_MASKED, REDACTED
-from dbtools.policy import uncovered
+from dbtools.policy import FunctionRules, uncovered
 from dbtools.sql import words
 from dbtools.types import UNSENDABLE, Mask
 
@@ -81,7 +81,9 @@ def _named(table: Table) -> frozenset[str]:
     return names_in(table.filter.condition.text) if table.filter else frozenset()
 
 
-def specification(lens: Lens, location: Location, stamp: str, schema: str) -> Mapping[str, Any]:
+def specification(
+    lens: Lens, location: Location, stamp: str, schema: str, functions: FunctionRules
+) -> Mapping[str, Any]:
     """Return what a worker needs to open *location* through *lens*."""
     immutable = "&immutable=1" if location.immutable else ""
     return {
@@ -91,10 +93,15 @@ def specification(lens: Lens, location: Location, stamp: str, schema: str) -> Ma
         "schema": schema,
         "address": ADDRESS.pattern,
         "longest": READ_OF_MASKED[Mask.PARTIAL],
-        "functions": sorted(FUNCTIONS),
+        "functions": permitted(functions),
         "tables": lens.direct,
         "views": [(name, sql, sorted(lens.named[name])) for name, sql in lens.views.items()],
     }
+
+
+def permitted(rules: FunctionRules) -> list[str]:
+    """Return the functions that *rules* permit."""
+    return sorted(name for name in FUNCTIONS if rules.permits(name, harmless=True))
 
 
 def random_name() -> str:

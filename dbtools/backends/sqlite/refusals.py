@@ -18,7 +18,7 @@ from dbtools.backends.free import (
     unknown_function,
     unknown_table,
 )
-from dbtools.backends.sqlite.lens import FUNCTIONS, is_withheld
+from dbtools.backends.sqlite.lens import is_withheld, permitted
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.results import too_wide
 from dbtools.sql import Kind, SqlError, Token, code_of, words
@@ -213,6 +213,7 @@ class Words:
     def __init__(self, run: FreeRun) -> None:
         self._written, self._catalog = run.sql, run.catalog
         self._withheld = {fold(table.name) for table in run.catalog.tables if is_withheld(table)}
+        self._functions = permitted(run.functions)
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}
         self._sql = fold(run.sql)
@@ -249,7 +250,7 @@ class Words:
         known, place = fold(name), self._position(name)
         instead = FUNCTIONS_INSTEAD.get(known, "")
         # It may be one of another version of SQLite.
-        others = [each for each in FUNCTIONS if each != known]
+        others = [each for each in self._functions if each != known]
         return unknown_function(known, others, instead=instead, position=place)
 
     def of_message(self, text: str) -> errors.SqlRefused:

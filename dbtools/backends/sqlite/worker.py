@@ -28,7 +28,7 @@ CONNECTIONS = 8  #: with different roles or claims
 LOCK_TIMEOUT = 2.0  #: seconds
 LATE = 1.0  #: seconds after its deadline when the process ends, if the server is gone
 PRAGMAS = "pragma trusted_schema = off; pragma temp_store = memory; pragma cell_size_check = on"
-JSON_TABLES = ("json_each", "json_tree")
+JSON_TABLES = frozenset(("json_each", "json_tree"))
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 16 * 2**20,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
@@ -188,7 +188,7 @@ class Sandbox:
 
     def _record(self, tables: list[str]) -> None:
         """Note what permitted names read: pages, columns beneath views, and virtual tables."""
-        for name in JSON_TABLES:
+        for name in JSON_TABLES & self._functions:
             self._permit(f"select 1 from {name}('[]')")
         pages: dict[str, set[int]] = {}
         for _, _, table, page, _ in self._schema:
@@ -245,7 +245,7 @@ class Sandbox:
         if schema == "temp":
             return table in self._public or table.startswith(f"{self._file}_")
         if schema == "main":
-            return table in JSON_TABLES
+            return table in JSON_TABLES & self._functions
         # Only the rows of a name after FROM, which may be a common table expression.
         return column == "" and not fold(table).startswith("sqlite_")
 
