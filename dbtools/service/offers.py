@@ -1,7 +1,8 @@
 """What a login and a configuration allow besides reading: findings, and the offer of run_sql."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
+from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
@@ -14,12 +15,23 @@ WRITES = "Callers may change rows: `dbtools grants` prints a second login for th
 
 
 async def offered(
-    settings: Settings, role: Role, seen: Catalog, whole: Catalog, backend: Backend
+    settings: Settings,
+    role: Role,
+    seen: Catalog,
+    whole: Catalog,
+    backend: Backend,
+    offers: dict[Hashable, FreeOffer],
 ) -> tuple[str, tuple[Finding, ...]]:
-    """Return the dialect of the SQL that *role* may run, which sees *seen* of *whole*; or why it may not."""
+    """Return the dialect of the SQL that *role* may run, which sees *seen* of *whole*; or why it may not.
+
+    *offers*: those for other roles, to which this adds its own.
+    """
     if not role.sql or not seen.tables:
         return "", ()
-    offer = await backend.offer(whole, role.functions)
+    asked = (whole.search_path, whole.posture, role.functions)
+    if asked not in offers:
+        offers[asked] = await backend.offer(whole, role.functions)
+    offer = offers[asked]
     if not offer.obstacle:
         return offer.dialect, ()
     source, where = settings.source("roles", role.name, "sql"), f"role {role.name}, sql"

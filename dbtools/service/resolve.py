@@ -10,6 +10,7 @@ from functools import cached_property
 import anyio
 
 from dbtools import errors
+from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
@@ -98,11 +99,13 @@ async def resolve(
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
+    offers: dict[Hashable, FreeOffer] = {}
     async with Describer(backend) as describer:
         library = await library_of(settings, catalog, describer, written=written)
         for role in roles:
             found = await _role(settings, role, catalog, describer, library.queries)
-            dialect, findings = await offered(settings, found.served, found.catalog, found.whole, backend)
+            seen, whole = found.catalog, found.whole
+            dialect, findings = await offered(settings, found.served, seen, whole, backend, offers)
             resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
     return Resolved(
         catalog=catalog,

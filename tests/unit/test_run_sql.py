@@ -1,5 +1,6 @@
 """The tool run_sql: its definition, who gets it, what the audit log keeps, and how a lens becomes views."""
 
+from collections.abc import Hashable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,9 +98,11 @@ class Offering(Backend):
 
     def __init__(self, offer: FreeOffer) -> None:
         self._offer = offer
+        self.asked = 0
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         self.functions = functions
+        self.asked += 1
         return self._offer
 
     place = ""
@@ -125,7 +128,7 @@ async def test_offer_depends_on_the_login(
     settings: Settings, offer: FreeOffer, dialect: str, found: list[str]
 ) -> None:
     role = Role(name="r", sql=True, source=Source())
-    offered_dialect, findings = await offered(settings, role, CATALOG, CATALOG, Offering(offer))
+    offered_dialect, findings = await offered(settings, role, CATALOG, CATALOG, Offering(offer), {})
 
     assert offered_dialect == dialect
     assert [each.level for each in findings] == found
@@ -141,7 +144,7 @@ async def test_functions_that_the_operator_names_reach_the_database() -> None:
     (role,) = (each for each in roles_of(settings, lexis) if each.name == "r")
     (everything,) = roles_of(Settings(functions=FunctionsSection(include=("f",), exclude=("g",))), lexis)
     backend = Offering(GOOD)
-    await offered(settings, role, CATALOG, CATALOG, backend)
+    await offered(settings, role, CATALOG, CATALOG, backend, {})
     statement = FreeStatement(sql="select 1", limit=1, longest=1, most_bytes=1)
     (view,) = take_snapshot(resolved(CATALOG, (role,))).views.values()
 
@@ -151,9 +154,19 @@ async def test_functions_that_the_operator_names_reach_the_database() -> None:
     assert free_run(statement, view, Caller(role="r")).functions == role.functions
 
 
+async def test_roles_with_the_same_functions_share_an_offer() -> None:
+    backend, granted = Offering(GOOD), RoleSection(sql=True)
+    settings = Settings(roles={"a": granted, "b": granted, "c": RoleSection(sql=True, functions=("f",))})
+    offers: dict[Hashable, FreeOffer] = {}
+    for role in roles_of(settings, lexis):
+        assert (await offered(settings, role, CATALOG, CATALOG, backend, offers))[0] == "SQL 1"
+
+    assert len(offers) == backend.asked == 2
+
+
 async def test_role_without_a_grant_or_a_table_is_offered_nothing() -> None:
     for role, seen in ((Role(), CATALOG), (Role(sql=True), Catalog())):
-        assert await offered(Settings(), role, seen, CATALOG, Offering(GOOD)) == ("", ())
+        assert await offered(Settings(), role, seen, CATALOG, Offering(GOOD), {}) == ("", ())
 
 
 def entry(**arguments: object) -> AuditEntry:
