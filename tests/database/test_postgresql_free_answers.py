@@ -59,6 +59,7 @@ select nam from customers -> no column 'nam' at position 8. Did you mean name?
 select x.id from customers c -> no table or alias 'x.id' at position 8
 select * from custmers -> no table 'custmers' at position 15. Did you mean customers?
 select uper('a') -> 'uper' does not exist or is not permitted at position 8. Did you mean upper
+select minus(2, 1) -> 'minus' does not exist or is not permitted at position 8. Did you mean min? Permitted
 select 1 / 0 -> A division by zero
 select name, count(*) from customers -> 'name' is neither grouped
 select 'x'::int -> not a value of the type

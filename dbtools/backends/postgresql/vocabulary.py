@@ -78,10 +78,16 @@ select n.nspname::text as schema, p.proname::text as name, pg_catalog.bool_and({
         p.pronargs >= 1
         and p.pronargs - p.pronargdefaults <= 1
         and (t.typtype = 'c' or t.oid = any({OIDS.format(ROWS)}))
-    ) as takes_row
+    ) as takes_row,
+    pg_catalog.bool_or(
+        d.description ~ '^(implementation of|less-equal-greater|larger of two|smaller of two|hash|'
+            'aggregate (transition|(de)?serial|combine|final))'
+    ) as is_part
 from pg_catalog.pg_proc as p
 join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
 left join pg_catalog.pg_type as t on t.oid = p.proargtypes[0]
+left join pg_catalog.pg_description as d on d.objoid = p.oid
+    and d.classoid = 'pg_catalog.pg_proc'::pg_catalog.regclass
 where n.nspname not in ('pg_toast', 'information_schema')
 group by 1, 2
 """
@@ -133,6 +139,7 @@ class Vocabulary:
 
     path: Sequence[str]  #: the schemas of unqualified names, that of the system first
     functions: Mapping[str, Mapping[str, bool]]  #: by name and schema: whether all of that name are permitted
+    parts: frozenset[str]  #: functions that belong to operators, aggregates or indexes
     operators: frozenset[str]
     types: frozenset[str]  #: of the system
     blocked: frozenset[str]  #: types to which a cast may call a function that is not permitted
@@ -156,7 +163,8 @@ class Vocabulary:
     @property
     def names(self) -> Sequence[str]:
         """The functions that are permitted, to suggest one."""
-        return [name for name in self.functions if self.schema_of(name) is not None]
+        called = self.functions.keys() - self.parts
+        return sorted(name for name in called if self.schema_of(name) is not None)
 
 
 async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules) -> FreeOffer:
@@ -171,7 +179,8 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
     """Return what may be named on the search *path*, if functions are permitted by *rules*."""
     functions: defaultdict[str, dict[str, bool]] = defaultdict(dict)
     attributes, attributes_of_rows = {NAMES_TYPE}, set()
-    for row in await connection.fetch(FUNCTIONS):
+    rows = await connection.fetch(FUNCTIONS)
+    for row in rows:
         permitted = rules.permits(row["name"], row["schema"], harmless=row["permitted"]) and not row["acts"]
         functions[row["name"]][row["schema"]] = permitted
         if row["takes_one"] and not permitted:
@@ -184,6 +193,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
     return Vocabulary(
         path=_searched(path),
         functions=functions,
+        parts=frozenset(row["name"] for row in rows if row["is_part"]),
         operators=frozenset(row["name"] for row in operators) - refused,
         types=frozenset(row["name"] for row in types if row["permitted"]) - blocked,
         blocked=frozenset(blocked),
