@@ -35,13 +35,13 @@ def check(arguments: object) -> None:
 def _refused_part(value: object, place: str = "") -> str:
     """Return the place of the innermost part of *value*, which is at *place*, that is refused."""
     if isinstance(value, Mapping):
-        parts = [(f"{place}.{name}".lstrip("."), each) for name, each in value.items()]
+        steps = ((f".{str(name)[:LONGEST_PLACE]}", each) for name, each in value.items())
     else:
-        parts = [
-            (f"{place}[{at}]", each) for at, each in enumerate(value if isinstance(value, ARRAYS) else ())
-        ]
-    inner = next(((name, each) for name, each in parts if _problem(each)), None)
-    return place or "arguments" if inner is None else _refused_part(inner[1], inner[0])
+        steps = ((f"[{at}]", each) for at, each in enumerate(value if isinstance(value, ARRAYS) else ()))
+    for step, each in steps:
+        if _problem(each):
+            return _refused_part(each, f"{place}{step}".lstrip("."))
+    return place or "arguments"
 
 
 def _problem(arguments: object) -> str:
