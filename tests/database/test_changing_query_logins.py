@@ -111,6 +111,17 @@ def test_login_that_reads_gets_no_privilege_to_write(desk: Shop) -> None:
     }
 
 
+def test_query_that_gives_a_numbered_column_takes_the_sequence_from_no_other(desk: Shop) -> None:
+    given = "-- writes: 1\n-- param id: integer  i.\ninsert into tickets (id, title) values (:id, 'imported')"
+    (desk.path.parent / "queries" / "more.sql").write_text(
+        f"-- name: import_ticket\n-- description: d.\n{given}"
+    )
+    writing = grants_to(script(desk, writer_url(desk)), f"{desk.login}_writer")
+
+    assert 'grant insert ("id", "title") on table "public"."tickets"' in writing
+    assert 'grant usage on sequence "public"."tickets_id_seq"' in writing
+
+
 @pytest.mark.parametrize("logins", [1, 2])
 def test_granted_logins_run_the_queries(logins: int, desk: Shop) -> None:
     second = writer_url(desk) if logins == 2 else ""

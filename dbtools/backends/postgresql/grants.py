@@ -7,6 +7,7 @@ transaction, so it changes nothing if it fails.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 
 from dbtools import errors
@@ -125,16 +126,16 @@ async def write_script(
     seen = [(role, restrict(catalog, role)) for role in roles]
     tables = [(role, table) for role, shown in seen for table in shown.tables]
     chosen_by = {location for _, shown in seen for location in _locations_of_conditions(shown)}
-    effects = [each for query in queries if query.effects for each in query.effects.changes if each.named]
+    changes = [[each for each in query.effects.changes if each.named] for query in queries if query.effects]
     read, changed = await _places(description, catalog, tables, queries, chosen_by)
     read |= set() if writer else changed
-    written = {each.schema for each in effects}
+    written = {each.schema for of_query in changes for each in of_query}
     named = {*catalog.search_path, *written, *(place[0] for place in read | changed), *_schemas_named(tables)}
     ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named))
     reading = _grants(
         catalog, read, {table.location for each, table in tables if _is_whole(catalog, each, table)}
     )
-    writing = await _write_grants(description, [table for _, table in tables], effects)
+    writing = await _write_grants(description, [table for _, table in tables], changes)
     # The role that both logins become has the grants of both.
     grants = {login: reading if writer and not set_role else [*reading, *writing]}
     if writer and writing:
@@ -303,14 +304,14 @@ def _grants(catalog: Catalog, read: Collection[ColumnPlace], whole: Collection[L
 
 
 async def _write_grants(
-    description: Description, tables: Sequence[Table], effects: Sequence[Effect]
+    description: Description, tables: Sequence[Table], changes: Sequence[Sequence[Effect]]
 ) -> Sequence[str]:
-    """Return the starts of the statements that grant the writes of *tables*, and the *effects* of queries."""
+    """Return the starts of the statements that grant the writes of *tables*, and the *changes* of queries."""
     columns: defaultdict[tuple[Location, str], dict[str, None]] = defaultdict(dict)
     for table in tables:
         for privilege, name in needs_of(table):
             columns[table.location, privilege][name] = None
-    for each in effects:
+    for each in chain.from_iterable(changes):
         columns[(each.schema, each.table), each.kind][each.column] = None
     grants = []
     for (location, privilege), names in sorted(columns.items(), key=itemgetter(0)):
@@ -318,9 +319,11 @@ async def _write_grants(
         if privilege != "select":
             grants.append(f"grant {privilege}{chosen} on table {_name(location)} to")
     numbering = {sequence for _, sequence, _ in await sequences_of(description, tables)}
-    sequences = sorted(numbering | {sequence for sequence, _ in await sequences_behind(description, effects)})
+    # One query may give the column that another one lets the sequence number.
+    for of_query in changes:
+        numbering |= {sequence for sequence, _ in await sequences_behind(description, of_query)}
     journal = JOURNAL_GRANTS if grants and await description.connection.fetchval(JOURNAL) else ()
-    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sequences), *journal]
+    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sorted(numbering)), *journal]
 
 
 def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
