@@ -51,7 +51,7 @@ IMPURE = tuple(sorted(FLOOR.keys() - PURE))
 IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "aiosqlite": ("backends",),
     "anyio": IMPURE,
-    "asyncio": ("backends", "server"),
+    "asyncio": ("backends", "cli", "server"),
     "asyncpg": ("backends",),
     "mcp": (),  # the oracle of the tests
     "mcp_types": (),

@@ -4,10 +4,10 @@ import json
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -180,10 +180,31 @@ def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING
 
 
 def run(function: Callable[..., Any], *arguments: Any, **options: object) -> Any:
-    """Run an async *function* to its end, on an event loop with *options*."""
+    """Run an async *function* to its end, or until Ctrl-C, on an event loop with *options*."""
     import anyio
 
-    return anyio.run(function, *arguments, backend_options=options)
+    return anyio.run(_until_interrupted, function, arguments, backend_options=options)
+
+
+async def _until_interrupted(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Run *function*; Ctrl-C cancels it, and a second one ends the process without waiting for that."""
+    import asyncio
+    import signal
+
+    import anyio
+
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        if sys.platform != "win32" and threading.current_thread() is threading.main_thread():
+            # asyncio's own handler runs late if the signal comes just before the loop waits.
+            loop.add_signal_handler(signal.SIGINT, interrupt)
+        return await function(*arguments)
+    raise KeyboardInterrupt
 
 
 def width_of(stream: TextIO) -> int:
@@ -217,7 +238,7 @@ def waiting(title: str) -> Iterator[None]:
         shown.append(console.status(Text(title)))
         shown[0].start()
 
-    timer = Timer(PROGRESS_DELAY, show)
+    timer = threading.Timer(PROGRESS_DELAY, show)
     timer.daemon = True
     timer.start()
     try:
