@@ -9,13 +9,14 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
+from dbtools.backends.postgresql import free
 from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.free import open_free
 from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.runner import begin_transaction
 from dbtools.backends.postgresql.spelling import spelled
 from dbtools.cells import Cut
-from dbtools.errors import CallError, Denied, SchemaChanged, SqlRefused, TimedOut
+from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from tests.database.poolers import proxy
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop
 from tests.postgresql_server import PostgresqlServer
@@ -118,6 +119,29 @@ def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) 
     assert shop.rows("select 1") == [(1,)]
 
 
+@pytest.mark.parametrize(("seconds", "others"), [(60.0, Busy), (0.0, TimedOut)])
+def test_callers_of_slow_statements_share_one_turn(
+    shop: FreeShop, monkeypatch: pytest.MonkeyPatch, seconds: float, others: type[CallError]
+) -> None:
+    monkeypatch.setattr(free, "SLOW_FOR", seconds)
+
+    async def slow(number: int, timeout: float) -> type[object]:
+        run = shop.request(ENDLESS[0], timeout=timeout, caller=f"slow {seconds} {number}")
+        with pytest.raises(CallError) as found:
+            await shop.runner.run(run)
+        return found.type
+
+    async def share() -> None:
+        assert [await slow(number, 0.6) for number in range(3)] == [TimedOut] * 3
+        tasks = [asyncio.ensure_future(slow(number, 2.0 if number == 0 else 0.6)) for number in range(3)]
+        await asyncio.sleep(0)
+        quick = await shop.runner.run(shop.request("select 1", caller=f"quick {seconds}"))
+        assert quick.rows == ((1,),)
+        assert await asyncio.gather(*tasks) == [TimedOut, others, others]
+
+    shop.portal.call(share)
+
+
 #: The server does not check within the function whether to stop.
 STUCK = "select strpos(repeat('a', 200000), 'b' || repeat('a', 100000))"
 
@@ -128,7 +152,7 @@ def test_statements_that_the_server_cannot_stop_keep_their_place(shop: FreeShop)
         connection = await asyncpg.connect(shop.url)
         tasks = [asyncio.ensure_future(shop.runner.run(run)) for _ in range(4)]
         found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(each) for each in found} == {TimedOut}
+        assert [type(each) for each in found] == [TimedOut, TimedOut, Busy, Busy]
         meanwhile = await connection.fetchval(ACTIVE, "stuck")
         other = await shop.runner.run(shop.request("select 1", caller="other"))
         assert other.rows == ((1,),)

@@ -6,6 +6,8 @@ is parsed nor when it is planned. The transaction is read-only, and the login ca
 """
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
@@ -57,6 +59,8 @@ from dbtools.statement import Output, QueryShape
 T = TypeVar("T")
 CONNECTIONS = 4
 OF_ONE_CALLER = 2  #: statements at the same time; others wait
+SLOW = 0.5  #: seconds; of callers with a slower statement, one statement runs at a time
+SLOW_FOR = 60.0  #: seconds after such a statement
 GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
 LONGEST_STOP = 3600.0  #: seconds that a statement which cannot be interrupted keeps its connection
 ATTEMPTS = 2  #: after a lost connection
@@ -111,6 +115,8 @@ class PostgresqlFreeRunner:
         self._stopping: set[asyncio.Future[None]] = set()
         self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._slow_turn = asyncio.Semaphore(1)
+        self._slow: dict[str, float] = {}  #: callers, and until when they count as slow
 
     async def run(self, run: FreeRun) -> ResultSet:
         """Return the rows of *run*, or raise a CallError."""
@@ -128,12 +134,13 @@ class PostgresqlFreeRunner:
 
     async def _attempt(self, run: FreeRun, work: Callable[[Connection, Confined], Awaitable[T]]) -> T:
         """Return the result of *work* on the statement of *run*, repeated after a lost connection."""
-        attempts, turn = 1, self._turns.setdefault(run.caller, asyncio.Semaphore(OF_ONE_CALLER))
+        attempts, turn, began = 1, self._turn(run.caller), math.inf
         try:
             async with asyncio.timeout(run.timeout + GRACE) as deadline:
                 while True:
                     try:
                         async with self._transaction(deadline, turn) as connection:
+                            began = time.monotonic()
                             return await work(connection, await self._prepared(connection, run))
                     except DRIVER_ERRORS as exc:
                         if attempts == ATTEMPTS or not is_lost(exc):
@@ -141,7 +148,22 @@ class PostgresqlFreeRunner:
                     attempts += 1
                     await self._pool.dispose()
         except TimeoutError as exc:
+            if began == math.inf:
+                raise errors.Busy("Other statements are still running.", hint="Try again.") from exc
             raise errors.TimedOut from exc
+        finally:
+            if time.monotonic() - began > SLOW:
+                self._slow[run.caller] = time.monotonic() + SLOW_FOR
+
+    def _turn(self, caller: str) -> asyncio.Semaphore:
+        """Return what *caller* acquires to run a statement: slow callers share one turn, so as to leave the
+        server's cores to others.
+        """
+        now = time.monotonic()
+        self._slow = {each: ends for each, ends in self._slow.items() if ends > now}
+        if caller in self._slow:
+            return self._slow_turn
+        return self._turns.setdefault(caller, asyncio.Semaphore(OF_ONE_CALLER))
 
     @asynccontextmanager
     async def _transaction(
