@@ -307,15 +307,15 @@ async def _write_grants(
     description: Description, tables: Sequence[Table], changes: Sequence[Sequence[Effect]]
 ) -> Sequence[str]:
     """Return the starts of the statements that grant the writes of *tables*, and the *changes* of queries."""
-    columns: defaultdict[tuple[Location, str], dict[str, None]] = defaultdict(dict)
+    columns: defaultdict[tuple[Location, str], set[str]] = defaultdict(set)
     for table in tables:
         for privilege, name in needs_of(table):
-            columns[table.location, privilege][name] = None
+            columns[table.location, privilege].add(name)
     for each in chain.from_iterable(changes):
-        columns[(each.schema, each.table), each.kind][each.column] = None
+        columns[(each.schema, each.table), each.kind].add(each.column)
     grants = []
     for (location, privilege), names in sorted(columns.items(), key=itemgetter(0)):
-        chosen = "" if "" in names else f" ({', '.join(map(identifier, names))})"
+        chosen = "" if "" in names else f" ({', '.join(map(identifier, sorted(names)))})"
         if privilege != "select":
             grants.append(f"grant {privilege}{chosen} on table {_name(location)} to")
     numbering = {sequence for _, sequence, _ in await sequences_of(description, tables)}
