@@ -4,13 +4,14 @@ A condition that is not fully understood is ignored, so that a schema never excl
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
 from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grouped, split, words
+from dbtools.types import Family
 
 LONGEST = 20_000  #: characters; longer constraints are ignored
 DEEPEST = 30  #: nested brackets
@@ -25,6 +26,7 @@ FLIPPED = {"=": "=", "==": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 COMPARING = frozenset({*FLIPPED, "in", "between"})
 TEXTS = frozenset({"text", "character varying", "varchar"})
 INTEGER = re.compile(r"-?\d+", re.ASCII)
+WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  #: a number beside which there are others of 64 bits
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 ZONES = ("with time zone", "without time zone")
 #: By type: the numbers that a cast to it does not change. None: casts of texts change nothing.
@@ -51,6 +53,39 @@ class Check:
     maximum: str | None = None
     exclusive_minimum: bool = False
     exclusive_maximum: bool = False
+
+
+class Limits(NamedTuple):
+    """The values that a column may have, besides null."""
+
+    choices: tuple[str, ...] = ()
+    minimum: str | None = None
+    maximum: str | None = None
+
+
+def limits_of(
+    checks: Iterable[Check],
+    family: Family,
+    *,
+    may_be_choice: Callable[[str], bool] = lambda _: True,
+    may_be_bound: Callable[[str], bool] = lambda _: True,
+) -> Limits:
+    """Return the limits in *checks*: of several, the first one, which need not be the narrowest."""
+    limits = Limits()
+    for check in checks:
+        if not limits.choices and all(map(may_be_choice, check.choices)):
+            limits = limits._replace(choices=check.choices)
+        if limits.minimum is None and check.minimum is not None and may_be_bound(check.minimum):
+            limits = limits._replace(minimum=_bound(check.minimum, ">" * check.exclusive_minimum, family))
+        if limits.maximum is None and check.maximum is not None and may_be_bound(check.maximum):
+            limits = limits._replace(maximum=_bound(check.maximum, "<" * check.exclusive_maximum, family))
+    return limits
+
+
+def _bound(literal: str, sign: str, family: Family) -> str:
+    if sign and family is Family.INTEGER and WHOLE.fullmatch(literal):
+        return str(int(literal) + (1 if sign == ">" else -1))
+    return f"{sign} {literal}" if sign else literal
 
 
 class _Literal(NamedTuple):

@@ -5,13 +5,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import anyio
 import asyncpg
 from asyncpg import Record
 
-from dbtools.backends.checks import Check, read_checks
+from dbtools.backends.checks import Check, limits_of, read_checks
 from dbtools.backends.postgresql import catalog_queries
 from dbtools.backends.postgresql.changes import fingerprint, together
 from dbtools.backends.postgresql.dependencies import by_relation, read_dependencies
@@ -279,31 +278,10 @@ def _columns(facts: _Facts) -> Columns:
                 sources=frozenset(sources),
                 comment=comment,
                 collation=str(collation or ""),
-                **_limits(limits, declared.type.family),
+                **limits_of(limits, declared.type.family)._asdict(),
             ),
         )
     return columns
-
-
-def _limits(checks: Sequence[Check], family: Family) -> Mapping[str, Any]:
-    """Return the limits in *checks*: of several, the first one, which need not be the narrowest."""
-    limits: dict[str, Any] = {}
-    for check in checks:
-        if check.choices:
-            limits.setdefault("choices", check.choices)
-        if check.minimum is not None:
-            limits.setdefault("minimum", _bound(check.minimum, check.exclusive_minimum, 1, family))
-        if check.maximum is not None:
-            limits.setdefault("maximum", _bound(check.maximum, check.exclusive_maximum, -1, family))
-    return limits
-
-
-def _bound(text: str, exclusive: bool, step: int, family: Family) -> str:
-    if not exclusive:
-        return text
-    if family is Family.INTEGER and re.fullmatch(r"-?\d+", text):
-        return str(int(text) + step)
-    return f"{'>' if step == 1 else '<'} {text}"
 
 
 def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:

@@ -7,9 +7,9 @@ of names (https://sqlite.org/datatype3.html, 3.1).
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from dbtools.backends.checks import NUMBER, Check
+from dbtools.backends.checks import NUMBER, Check, limits_of
 from dbtools.catalog import Column
 from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family
 
@@ -49,7 +49,6 @@ COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
 #: Cells of these families may have any length, even if types are enforced.
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
 
-INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 
@@ -84,16 +83,13 @@ def limited(column: Column, checks: Iterable[Check], *, collated: bool) -> Colum
     SQLite compares by affinity, so a number that a constraint compares with a text is a text, not a bound.
     """
     type = column.type
-    checks = [] if collated and type.family not in NUMERIC else list(checks)
-    chosen = (check.choices for check in checks if check.choices)
-    least = (_bound(type, check.minimum, ">" * check.exclusive_minimum) for check in checks)
-    most = (_bound(type, check.maximum, "<" * check.exclusive_maximum) for check in checks)
-    return replace(
-        column,
-        choices=next((each for each in chosen if all(_may_be_choice(type, one) for one in each)), ()),
-        minimum=next((each for each in least if each is not None), None),
-        maximum=next((each for each in most if each is not None), None),
+    found = limits_of(
+        [] if collated and type.family not in NUMERIC else checks,
+        type.family,
+        may_be_choice=partial(_may_be_choice, type),
+        may_be_bound=partial(_may_be_bound, type),
     )
+    return replace(column, **found._asdict())
 
 
 def _may_be_choice(type: ColumnType, literal: str) -> bool:
@@ -101,14 +97,6 @@ def _may_be_choice(type: ColumnType, literal: str) -> bool:
     if type.family in NUMERIC or type.family in TEMPORAL:
         return is_number is (type.family in NUMERIC)
     return type.family in (Family.TEXT, Family.ANY)
-
-
-def _bound(type: ColumnType, literal: str | None, sign: str) -> str | None:
-    if literal is None or not _may_be_bound(type, literal):
-        return None
-    if sign and type.family is Family.INTEGER and INTEGER.fullmatch(literal):
-        return str(int(literal) + (1 if sign == ">" else -1))
-    return f"{sign} {literal}" if sign else literal
 
 
 def _may_be_bound(type: ColumnType, literal: str) -> bool:
