@@ -18,6 +18,10 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    finally:
+        # CPython ends by a signal after any KeyboardInterrupt inside `exec`, even one that was handled, until
+        # another `exec`. Imports run `exec` for each dataclass.
+        exec("")
 
 
 if __name__ == "__main__":

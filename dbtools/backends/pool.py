@@ -5,6 +5,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
+
 from dbtools import errors
 from dbtools.telemetry import note_wait
 
@@ -49,7 +51,9 @@ class Pool:
         idle, self._idle = self._idle, []
         ending = [ended for connection, _ in idle if (ended := self._end(connection))]
         if ending:
-            await asyncio.wait(ending)
+            # Their threads must not outlive the event loop of a cancelled task.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(ending)
 
     async def acquire(self) -> tuple[Any, int]:
         """Return a connection and a number, both to be released, or raise Busy."""

@@ -97,13 +97,19 @@ def listen(startup: Startup) -> None:
     with bound(startup.address) as listener:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-        startup.operator.listening(url, snapshot, tuple(_notes(startup, snapshot)))
-        config = config_of(partial(HttpApp, startup), startup.workers)
+        announce = partial(startup.operator.listening, url, snapshot, tuple(_notes(startup, snapshot)))
+
+        def make() -> HttpApp:
+            announce()
+            return HttpApp(startup)
+
         try:
+            # Announce the server when uvicorn handles signals.
             if startup.workers == 1:
-                uvicorn.Server(config).run([listener])
+                uvicorn.Server(config_of(make)).run([listener])
                 return
-            workers = Workers(config, [listener])
+            workers = Workers(config_of(partial(HttpApp, startup), startup.workers), [listener])
+            announce()
             workers.run()
             if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
                 raise SystemExit(STARTUP_FAILURE)

@@ -219,3 +219,24 @@ def test_interrupt_during_imports_ends_quietly(
         printed, told = process.communicate(timeout=PATIENCE)
 
     assert (process.returncode, printed, told) == (130, b"", b"")
+
+
+RAISING = """
+from dbtools import __main__, cli
+def main():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        raise SystemExit(130)
+cli.main = main
+__main__.main()
+"""
+
+
+def test_interrupt_inside_exec_has_the_same_exit_status(tmp_path: Path) -> None:
+    """CPython would end with a signal instead, if it runs a module."""
+    (tmp_path / "raising.py").write_text(RAISING)
+    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join((str(tmp_path), ENVIRONMENT["PYTHONPATH"]))}
+    ended = subprocess.run((sys.executable, "-m", "raising"), env=environment, timeout=PATIENCE, check=False)
+
+    assert ended.returncode == 130

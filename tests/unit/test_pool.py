@@ -205,3 +205,22 @@ async def test_idle_connection_is_closed(pool: Pool, monkeypatch: pytest.MonkeyP
         pass
 
     assert other is not connection
+
+
+async def test_cancelled_disposal_waits_for_the_threads_of_its_connections() -> None:
+    ending: list[asyncio.Future[object]] = []
+
+    def end(_: object) -> asyncio.Future[object]:
+        loop = asyncio.get_running_loop()
+        ending.append(loop.create_future())
+        loop.call_later(0.01, ending[0].set_result, None)
+        return ending[0]
+
+    pool = Pool(Opening(), size=1, is_usable=lambda _: True, end=end)
+    async with pool.connection():
+        pass
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await pool.dispose()
+
+    assert ending[0].done()
