@@ -41,13 +41,7 @@ class Backend(port.Backend):
         claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
         implicit_casts={},
         alike=are_alike,
-        names_connections=False,
-        announcement=None,
-        watch_script=None,
     )
-    runner_module = "dbtools.backends.sqlite.runner"
-    writer_module = "dbtools.backends.sqlite.writer"
-    free_module = "dbtools.backends.sqlite.free"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
