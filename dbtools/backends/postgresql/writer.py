@@ -9,7 +9,6 @@ import anyio
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.journal import TABLE, journal_of
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
@@ -45,7 +44,7 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.postgresql.touched import TOUCHED, Touched, changed_elsewhere
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.queries import compile_changing_query
-from dbtools.backends.scripts import script_of
+from dbtools.backends.scripts import JOURNAL_TABLE, journal_of, script_of
 from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.catalog import Location
 from dbtools.changes import WriteKind, WriteShape
@@ -302,7 +301,7 @@ class OpenTransaction:
     async def touched(self) -> Mapping[Location, Touched]:
         """Return how many rows have been changed, by table."""
         found = {(schema, name): Touched(*rest) for schema, name, *rest in await self.rows(TOUCHED)}
-        found.pop((SCHEMA, TABLE), None)
+        found.pop((SCHEMA, JOURNAL_TABLE), None)
         return found
 
 

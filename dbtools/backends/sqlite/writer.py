@@ -9,11 +9,10 @@ from itertools import islice
 from threading import Event
 
 from dbtools import errors
-from dbtools.backends.journal import journal_of
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
 from dbtools.backends.queries import compile_changing_query
-from dbtools.backends.scripts import script_of
+from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
 from dbtools.backends.sqlite.files import (
     Location,
