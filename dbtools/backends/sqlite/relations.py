@@ -217,7 +217,7 @@ def _of_view(
     sql = view.sql
     select = next((sql[part.end :] for part in in_groups(sql).parts if part.word == "as"), "")
     try:
-        seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK)
+        seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK).reads
     except (sqlite3.Error, sqlite3.Warning):
         # The view may read a table without a stand-in, such as sqlite_sequence.
         return UNKNOWN
