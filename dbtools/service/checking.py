@@ -1,7 +1,6 @@
 """Check a configuration. Settings and a live or migrated database in, findings out."""
 
 import platform
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from dbtools.policy import Caller, Finding, Role, Source, label_of, series, unco
 from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, ResolvedRole, read_catalog, resolve
+from dbtools.service.resolve import Resolved, ResolvedRole, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
@@ -57,7 +56,7 @@ async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     """Return the findings about *settings* and their database, together with those in *beside*."""
     backend = open_database(settings)
     try:
-        resolved = await resolve(settings, await read_catalog(settings, backend), backend)
+        resolved = await resolve(settings, await backend.introspect(settings.selection()), backend)
         return _reviewed(await able_to_write(resolved, backend), beside)
     finally:
         await backend.close()
@@ -69,7 +68,7 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
     migrated = await _migrated(settings, url)
     backend = open_database(migrated)
     try:
-        resolved = await resolve(migrated, await read_catalog(migrated, backend), backend)
+        resolved = await resolve(migrated, await backend.introspect(migrated.selection()), backend)
     finally:
         await backend.close()
     # What the login of a migration may do is not what that of a server may.
@@ -83,8 +82,7 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
 
 def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
-    findings = [_warning("catalog", each, _source_of(settings, each)) for each in catalog.warnings]
-    findings += resolved.findings
+    findings = [*resolved.findings]
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
         message = f"[policy] hash_key: a key with fewer than {SHORTEST_KEY} characters can be guessed."
         findings.append(_warning("weak_hash_key", message, settings.source("policy", "hash_key")))
@@ -97,12 +95,6 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     # A rule that several roles inherit is reported once.
     in_order = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=in_order, reads={each.name: _reads_of(each, catalog) for each in library.queries})
-
-
-def _source_of(settings: Settings, warning: str) -> Source:
-    """Return where the key that begins *warning* is written, or else the database section."""
-    key = re.match(r"\[database\] (\w+):", warning)
-    return settings.source("database", *([key[1]] if key else []))
 
 
 def _warning(code: str, message: str, source: Source) -> Finding:
@@ -271,7 +263,7 @@ async def grants_of(
     alone = [replace(each, session=(), sql=False) for each in written]
     # The login that changes rows may not exist yet, either.
     url, backend.write_url = backend.write_url, backend.url
-    resolved = await resolve(settings, await read_catalog(settings, backend), backend, roles=alone)
+    resolved = await resolve(settings, await backend.introspect(settings.selection()), backend, roles=alone)
     backend.write_url = url
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]

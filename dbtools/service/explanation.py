@@ -122,10 +122,8 @@ def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
     )
 
 
-def _findings(view: View) -> Iterator[Finding]:
-    for each in view.problems:
-        if isinstance(each, Finding) and each.role in ("", view.role.name):
-            yield each
+def _findings(view: View) -> Sequence[Finding]:
+    return [each for each in view.problems if each.role in ("", view.role.name)]
 
 
 def _bound(view: View, refusal: errors.CallError) -> Source | None:

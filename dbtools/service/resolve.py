@@ -3,6 +3,7 @@
 Serving, `check`, `explain` and `grants` all start from it. What is invalid is withheld and reported.
 """
 
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,10 +15,10 @@ from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, Grant, QueryGrant, Role, Rule, restriction_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, restriction_of
 from dbtools.queries import Permitted
-from dbtools.service.declarations import declaration_findings, described
-from dbtools.service.offers import offered, posture_findings, remedy, sql_findings, writable_findings
+from dbtools.service.declarations import declared
+from dbtools.service.offers import offered, posture_findings, sql_findings, writable_findings
 from dbtools.service.permitted import (
     UNCHECKED,
     UNREACHABLE,
@@ -64,14 +65,12 @@ class Resolved:
     @property
     def unchecked(self) -> str:
         """Why something cannot be checked at this moment, or nothing."""
-        found = (each for each in self.problems if isinstance(each, Finding) and each.code == UNCHECKED)
-        return next((each.message for each in found), "")
+        return next((each.message for each in self.problems if each.code == UNCHECKED), "")
 
     @property
     def is_complete(self) -> bool:
         """Whether everything could be checked."""
-        codes = (each.code for each in self.problems if isinstance(each, Finding))
-        return not self.unchecked and UNREACHABLE not in codes
+        return all(each.code not in (UNCHECKED, UNREACHABLE) for each in self.problems)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -79,10 +78,10 @@ class Resolved:
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
 
     @cached_property
-    def problems(self) -> tuple[str | Finding, ...]:
+    def problems(self) -> tuple[Finding, ...]:
         """All that was found."""
         of_roles = (finding for role in self.roles for finding in role.findings)
-        return (*self.catalog.warnings, *self.findings, *of_roles, *self.library.findings)
+        return (*self.findings, *of_roles, *self.library.findings)
 
 
 async def resolve(
@@ -98,6 +97,7 @@ async def resolve(
     *roles*: by default all; *written*: the queries in files, if they have been read already.
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
+    catalog, declared_findings = declared(catalog, settings, backend.facts.alike)
     resolved: list[ResolvedRole] = []
     offers: dict[Hashable, FreeOffer] = {}
     async with Describer(backend) as describer:
@@ -109,10 +109,11 @@ async def resolve(
             resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
     return Resolved(
         catalog=catalog,
-        roles=tuple(shared(resolved)),
+        roles=tuple(resolved),
         library=library,
         findings=(
-            *declaration_findings(catalog, settings, backend.facts.alike),
+            *_catalog_findings(settings, catalog),
+            *declared_findings,
             *token_findings(settings),
             *posture_findings(settings, catalog, any(each.effects for each in library.queries)),
             *writable_findings(settings),
@@ -122,14 +123,17 @@ async def resolve(
     )
 
 
-def shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
-    """Yield *roles*; those that see the same share one catalog, whose tools are defined only once."""
-    catalogs: list[Catalog] = []
-    for role in roles:
-        known = next((each for each in catalogs if each == role.catalog), None)
-        if known is None:
-            catalogs.append(role.catalog)
-        yield role if known is None else replace(role, catalog=known)
+def _catalog_findings(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
+    """Yield the warnings of *catalog*, and which tables it lacks because the login may not select them."""
+    for warning in catalog.warnings:
+        key = re.match(r"\[database\] (\w+):", warning)
+        source = settings.source("database", *([key[1]] if key else []))
+        yield Finding(code="catalog", message=warning, level="warning", source=source)
+    places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
+    # With roles, such tables are reported with the rules that name them.
+    if places and not settings.roles:
+        message = f"The login may not select from {listing([f'{schema}.{name}' for schema, name in places])}."
+        yield Finding(code="catalog", message=message, level="warning", source=settings.source("database"))
 
 
 async def _role(
@@ -147,7 +151,7 @@ async def _role(
     session = {setting.name: setting.value for setting in role.session}
     try:
         found = await backend.introspect(settings.selection(), session)
-        seen = described(found, settings, backend.facts.alike)
+        seen, _ = declared(found, settings, backend.facts.alike)
     except errors.Refused as exc:
         message = f"role {role.name}, set_role and settings: {exc.message}"
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
@@ -178,18 +182,22 @@ async def _validated(settings: Settings, role: Role, whole: Catalog, describer: 
     findings = (*role.problems, *findings)
     filters = _Filters(settings=settings, role=served, catalog=whole, describer=describer)
     rules: list[Rule] = []
+    ruled = [(table, served.rule_of(whole, table)) for table in whole.tables]
     for rule in served.rules or ():
-        tables = [table for table in whole.tables if served.rule_of(whole, table) == rule]
-        grant = rule.grant
+        grant, tables = rule.grant, [table for table, applied in ruled if applied == rule]
+        writes, changed = grant.writes if grant else None, [table for table in tables if table.identity]
         try:
-            grant = await filters.filtered(rule, grant, tables)
+            if grant and grant.filter and tables:
+                grant = replace(grant, filter=await filters.typed(rule, "where", grant.filter, tables))
         except Unusable as exc:
-            grant, findings = None, (*findings, exc.finding)
+            grant, writes, findings = None, None, (*findings, exc.finding)
         try:
-            grant = await filters.checked(rule, grant, [table for table in tables if table.identity])
+            if writes and writes.check and changed:
+                check = await filters.typed(rule, "check", writes.check, changed)
+                writes = replace(writes, check=check)
         except Unusable as exc:
-            grant, findings = grant and replace(grant, writes=None), (*findings, exc.finding)
-        rules.append(replace(rule, grant=grant))
+            writes, findings = None, (*findings, exc.finding)
+        rules.append(replace(rule, grant=grant and replace(grant, writes=writes)))
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
     return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
@@ -204,21 +212,11 @@ class _Filters:
     catalog: Catalog
     describer: Describer
 
-    async def filtered(self, rule: Rule, grant: Grant | None, tables: Sequence[Table]) -> Grant | None:
-        """Return *grant* of *rule* with the types of the claims in its row filter, or raise Unusable."""
-        if grant is None or grant.filter is None or not tables:
-            return grant
-        return replace(grant, filter=await self._typed(rule, "where", grant.filter, tables))
+    async def typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
+        """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims.
 
-    async def checked(self, rule: Rule, grant: Grant | None, tables: Sequence[Table]) -> Grant | None:
-        """Return *grant* of *rule* with the types of the claims in its check, or raise Unusable."""
-        if grant is None or grant.writes is None or grant.writes.check is None or not tables:
-            return grant
-        check = await self._typed(rule, "check", grant.writes.check, tables)
-        return replace(grant, writes=replace(grant.writes, check=check))
-
-    async def _typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
-        """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims."""
+        Raise Unusable if the database does not accept it.
+        """
         facts, condition = self.describer.backend.facts, filter.condition
         where = f"role {self.role.name}, tables.{rule.pattern}.{key}"
         casts: set[tuple[str, ...]] = set()
@@ -294,28 +292,3 @@ async def _with_working_queries(
         working.append(replace(grant, pattern=permitted.name))
     served = replace(held.served, queries=tuple(working))
     return replace(held, served=served, findings=(*held.findings, *findings))
-
-
-async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
-    """Return the catalog of the database, with the descriptions in *settings*."""
-    catalog = await backend.introspect(settings.selection())
-    catalog = described(catalog, settings, backend.facts.alike)
-    if settings.roles:
-        # Tables that the login may not select are reported with the rules that name them.
-        return catalog
-    places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
-    if not places:
-        return catalog
-    message = f"The login may not select from {listing([f'{schema}.{name}' for schema, name in places])}."
-    return replace(catalog, warnings=(message, *catalog.warnings))
-
-
-async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
-    """Return the catalog of the database; raise ConfigurationError if [server] strict forbids its login."""
-    catalog = await read_catalog(settings, backend)
-    if settings.server.strict and catalog.posture:
-        raise errors.ConfigurationError(
-            " ".join(catalog.posture),
-            hint=f"{remedy(settings)} [server] strict = false serves with this one.",
-        )
-    return catalog

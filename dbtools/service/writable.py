@@ -9,7 +9,7 @@ from dbtools.catalog import Location, Table
 from dbtools.errors import listing
 from dbtools.policy import Finding, Rule, Source
 from dbtools.queries import Permitted
-from dbtools.service.resolve import Resolved, ResolvedRole, shared
+from dbtools.service.resolve import Resolved, ResolvedRole
 from dbtools.settings.sections import Settings
 from dbtools.writes import confirmed_tables
 
@@ -20,7 +20,7 @@ async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
     """Return *resolved* without the writes that the login lacks a privilege for."""
     queries = resolved.library.queries
     roles = [await _able(resolved.settings, each, backend, queries) for each in resolved.roles]
-    return replace(resolved, roles=tuple(shared(roles)))
+    return replace(resolved, roles=tuple(roles))
 
 
 async def _able(
