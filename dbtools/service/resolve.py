@@ -12,10 +12,10 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import Backend, Facts
-from dbtools.catalog import Catalog, RowFilter, Table
+from dbtools.backends.port import Backend, Facts, Lacking
+from dbtools.catalog import Catalog, Location, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, restriction_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, restriction_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declared
 from dbtools.service.offers import offered, posture_findings, sql_findings, writable_findings
@@ -33,8 +33,10 @@ from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import KnownNames, is_total, vetted, withheld_findings
+from dbtools.writes import confirmed_tables
 
 BAD_FILTER = "bad_filter"
+LACKING, NO_JOURNAL = "lacks_privilege", "no_journal"
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
 
 
@@ -107,6 +109,7 @@ async def resolve(
             seen, whole = found.catalog, found.whole
             dialect, findings = await offered(settings, found.served, seen, whole, backend, offers)
             resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
+    writes = any(role.may_write for role in roles) or any(each.effects for each in library.queries)
     return Resolved(
         catalog=catalog,
         roles=tuple(resolved),
@@ -115,7 +118,7 @@ async def resolve(
             *_catalog_findings(settings, catalog),
             *declared_findings,
             *token_findings(settings),
-            *posture_findings(settings, catalog, any(each.effects for each in library.queries)),
+            *posture_findings(settings, catalog, writes=writes),
             *writable_findings(settings),
             *sql_findings(settings),
         ),
@@ -292,3 +295,69 @@ async def _with_working_queries(
         working.append(replace(grant, pattern=permitted.name))
     served = replace(held.served, queries=tuple(working))
     return replace(held, served=served, findings=(*held.findings, *findings))
+
+
+async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
+    """Return *resolved* without the writes that the login lacks a privilege for."""
+    queries = resolved.library.queries
+    roles = [await _able(resolved.settings, each, backend, queries) for each in resolved.roles]
+    return replace(resolved, roles=tuple(roles))
+
+
+async def _able(
+    settings: Settings, role: ResolvedRole, backend: Backend, queries: Sequence[Permitted]
+) -> ResolvedRole:
+    tables = [table for table in role.catalog.tables if table.writes is not None]
+    changing = [each for each in queries if each.effects and role.served.may_call(each.name)]
+    if not (tables or changing):
+        return role
+    session = {setting.name: setting.value for setting in role.served.session}
+    lacking, journal = Lacking({}), None
+    try:
+        lacking = await backend.lacking(tables, session)
+        found = tuple(_lacking(settings, role, tables, lacking.tables))
+        journal = not lacking.journal
+    except (errors.DatabaseUnavailable, errors.Refused) as exc:
+        # A login that cannot be reached now may make the changes later.
+        if isinstance(exc, errors.Refused) and not exc.passes:
+            lacking = Lacking({table.location: exc.message for table in tables})
+        message = f"The privileges of the login that changes rows cannot be checked: {exc}"
+        found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
+    lost = lacking.tables
+    kept = (replace(each, writes=None) if each.location in lost else each for each in role.catalog.tables)
+    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
+    return replace(
+        able, findings=(*role.findings, *found, *_without_journal(able, changing, lacking.journal))
+    )
+
+
+def _without_journal(role: ResolvedRole, queries: Sequence[Permitted], why: str) -> Iterator[Finding]:
+    """Yield the finding that *role* confirms changes without a journal, perhaps by *queries*, and *why*."""
+    confirmed = confirmed_tables(role.catalog)
+    rule = role.served.rule_of(role.whole, confirmed[0]) if confirmed else None
+    places = [(f"tables.{rule.pattern}.confirm", rule.source)] if rule is not None else []
+    places += [(f"the query {each.name}", each.query.source) for each in queries if each.query.confirm]
+    for where, source in places[:1] if why else ():
+        problem = "confirmations are kept in the memory of one process only."
+        message = f"role {role.served.name}, {where}: {problem} {why}"
+        yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
+
+
+def _lacking(
+    settings: Settings, role: ResolvedRole, tables: Sequence[Table], lacking: Mapping[Location, str]
+) -> Iterator[Finding]:
+    """Yield what the login lacks for the writes of *tables*, those of one rule together."""
+    by_rule: dict[Source, list[tuple[Rule | None, Table]]] = {}
+    for table in tables:
+        rule = role.served.rule_of(role.whole, table)
+        source = rule.source if rule is not None else settings.source("database", "writable")
+        if table.location in lacking:
+            by_rule.setdefault(source, []).append((rule, table))
+    for source, found in by_rule.items():
+        rule, first = found[0]
+        labels = [role.catalog.label(table) for _, table in found]
+        where = f"role {role.served.name}, tables.{rule.pattern}" if rule else "[database] writable"
+        why = lacking[first.location] if len(found) == 1 else f"{labels[0]}: {lacking[first.location]}"
+        level = "warning" if rule is not None and rule.is_pattern else "error"
+        message = f"{where}: {listing(labels)} cannot be changed: {why}"
+        yield Finding(code=LACKING, message=message, level=level, source=source, role=role.served.name)

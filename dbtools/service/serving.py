@@ -23,10 +23,9 @@ from dbtools.service.execution import Execution
 from dbtools.service.offers import remedy
 from dbtools.service.permitted import may_change
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, resolve
+from dbtools.service.resolve import Resolved, able_to_write, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.service.writable import able_to_write
 from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
 from dbtools.tools.definition import ListChange, ToolDefinition
@@ -156,7 +155,8 @@ async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
     backend.recovers = any(role.may_write or any(map(role.may_call, writing)) for role in roles)
     catalog = await backend.introspect(settings.selection())
     if settings.server.strict and catalog.posture:
-        hint = f"{remedy(settings)} [server] strict = false serves with this one."
+        advice = remedy(settings, writes=backend.recovers)
+        hint = f"{advice} [server] strict = false serves with this one."
         raise errors.ConfigurationError(" ".join(catalog.posture), hint=hint)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
     resolved = await able_to_write(resolved, backend)
