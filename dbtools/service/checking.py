@@ -9,9 +9,9 @@ import dbtools
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import UNREPORTED, Catalog, Location, Reads, Selection, Table
+from dbtools.catalog import UNREPORTED, Catalog, Location, Reads, Selection
 from dbtools.errors import listing, nearest
-from dbtools.policy import Caller, Finding, Role, Source, label_of, series, uncovered
+from dbtools.policy import Caller, Finding, QueryGrant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
@@ -30,6 +30,7 @@ NOT_REFUSED = (
     "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
 )
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
+VERBS = {"insert": "inserts into", "update": "updates", "delete": "deletes from"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,31 +115,17 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
     for table in resolved.catalog.tables:
-        whole = resolved.whole.table(table.schema, table.name)
+        whole = resolved.whole.table(*table.location)
         rule = role.rule_of(resolved.whole, whole) if whole else None
-        if whole is None or rule is None:
-            continue
-        message = _of_keys(whole, table)
-        if message:
-            where = f"role {role.name}, tables.{rule.pattern}"
-            yield _warning("hidden_key", f"{where}: {message}", rule.source)
-
-
-def _of_keys(whole: Table, seen: Table) -> str:
-    """Return the consequence if the role does not see a key of *whole*, or nothing."""
-    if len(seen.keys) == len(whole.keys):
-        return ""
-    if not seen.keys:
-        return f"every key of {seen.name} is hidden or masked, so there is no get_T, and pages use offsets."
-    lost = next(key for key in whole.keys if key not in seen.keys)
-    return (
-        f"the key {', '.join(lost.columns)} of {seen.name} is hidden or masked, so "
-        f"get_T takes {', '.join(seen.keys[0].columns)}."
-    )
+        if whole and rule and whole.keys and not table.keys:
+            problem = (
+                f"every key of {table.name} is hidden or masked, so there is no get_T, and pages use offsets."
+            )
+            yield _warning("hidden_key", f"role {role.name}, tables.{rule.pattern}: {problem}", rule.source)
 
 
 def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
-    """Yield findings about the queries that a role names, and about what they reveal."""
+    """Yield findings about the queries that a role names, and about what they reveal and change."""
     role, known = resolved.written, library.known
     unread = "" if settings.registry.url else "With roles, only a registry that [registry] url names is read."
     for grant in role.queries or ():
@@ -149,38 +136,24 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
     seen = {table.location: table for table in resolved.catalog.tables}
     is_narrowed = role.rules is not None or settings.selection() != Selection()
     for permitted in library.queries:
-        yield from _of_changes(role, permitted, resolved.whole)
-    for permitted in library.queries if is_narrowed else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-        if any(grant.accept_reads for grant in grants) or (role.rules is not None and not grants):
-            continue
-        shown = list(uncovered(_beneath(permitted), resolved.whole, seen))
-        if shown and not grants:
+        shown = list(uncovered(_beneath(permitted), resolved.whole, seen)) if is_narrowed else []
+        if role.queries is None and shown:
             message = f"query {permitted.name} reads {series(shown)}."
             yield _warning("reads_hidden", message, permitted.query.source)
-        elif shown:
-            meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
-            message = (
-                f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
-                f"The role can still call it. If that is intended, write {meant}."
-            )
-            yield _warning("reads_hidden", message, grants[0].source)
+        if grants and permitted.effects is not None and not any(each.accept_writes for each in grants):
+            changes = series(_changed_by(permitted, resolved.whole))
+            yield _unaccepted("changes_rows", role, grants[0], permitted.name, changes, "accept_writes")
+        if grants and shown and not any(each.accept_reads for each in grants):
+            reads = f"reads {series(shown)}. The role can still call it"
+            yield _unaccepted("reads_hidden", role, grants[0], permitted.name, reads, "accept_reads")
 
 
-def _of_changes(role: Role, permitted: Permitted, whole: Catalog) -> Iterator[Finding]:
-    """Yield the finding that *role* may change rows with *permitted*, unless its grant says so."""
-    grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-    if permitted.effects is None or not grants or any(grant.accept_writes for grant in grants):
-        return
-    meant = f'{{ name = "{permitted.name}", accept_writes = true }}'
-    message = (
-        f"role {role.name}, queries: {permitted.name} {series(_changed_by(permitted, whole))}. "
-        f"If that is intended, write {meant}."
-    )
-    yield _warning("changes_rows", message, grants[0].source)
-
-
-VERBS = {"insert": "inserts into", "update": "updates", "delete": "deletes from"}
+def _unaccepted(code: str, role: Role, grant: QueryGrant, query: str, does: str, key: str) -> Finding:
+    """Return the warning about what *query* does; the *key* of its *grant* says that it is intended."""
+    meant = f'{{ name = "{query}", {key} = true }}'
+    message = f"role {role.name}, queries: {query} {does}. If that is intended, write {meant}."
+    return _warning(code, message, grant.source)
 
 
 def _changed_by(permitted: Permitted, whole: Catalog) -> Sequence[str]:
