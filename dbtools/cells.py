@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from itertools import chain
 from types import NoneType
 from typing import Any
 
@@ -261,7 +260,8 @@ def json_of(value: object) -> str:
     try:
         text = orjson.dumps(value)
     except TypeError:
-        text = orjson.dumps(_valid(value))
+        # It cannot encode half a surrogate pair.
+        text = valid(json.dumps(value, ensure_ascii=False, separators=(",", ":")), slash=r"\\").encode()
     # orjson escapes all other control characters.
     return text.decode() if text.isascii() and b"\x7f" not in text else visible(text.decode())
 
@@ -310,42 +310,18 @@ def visible(text: str) -> str:
     """Return *text* with invisible characters as JSON escapes."""
     if text.isascii() and text.isprintable():
         return text
-    return _replaced(text, INVISIBLE, _escape)
-
-
-def one_line(text: str) -> str:
-    """Return *text* as one line without invisible characters: for names, which anyone may have chosen."""
-    return visible(" ".join(text.splitlines()))
-
-
-def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
-    """Replace each *odd* character of *text* by *instead*, in linear time."""
-    return text.translate(_table(odd, instead)) if odd.search(text) else text
+    return INVISIBLE.sub(lambda found: _escape(found[0]), text)
 
 
 @cache
-def _table(odd: re.Pattern[str], instead: Callable[[str], str]) -> Mapping[int, str]:
-    """Return a translation table for the characters in the ranges of *odd*."""
-    ranges = re.findall("(.)(?:-(.))?", odd.pattern[1:-1], re.DOTALL)
-    codes = chain.from_iterable(range(ord(first), ord(last or first) + 1) for first, last in ranges)
-    return {code: instead(chr(code)) for code in codes}
-
-
 def _escape(character: str) -> str:
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def _valid(value: object) -> object:
-    match value:
-        case str():
-            return valid(value)
-        case list() | tuple():
-            return [_valid(each) for each in value]
-        case dict():
-            return {_valid(name): _valid(each) for name, each in value.items()}
-        case _:
-            return value
+def one_line(text: str) -> str:
+    """Return *text* as one line without invisible characters: for names, which anyone may have chosen."""
+    return visible(" ".join(text.splitlines()))
 
 
 def is_json(text: str) -> bool:
@@ -357,12 +333,12 @@ def is_json(text: str) -> bool:
     return True
 
 
-def valid(text: str) -> str:
-    """Return *text* with escapes for what UTF-8 cannot encode."""
-    return text if text.isascii() else _replaced(text, SURROGATES, _shown)
+def valid(text: str, slash: str = "\\") -> str:
+    """Return *text* with escapes, which begin with *slash*, for what UTF-8 cannot encode."""
+    return text if text.isascii() else SURROGATES.sub(lambda found: slash + _code(found[0]), text)
 
 
-def _shown(surrogate: str) -> str:
+def _code(surrogate: str) -> str:
     unit = ord(surrogate)
     # Python represents an invalid byte of UTF-8 as U+DC80 to U+DCFF (PEP 383).
-    return f"\\x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"\\u{unit:04x}"
+    return f"x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"u{unit:04x}"
