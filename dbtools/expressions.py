@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from dbtools import errors, habits
 from dbtools.errors import listing, nearest
-from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
+from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, combined, described, negated
 from dbtools.paths import Names, PathColumn, Relation, folded, spelled, worded
 from dbtools.terms import (
     TEXT,
@@ -56,7 +56,6 @@ COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
 MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Texts are not joined."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
-FUNCTIONS = {str(each): each for each in RULES}
 
 
 @dataclass(kw_only=True)
@@ -292,8 +291,8 @@ class _Parser:
         word = name.text.lower()
         if word in MEASURES:
             return self._related(name)
-        if word not in FUNCTIONS:
-            known = [*FUNCTIONS, *MEASURES]
+        if word not in RULES:
+            known = [*RULES, *MEASURES]
             hint = f"{nearest(word, known)}Functions: {listing(known)}."
             raise self._refusal(name.at, f"{quoted(name.text)} is not a function", hint=hint)
         self._take("(")
@@ -302,7 +301,8 @@ class _Parser:
             operands.append(self._sum())
         self._close()
         self._at = name.at
-        return applied(FUNCTIONS[word], operands, self._terms.literals)
+        operation = Operation(word)
+        return RULES[operation](operation, operands, self._terms.literals)
 
     def _related(self, name: _Token) -> Related:
         """Return a measure of the rows that refer to a row; the first name in it is the relation."""
