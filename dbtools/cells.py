@@ -1,10 +1,12 @@
-"""Encode cells. A cell in, a JSON value or a text out; every cell has an encoding.
+"""Encode and mask cells. A cell in, a JSON value or a text out; every cell has an encoding.
 
 Numbers that a double cannot hold become strings, as do NaN and infinities; bytes become base64. A cell of
 another type than its column declares, as some databases allow, is encoded by its own type.
 """
 
 import base64
+import hashlib
+import hmac
 import json
 import math
 import re
@@ -17,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from dbtools.types import SAFE_INTEGER, ColumnType, Digits, Family
+from dbtools.types import SAFE_INTEGER, ColumnType, Digits, Family, Mask
 
 Encode = Callable[[object], object]
 
@@ -50,6 +52,18 @@ MEDIA_TYPES: tuple[tuple[bytes, int, str], ...] = (
     (b"fLaC", 0, "audio/flac"),
     (b"%PDF-", 0, "application/pdf"),
 )
+
+REDACTED = "***"
+DOMAIN_LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
+#: Only the domain is shown (RFC 1035, 2.3.1).
+ADDRESS = re.compile(
+    rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){DOMAIN_LABEL}(?:\.{DOMAIN_LABEL})+)'
+)
+HASH_DIGITS = 16  #: hexadecimal digits of a hashed cell
+#: Characters or bytes that are read of a masked cell. No ADDRESS has more than 320.
+READ_OF_MASKED: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
+#: Masks that show the same for all cells, so that no cell needs to be read.
+BLANK = (Mask.NULL, Mask.REDACT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,3 +356,39 @@ def _code(surrogate: str) -> str:
     unit = ord(surrogate)
     # Python represents an invalid byte of UTF-8 as U+DC80 to U+DCFF (PEP 383).
     return f"x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"u{unit:04x}"
+
+
+def masked_rows(
+    types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
+) -> tuple[tuple[object, ...], ...]:
+    """Return *rows* with the masks of *types* applied.
+
+    Only this function lets masked cells through, whatever a statement has read.
+    """
+    masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
+    shown = list(map(list, rows))
+    for cells in shown:
+        for at, mask in masks:
+            cells[at] = masked(cells[at], mask, key)
+    return tuple(map(tuple, shown))
+
+
+def masked(cell: object, mask: Mask, key: bytes) -> str | None:
+    """Apply *mask* to *cell*, which may be a Cut; *key* is for hashes."""
+    if mask is Mask.REDACT:
+        return REDACTED
+    if mask is Mask.NULL or cell is None:
+        return None
+    if isinstance(cell, Cut):
+        # The beginning of a cell may have the hash of another cell, and is not an address.
+        return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
+    text = _text(cell)
+    if mask is Mask.PARTIAL:
+        address = ADDRESS.fullmatch(text)
+        return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
+    # The key of HMAC-SHA256 (RFC 2104) keeps callers from finding a value by trial.
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:HASH_DIGITS]
+
+
+def _text(cell: object) -> str:
+    return cell if isinstance(cell, str) else str(plain(cell))

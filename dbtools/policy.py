@@ -11,8 +11,7 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table, matching
-from dbtools.cells import one_line
-from dbtools.masks import BLANK
+from dbtools.cells import BLANK, one_line
 from dbtools.types import ColumnType, Family, Mask
 from dbtools.writes import EVERYTHING, Problem, WriteGrant, writes_of
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, Never
 
 from dbtools.catalog import Column, Location, Table
-from dbtools.masks import READ_OF_MASKED
+from dbtools.cells import READ_OF_MASKED
 from dbtools.paths import PathColumn, Relation
 from dbtools.sql import Parameter
 from dbtools.terms import (

@@ -23,9 +23,9 @@ from dbtools.backends.port import (
     WriteRun,
 )
 from dbtools.catalog import Catalog
+from dbtools.cells import masked_rows
 from dbtools.changes import Transaction, Write, WriteKind, WriteShape, known, paired, running
 from dbtools.errors import listing
-from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
