@@ -125,11 +125,6 @@ class Write:
         return frozenset(claim for claim in used if claim is not None)
 
     @property
-    def claimed(self) -> bool:
-        """Whether a claim of the caller is used."""
-        return bool(self.claims)
-
-    @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that rules are about."""
         return (self.table,) if self.chosen is None else self.chosen.tables

@@ -79,11 +79,6 @@ def combined(operation: Operation, left: Operand, right: Operand, literals: Lite
     return _moved(left, right)
 
 
-def applied(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
-    """Return the function *operation* of *operands*."""
-    return RULES[operation](operation, operands, literals)
-
-
 def negated(operand: Operand) -> Calculation:
     """Return the negative of a number."""
     if not is_number(operand.type):

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table
-from dbtools.cells import one_line
-from dbtools.masks import BLANK
+from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table, matching
+from dbtools.cells import BLANK, one_line
 from dbtools.types import ColumnType, Family, Mask
 from dbtools.writes import EVERYTHING, Problem, WriteGrant, writes_of
 
@@ -153,11 +152,7 @@ class FunctionRules:
     def permits(self, name: str, schema: str = "", *, harmless: bool = False) -> bool:
         """Return whether the function may be called; *harmless*: whether it may unless it is excluded."""
         names = (name, f"{schema}.{name}")
-
-        def matches(patterns: tuple[str, ...]) -> bool:
-            return any(fnmatchcase(each, pattern) for pattern in patterns for each in names)
-
-        return not matches(self.exclude) and (harmless or matches(self.include))
+        return not matching(names, self.exclude) and (harmless or matching(names, self.include))
 
 
 NO_RULES = FunctionRules()

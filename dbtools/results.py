@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
@@ -32,7 +32,6 @@ from dbtools.policy import Limits
 from dbtools.statement import Output
 from dbtools.styles import Rows, Style, Text
 
-T = TypeVar("T")
 Record = Mapping[str, object]  #: the cells of a row by column
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import dropwhile
 
 from dbtools.catalog import Catalog, Column, Location, Table
+from dbtools.cells import BLANK
 from dbtools.errors import listing, nearest
-from dbtools.masks import BLANK
 from dbtools.policy import Finding, Restriction, Role, Rule, series
 from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted

@@ -28,7 +28,7 @@ FLOORS = (
     {"errors", "dates"},
     {"types", "sql"},
     {"catalog", "cells"},
-    {"masks", "policy", "vetting", "writes", "queries", "links"},
+    {"policy", "vetting", "writes", "queries", "links"},
     {"paths"},
     {"terms"},
     {"habits", "operations"},

@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
+from dbtools.cells import masked
 from dbtools.errors import SqlRefused
-from dbtools.masks import masked
 from dbtools.types import Mask
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer

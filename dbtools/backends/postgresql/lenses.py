@@ -13,7 +13,7 @@ from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.vocabulary import NAMING
 from dbtools.backends.sources import Element, column_of, source
 from dbtools.catalog import Catalog, Column, Table, TableKind
-from dbtools.masks import READ_OF_MASKED, REDACTED
+from dbtools.cells import READ_OF_MASKED, REDACTED
 from dbtools.types import ColumnType, Mask
 
 #: Stands before and after the name of a parameter, and occurs nowhere else.

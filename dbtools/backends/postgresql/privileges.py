@@ -10,8 +10,8 @@ from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
+from dbtools.cells import BLANK
 from dbtools.errors import listing
-from dbtools.masks import BLANK
 from dbtools.queries import Effect
 
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
