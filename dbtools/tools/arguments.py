@@ -22,26 +22,13 @@ MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
-LONGEST_PLACE = 120  #: characters of a place in the arguments
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 
 
 def check(arguments: object) -> None:
     """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
     if problem := _problem(arguments):
-        raise errors.BadArgument(f"{quoted(_refused_part(arguments), LONGEST_PLACE)[1:-1]}: {problem}.")
-
-
-def _refused_part(value: object, place: str = "") -> str:
-    """Return the place of the innermost part of *value*, which is at *place*, that is refused."""
-    if isinstance(value, Mapping):
-        steps = ((f".{str(name)[:LONGEST_PLACE]}", each) for name, each in value.items())
-    else:
-        steps = ((f"[{at}]", each) for at, each in enumerate(value if isinstance(value, ARRAYS) else ()))
-    for step, each in steps:
-        if _problem(each):
-            return _refused_part(each, f"{place}{step}".lstrip("."))
-    return place or "arguments"
+        raise errors.BadArgument(f"arguments: {problem}.")
 
 
 def _problem(arguments: object) -> str:
@@ -175,17 +162,14 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     """Return the error for an unknown argument *name*."""
     within = f"{place}: there" if place else "There"
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
-    joins = joins and (place.startswith(("where", "having")) or "match" in known)
     meant = ARGUMENTS.get(name.lower())
-    if joins:
-        advice = ALL_OF_HAVING if place.startswith("having") else MATCH
-    elif name in ("some", "none") and place.startswith("where"):
-        advice = NESTED
+    if joins and (place.startswith("where") or "match" in known):
+        advice = MATCH
     elif place.startswith("measures[") and name in OF_MEASURES:
         advice = OF_MEASURES[name]
     else:
         advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
-        advice = advice or (IN_ROWS if "rows" in known else "")
+        advice = advice or next((hint for each, hint in VALUES_IN.items() if each in known), "")
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
@@ -201,9 +185,11 @@ def unknown_column(name: str, known: Sequence[str], place: str, problem: str) ->
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-NESTED = "some and none do not nest: list the keys of the inner rows first, then use in. "
-IN_ROWS = 'Put the values of columns into rows, as in [{"name": "Ann"}]. '
-ALL_OF_HAVING = 'The conditions in having are joined with "and". '
+#: Where the values of columns belong, by the argument that takes them.
+VALUES_IN: Mapping[str, str] = {
+    "rows": 'Put the values of columns into rows, as in [{"name": "Ann"}]. ',
+    "set": "Put new values into set. ",
+}
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
     "greater_than_equal": "at least {ge}, not {given}",
