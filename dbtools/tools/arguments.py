@@ -28,7 +28,9 @@ ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON valu
 def check(arguments: object) -> None:
     """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
     if problem := _problem(arguments):
-        raise errors.BadArgument(f"arguments: {problem}.")
+        given = arguments.items() if isinstance(arguments, Mapping) else ()
+        name = next((str(name) for name, value in given if _problem(value)), "arguments")
+        raise errors.BadArgument(f"{quoted(name)[1:-1]}: {problem}.")
 
 
 def _problem(arguments: object) -> str:
@@ -242,17 +244,11 @@ def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Argum
 
 def named(value: object) -> str:
     """Return *value* for a message; describe it in words if it is long."""
-    match value:
-        case None:
-            return "null"
-        case str():
-            return quoted(value)
-        case bool() | int() | float():
-            return str(as_text(value))[:60]
-        case Mapping():
-            return "an object"
-        case _:
-            return "an array"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Mapping | list | tuple):
+        return "an object" if isinstance(value, Mapping) else "an array"
+    return json.dumps(value)[:60]
 
 
 def _place(location: Sequence[int | str]) -> str:

@@ -8,7 +8,6 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dbtools.dates import DAY
 from dbtools.statement import Condition, Match
-from dbtools.terms import Calculation, Term
 from dbtools.tools.arguments import (
     DEFAULT_LIMIT,
     MOST_SKIPPED,
@@ -26,8 +25,6 @@ MOST_CONDITIONS = 50
 MOST_VALUES = 1_000
 #: Operators that compare a time with a day, and may exclude or include more than the caller expects.
 MISTAKABLE = (Operator.EQ, Operator.NE, Operator.LTE, Operator.GT)
-#: The same if a day is compared with a time.
-TURNED = (Operator.EQ, Operator.NE, Operator.GTE, Operator.LT)
 SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
 SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
 
@@ -100,26 +97,13 @@ def not_meant(comparison: Comparison, condition: Condition) -> str:
     """Return a note if *comparison* may not mean what the caller expects: a time of day, or a search."""
     if comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or ""):
         return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}"
-    first, *other = (each.type.family for each in condition.terms)
-    name = condition.term.name
-    if {first, *other} & {Family.DATE} and {first, *other} & {*MOMENTS}:
-        moment, day = condition.terms if first in MOMENTS else reversed(condition.terms)
-        days = " with ".join(f"{_in_brackets(each)}:day" for each in (moment, day))
-        note = f"{moment.name} has a time of day: for whole days compare {days}."
-        return note if comparison.op in (MISTAKABLE if first in MOMENTS else TURNED) else ""
     last = comparison.texts[-1].strip() if comparison.texts else ""
-    if (
-        first not in MOMENTS
-        or comparison.op not in (*MISTAKABLE, Operator.BETWEEN)
-        or not DAY.fullmatch(last)
-    ):
-        return ""
-    return f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
-
-
-def _in_brackets(term: Term) -> str:
-    """Return *term* in a form that a bucket may follow."""
-    return f"({term.name})" if isinstance(term, Calculation) else term.name
+    mistakable = comparison.op in (*MISTAKABLE, Operator.BETWEEN) and DAY.fullmatch(last)
+    if mistakable and condition.term.type.family in MOMENTS:
+        return (
+            f"{condition.term.name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
+        )
+    return ""
 
 
 def sought(comparison: Comparison, condition: Condition) -> str:

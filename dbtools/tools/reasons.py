@@ -48,8 +48,7 @@ PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
     Operator.STARTS_WITH: str.startswith,
     Operator.ENDS_WITH: str.endswith,
 }
-EXCLUDING = (Operator.NE, Operator.NOT_IN)
-LOOKED_UP = {Operator.EQ, Operator.IN, *EXCLUDING, *PARTS}
+LOOKED_UP = {Operator.EQ, Operator.IN, *PARTS}
 SIDES = ORDER[:4]  #: operators that one end of a range meets, if any value does
 RANGING = {Operator.EQ, Operator.IN, *ORDER}
 WORDS = (Family.TEXT, Family.ENUM, Family.ANY)
@@ -108,20 +107,16 @@ class ValuesQuestion:
 
     def _among(self, texts: Sequence[str], *, partial: bool) -> str | None:
         """Return which values are stored instead of the wanted values."""
-        only = f"{self.name} has only these values: {_listed(texts[:SOME])}."
         if not (missing := self._missing(texts)):
-            if self.operator not in EXCLUDING:
-                return STORED
-            others = set(self._values(texts)) - set(self._values(self.wanted))
-            return None if others or partial or len(texts) > SOME else only
+            return STORED
         if self.operator in TEXTUAL and any("%" in wanted for wanted in missing):
             return f"{self.operator} matches % literally: omit it."
         nearest = (value for each in missing for value in nearest_values(self.place.type.family, each, texts))
         near = _listed(list(dict.fromkeys(nearest))[:NEAR])
-        if partial or self.operator in EXCLUDING or not texts:
+        if partial or not texts:
             said = f"Stored values of {self.name}: {near}, …" if near else ""
         elif len(texts) <= (FEW if near else SOME):
-            said = only
+            said = f"{self.name} has only these values: {_listed(texts)}."
         elif near:
             said = f"{self.name} has no {_listed(missing)}; nearest stored values: {near}."
         else:
