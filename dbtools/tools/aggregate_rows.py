@@ -16,9 +16,19 @@ from dbtools.paths import folded
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Match, Order, Output, Select, Statement
 from dbtools.terms import Function, Literal, Measure, Operand, Term, functions_of
-from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
+from dbtools.tools.arguments import (
+    DEFAULT_LIMIT,
+    MOST_SKIPPED,
+    OBJECTS,
+    Arguments,
+    Array,
+    Comparisons,
+    Conditions,
+    Count,
+    Meant,
+    Steps,
+)
 from dbtools.tools.binding import bind_having, bind_order, bind_where
-from dbtools.tools.clauses import OBJECTS, Comparisons, Conditions
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.types import Family, quoted

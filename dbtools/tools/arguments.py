@@ -5,19 +5,23 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, TypedDict, TypeVar, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES
+from dbtools.statement import Match
 from dbtools.types import UNSENDABLE, Operator, quoted
 
 ORDER_FORM = 'Write "column" or "column desc".'
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
+MOST_CONDITIONS = 50
 MOST_SKIPPED = 100_000  #: rows before the first one
 MOST_STEPS = 16  #: of an order
+MOST_VALUES = 1_000  #: of a condition
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
@@ -127,6 +131,52 @@ class Arguments(BaseModel):
 
 Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array]
 Steps = Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array]
+
+
+class Comparison(Arguments):
+    """A comparison of a term with values, or with another term."""
+
+    example = '{"column": "id", "value": "1"}'
+    column: str
+    op: Annotated[Operator, Meant] = Field(
+        default=Operator.EQ,
+        description='is_null: value "true" or "false"; in, not_in: values; between: both values included',
+    )
+    value: AsText | SkipJsonSchema[None] = None
+    values: Annotated[tuple[AsText, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
+    value_column: str | SkipJsonSchema[None] = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values, or the one value."""
+        if self.value_column is not None:
+            return ()
+        return self.values if self.values is not None else (str(self.value),)
+
+
+Comparisons = Annotated[tuple[Comparison, ...], Field(max_length=MOST_CONDITIONS), Array]
+OBJECTS = WithJsonSchema({"type": "array", "items": {"type": "object"}})
+
+
+class Within(Comparison):
+    """A condition on a related row."""
+
+    column: str = ""
+    any: Annotated[Comparisons, OBJECTS] = ()
+
+
+class Where(Within):
+    """One condition."""
+
+    some: str = Field(default="", description="relation with such rows; none: without")
+    none: str = ""
+    where: Annotated[tuple[Within, ...], Field(max_length=MOST_CONDITIONS), Array, OBJECTS] = Field(
+        default=(), description="as where"
+    )
+    match: Match = Match.ALL
+
+
+Conditions = Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array]
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)

@@ -22,8 +22,7 @@ from dbtools.terms import (
     buckets_of,
     text_index_of,
 )
-from dbtools.tools.arguments import ORDER_FORM
-from dbtools.tools.clauses import MOST_CONDITIONS, SEARCH_FORM, Comparison, Where, Within
+from dbtools.tools.arguments import MOST_CONDITIONS, ORDER_FORM, Comparison, Where, Within
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
@@ -31,6 +30,7 @@ MOST_RELATIONS = 5  #: conditions on related rows
 SEARCHING = (*TEXTUAL, Operator.MATCHES)
 MANY_CONDITIONS = f"{MOST_CONDITIONS} conditions"
 MANY_SEARCHES = f"{MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}"
+SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
 FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)

@@ -17,7 +17,16 @@ from dbtools.paths import folded
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.statement import Condition, Match, Order, Select
 from dbtools.styles import Surface
-from dbtools.tools.arguments import Schema, as_text, named, unknown_argument, unknown_column
+from dbtools.tools.arguments import (
+    OBJECTS,
+    Comparison,
+    Conditions,
+    Schema,
+    as_text,
+    named,
+    unknown_argument,
+    unknown_column,
+)
 from dbtools.tools.binding import bind_where, equal_value, equality
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
@@ -32,7 +41,6 @@ from dbtools.tools.changing import (
     read_values,
     row_schema,
 )
-from dbtools.tools.clauses import OBJECTS, Comparison, Conditions
 from dbtools.tools.definition import ToolDefinition
 from dbtools.tools.get_row import Lookup, key_arguments, key_schema
 from dbtools.tools.reasons import Reasons
