@@ -80,10 +80,12 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
 
 def shown_change(setting: Setting, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
     """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
-    shortly = f"{KEPT_IN_MEMORY // 60} minutes on this server"
-    kept = f"{KEPT // 3_600} hours" if setting.journal else shortly
-    once = {"description": f"makes the change once per key, for {kept}", **STRING}
-    shown = {"dry_run": {"description": "preview, change nothing", **BOOLEAN}, "idempotency_key": once}
+    in_memory = f"{KEPT_IN_MEMORY // 60} minutes on this server"
+    kept = f"{KEPT // 3_600} hours" if setting.journal else in_memory
+    shown = {
+        "dry_run": {"description": "preview, change nothing", **BOOLEAN},
+        "idempotency_key": {"description": f"makes the change once per key, for {kept}", **STRING},
+    }
     token = {"description": "from the answer to this call without it", **STRING}
     return shown | ({"confirm": token} if confirms else {})
 
@@ -123,7 +125,7 @@ class ChangeTool(TableTool):
 
         The arguments of every change come last, `confirm` only if a table needs it.
         """
-        schema = self.setting.schema(model, self.table, self.labels())
+        schema = self.setting.schema(model, self.table, self.labels() if self.table is None else ())
         own = {name: each for name, each in schema["properties"].items() if name not in OF_CHANGES}
         if self.table is not None:
             del own["table"]

@@ -94,7 +94,7 @@ class InsertRows(ChangeTool):
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the rows in *arguments* to a call."""
         asked = self.read(InsertArguments, arguments)
-        table = self.target(asked.table)
+        table = self.table or self.target(asked.table)
         writes = granted_writes(table)
         most = writes.most or MOST_INSERTED
         if len(asked.rows) > most:
@@ -162,10 +162,8 @@ def _conflict_key(
     """Return the unique key by which existing *rows* are found, empty if none are looked for."""
     if asked.on_conflict is OnConflict.ERROR:
         if asked.conflict_key:
-            choices = " or ".join(_choices([writes])[1:])
             raise errors.BadArgument(
-                "conflict_key: has no effect without on_conflict.",
-                hint=f"Set on_conflict to {choices}." if choices else "Leave it out.",
+                "conflict_key: has no effect without on_conflict.", hint="Set on_conflict, or leave it out."
             )
         return ()
     if asked.on_conflict is OnConflict.UPDATE and not writes.update:

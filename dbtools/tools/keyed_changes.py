@@ -129,7 +129,7 @@ class KeyedTool(ChangeTool):
         """Bind the key or the conditions, and the values, in *arguments* to a call."""
         keyed = arguments if self.table is None else self._with_key(arguments)
         asked = self.read(self.arguments, keyed)
-        table = self.target(asked.table)
+        table = self.table or self.target(asked.table)
         values = self.assignments(table, asked)
         shape = Write(
             kind=self.kind,
