@@ -55,7 +55,7 @@ Values = Annotated[dict[str, object], Object]
 
 
 class ChangeArguments(Arguments):
-    """Arguments of every change, as `shown_change` lists them."""
+    """Arguments of every change, as `change_schemas` lists them."""
 
     dry_run: bool = False
     idempotency_key: str = Field(default="", max_length=LONGEST_KEY)
@@ -78,7 +78,7 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
     }
 
 
-def shown_change(setting: Setting, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
+def change_schemas(setting: Setting, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
     """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
     in_memory = f"{KEPT_IN_MEMORY // 60} minutes on this server"
     kept = f"{KEPT // 3_600} hours" if setting.journal else in_memory
@@ -130,7 +130,7 @@ class ChangeTool(TableTool):
         if self.table is not None:
             del own["table"]
         confirms = any(writes.confirm for writes in self.writes)
-        properties = {**own, **instead, **shown_change(self.setting, confirms=confirms)}
+        properties = {**own, **instead, **change_schemas(self.setting, confirms=confirms)}
         shown = {name: each for name, each in properties.items() if each is not None}
         return {
             **schema,

@@ -75,8 +75,8 @@ class KeyedTool(ChangeTool):
 
     kind: ClassVar[WriteKind]
     arguments: ClassVar[type[KeyedArguments]]
-    does: ClassVar[str]  #: the description, with the name of the table
-    chooses: ClassVar[str]  #: the description of the generic tool
+    typed_description: ClassVar[str]  #: with a place for the name of the table
+    generic_description: ClassVar[str]
 
     @classmethod
     def suits(cls, table: Table) -> bool:
@@ -97,9 +97,9 @@ class KeyedTool(ChangeTool):
         annotations = effects(destroys=True, repeats=self.table is not None)
         if self.table is None:
             schema = self.schema(self.arguments)
-            return self.defined(self.chooses, schema, CHANGES, f"{verb} rows", annotations)
+            return self.defined(self.generic_description, schema, CHANGES, f"{verb} rows", annotations)
         setting, table = self.setting, self.table
-        description = self.does.format(table_name(setting.catalog, table))
+        description = self.typed_description.format(table_name(setting.catalog, table))
         title = f"{verb} a row of {setting.shown(table)}"
         return self.defined(description, self._typed_schema(table), CHANGES, title, annotations)
 
@@ -203,8 +203,8 @@ class UpdateRow(KeyedTool):
     general_name = "update_rows"
     kind = WriteKind.UPDATE
     arguments = UpdateArguments
-    does = "Update one row of {} by key; values may be null; returns it as stored."
-    chooses = (
+    typed_description = "Update one row of {} by key; values may be null; returns it as stored."
+    generic_description = (
         "Update rows of a table by key or where, all or none; values may be null; dry_run previews; "
         "returns them as stored."
     )
@@ -232,8 +232,8 @@ class DeleteRow(KeyedTool):
     general_name = "delete_rows"
     kind = WriteKind.DELETE
     arguments = KeyedArguments
-    does = "Delete one row of {} by key; returns it as it was."
-    chooses = (
+    typed_description = "Delete one row of {} by key; returns it as it was."
+    generic_description = (
         "Delete rows of a table by key or where, all or none; dry_run previews; returns them as they were."
     )
 

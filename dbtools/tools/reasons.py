@@ -185,7 +185,7 @@ class Reasons:
             return TOGETHER
         # The stored values explain more than the fact that some are missing.
         checked = [said for each, said in asked if said and isinstance(each, ValuesQuestion)]
-        items = (_sought(comparison, condition) for _, _, comparison, condition in self._compared)
+        items = (_search_note(comparison, condition) for _, _, comparison, condition in self._compared)
         return " ".join(dict.fromkeys(filter(None, [*(checked or findings), *items])))
 
     def nulls(self, terms: Sequence[Operand]) -> Sequence[RowQuestion]:
@@ -201,7 +201,7 @@ class Reasons:
     def meanings(self) -> str:
         """A note on a value that may not mean what the caller expects: a day, or a search."""
         pairs = [(comparison, condition) for _, _, comparison, condition in self._compared]
-        return next(filter(None, (_not_meant(*pair) for pair in pairs)), "")
+        return next(filter(None, (_meaning_note(*pair) for pair in pairs)), "")
 
     @property
     def _joined(self) -> bool:
@@ -275,7 +275,7 @@ class Reasons:
         return next(filter(None, advice), FOR_NULL if null else "")
 
 
-def _not_meant(comparison: Comparison, condition: Condition) -> str:
+def _meaning_note(comparison: Comparison, condition: Condition) -> str:
     """Return a note if *comparison* may not mean what the caller expects: a time of day, or a search."""
     if comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or ""):
         return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}"
@@ -288,14 +288,14 @@ def _not_meant(comparison: Comparison, condition: Condition) -> str:
     return ""
 
 
-def _sought(comparison: Comparison, condition: Condition) -> str:
+def _search_note(comparison: Comparison, condition: Condition) -> str:
     """Return a note on what contains and matches find, if callers may expect something else."""
     match condition.operator, condition.term.type.family:
         case Operator.CONTAINS, Family.ARRAY:
             return f"contains looks for a whole item of {condition.term.name}, case included."
         case Operator.CONTAINS, Family.JSON:
             return f"contains searches the text of {condition.term.name}: look for one key or one value."
-        case Operator.MATCHES, _ if not _not_meant(comparison, condition):
+        case Operator.MATCHES, _ if not _meaning_note(comparison, condition):
             return "matches looks for all of these words: write or between them, or search for one."
         case _:
             return ""
