@@ -139,8 +139,7 @@ def _limits(columns: Sequence[Column]) -> str:
     for column in columns:
         signed = ((">=", column.minimum), ("<=", column.maximum))
         limits = [each if each[0] in "<>" else f"{sign} {each}" for sign, each in signed if each]
-        # Integers are compared with their limits before the change.
-        if limits and column.type.family is not Family.INTEGER:
+        if limits:
             found.append(f"{column.name} {' and '.join(limits)}")
     return f"Limits: {listing(found)}." if found else ""
 

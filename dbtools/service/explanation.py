@@ -13,7 +13,7 @@ from dbtools.service.execution import claim_of, free_run, preset_values, session
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import FreeStatement, QueryShape, Select, Shape
-from dbtools.tools.change_calls import as_change
+from dbtools.tools.change_calls import ChangeCall
 
 #: A claim (None: a literal), what needs it, and where that is written.
 NeededClaim = tuple[str | None, str, Source]
@@ -47,8 +47,7 @@ async def explain(
     decided = _source(view, tool.table)
     try:
         call = tool.bind(arguments)
-        writing = as_change(call)
-        statement = call.statement if writing is None else writing.transaction
+        statement = call.transaction if isinstance(call, ChangeCall) else call.statement
         if statement is None:
             return Explanation(allowed=True, reason="It describes tables.", rule=decided)
         if isinstance(statement, FreeStatement):

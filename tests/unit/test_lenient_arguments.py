@@ -7,8 +7,8 @@ import pytest
 from dbtools.errors import BadArgument, CallError
 from dbtools.tools.aggregate_rows import AggregateArguments
 from dbtools.tools.arguments import Arguments, as_text, read, unknown_argument
-from dbtools.tools.clauses import ListArguments
 from dbtools.tools.describe_tables import DescribeArguments
+from dbtools.tools.list_rows import ListArguments
 
 
 def _refusal(arguments: dict[str, Any], model: type[Arguments] = ListArguments) -> CallError:
