@@ -26,7 +26,6 @@ from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.connections import UNREADABLE, is_lost
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.guard import guard
-from dbtools.backends.postgresql.lenses import lens
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     PATIENCE,
@@ -202,7 +201,7 @@ class PostgresqlFreeRunner:
     async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
-        checks = partial(guard, run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole))
+        checks = partial(guard, run.sql, run.catalog, run.whole, vocabulary)
         guarded = await check(run.sql, checks, self._checking)
         begin = connection.begin + time_limit(run.timeout)
         if run.application:
