@@ -46,11 +46,11 @@ class Plan:
 
     shape: Shape | Write
     sql: str
-    parameters: tuple[str, ...]  #: names in the order of their placeholders
-    types: Mapping[str, ColumnType]  #: of the parameters that are compared with columns
-    lists: frozenset[str]  #: the parameters that are lists
-    constants: Mapping[str, object]  #: values that are the same in every call
-    claims: Mapping[str, str]  #: the parameters that are claims of the caller
+    parameters: tuple[str, ...] = ()  #: names in the order of their placeholders
+    types: Mapping[str, ColumnType] = field(default_factory=dict)  #: of parameters compared with columns
+    lists: frozenset[str] = frozenset()  #: the parameters that are lists
+    constants: Mapping[str, object] = field(default_factory=dict)  #: values that are the same in every call
+    claims: Mapping[str, str] = field(default_factory=dict)  #: the parameters that are claims of the caller
     #: Convert a value, and a list of values, to what the driver takes.
     one: Callable[[object, ColumnType], object] = field(repr=False)
     many: Callable[[Sequence[object], ColumnType], object] = field(repr=False)

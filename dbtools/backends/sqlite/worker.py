@@ -15,7 +15,6 @@ import resource
 import signal
 import sqlite3
 import sys
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -327,15 +326,15 @@ def _identity(path: str) -> str:
 
 
 def _shown(row: tuple[object, ...], longest: int, most: int) -> tuple[list[object], int]:
-    """Return *row* with cells of at most *longest*, and together at most *most*, and how long they are."""
-    lengths = [len(cell) if isinstance(cell, str | bytes) else 0 for cell in row]
+    """Return *row* with cells of at most *longest*, and how long they are.
 
-    def taken(longest: int) -> int:
-        return sum(min(length, longest) + 2 for length in lengths)
-
-    if taken(longest) > most:
-        longest = max(0, bisect_right(range(longest), most, key=taken) - 1)
-    return [_cell(cell, longest) for cell in row], taken(longest)
+    If they are longer than *most* together, each is at most an equal share of it.
+    """
+    lengths = (len(cell) if isinstance(cell, str | bytes) else 0 for cell in row)
+    taken = sum(min(length, longest) + 2 for length in lengths)
+    if taken > most:
+        longest = most // len(row)
+    return [_cell(cell, longest) for cell in row], taken
 
 
 def _cell(cell: object, longest: int) -> object:
