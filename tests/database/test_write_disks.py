@@ -18,6 +18,7 @@ from tests.database.role_callers import Caller
 from tests.database.shop import Shop, open_shop
 from tests.database.written_journal import BEFORE, CALLS, DDL, journal, restore, things, told, writing
 from tests.postgresql_server import LOGIN, Cluster, open_cluster
+from tests.processes import FRESH
 from tests.protocol.client import spawn
 
 LARGE = "x" * 2_000
@@ -72,7 +73,7 @@ async def test_commit_that_cannot_be_written_is_rolled_back(
 ) -> None:
     file = sqlite_database(f"pragma journal_mode = {mode};{DDL['sqlite']}")
     rows = [{"id": 10 + each, "v": LARGE} for each in range(50)]
-    async with spawn(file, tmp_path, options=["--write"]) as client:
+    async with spawn(file, tmp_path, options=["--write"], program=FRESH) as client:
         await client.open()
         await client.call("update_things", {"id": 1, "set": {"v": "one"}})
         sizes = [each.stat().st_size for each in file.parent.iterdir() if each.suffix != ".db-shm"]
