@@ -32,6 +32,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if measures or config.args_source is pytest.Config.ArgsSource.ARGS else 3
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the benchmarks, which import much, where none of them would run."""
+    is_out = collection_path.name == "benchmarks" and config.option.markexpr == "not benchmark"
+    return True if is_out else None
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Run async tests on asyncio, which the drivers need."""
