@@ -18,7 +18,9 @@ from tests.secure_server import SecureServer, open_secure_server
 #: A dialect and DDL in; the URL of a database out.
 OpenDatabase = Callable[[str, str], AbstractContextManager[str]]
 
-settings.register_profile("dbtools", deadline=None)  # no test asserts on elapsed time
+#: No test asserts on elapsed time. Each run tries other examples; `--hypothesis-profile=thorough` tries more.
+settings.register_profile("dbtools", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1_000)
 settings.load_profile("dbtools")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
