@@ -139,7 +139,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=75, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.sampled_from([*SYNTAX, *WORDS, " "]) | st.text(max_size=3), max_size=12).map(" ".join))
 def test_no_search_is_an_error_of_the_database(caller: Caller, search: str) -> None:
     asked = matching(search, order_by=["rank(body)"])
@@ -157,7 +157,7 @@ groups = st.builds(
 )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(groups, min_size=1, max_size=3).map(" or ".join))
 def test_databases_find_the_same(callers: Mapping[str, Caller], search: str) -> None:
     assert found(callers["sqlite"], search) == found(callers["postgresql"], search)

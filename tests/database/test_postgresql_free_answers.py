@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
@@ -10,7 +9,7 @@ from dbtools.cells import masked
 from dbtools.errors import SqlRefused
 from dbtools.types import Mask
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
-from tests.postgresql_server import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer, execute
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterato
 )
 def test_partial_mask_is_that_of_every_tool(shop: FreeShop, cell: str) -> None:
     quoted = cell.replace("'", "''")
-    shop.portal.call(_execute, shop.url, f"update customers set email = '{quoted}' where id = 5")
+    shop.portal.call(execute, shop.url, f"update customers set email = '{quoted}' where id = 5")
 
     assert shop.rows("select email from customers where id = 5") == [(masked(cell, Mask.PARTIAL, b""),)]
 
@@ -118,11 +117,3 @@ def test_explanation_shows_what_runs(shop: FreeShop) -> None:
     assert "OFFSET 0" in found.sql
     assert found.parameters == ("north",)
     assert len(found.verdicts) == 2
-
-
-async def _execute(url: str, sql: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(sql)
-    finally:
-        await connection.close()

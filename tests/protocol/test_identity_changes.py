@@ -18,6 +18,7 @@ from dbtools.policy import Caller
 from dbtools.server.identity import Identity, Rejection, hash_of, new_token
 from dbtools.service.serving import Served, open_served
 from dbtools.settings import load
+from tests.processes import FRESH
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed
 
@@ -253,7 +254,7 @@ async def test_signed_token_of_a_key_that_is_withdrawn_counts_no_more(
 
 async def test_restarted_worker_rejects_revoked_tokens(configured: Configured, tmp_path: Path) -> None:
     configured.write(_roles(ann="clerk", bob="clerk"))
-    async with http_server(configured.path, tmp_path, "--workers", "2") as server:
+    async with http_server(configured.path, tmp_path, "--workers", "2", program=FRESH) as server:
         first = await _asked(server, ANN)
         configured.write(_roles(bob="clerk"))
         workers = _workers(server)
