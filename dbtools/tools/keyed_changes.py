@@ -49,7 +49,7 @@ CHOOSING = ("where", "match")  #: arguments of the generic tool alone
 class KeyedArguments(ChangeArguments):
     """Arguments of every tool that changes a row by its key."""
 
-    expected: Values = Field(default={}, description="old values: refused if the row has others")
+    expected: Values = Field(default={}, description="old values: refused if the row differs")
 
 
 class UpdateArguments(KeyedArguments):
