@@ -20,7 +20,7 @@ LONG = 200  #: characters of a statement that takes some milliseconds to check
 LONGEST_NAME = 100  #: characters of a name in a refusal
 SELECT_ONLY = "Write one statement that begins with select, with or values."
 DESCRIBED = "describe_tables lists tables and columns."
-COMPUTING = "Permitted are functions that only compute a value from their arguments."
+COMPUTING = "Only functions that compute a value from their arguments are permitted."
 MISSING = "Is a word or a comma missing?"
 #: What a caller may have meant by the first word of a statement.
 INSTEAD: Mapping[str, str] = {

@@ -10,7 +10,7 @@ from dbtools.policy import Finding, Role
 from dbtools.settings.roles import may_write
 from dbtools.settings.sections import Settings
 
-HINT = "`dbtools grants` prints a login that can only read."
+HINT = "`dbtools grants` prints the SQL for a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 

@@ -177,7 +177,7 @@ def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding
 
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
-    message = f"query {name}: it is not served: the name is already used at {place}."
+    message = f"query {name} is not served: the name is already used at {place}."
     source = Source(file=_place(name), line=1)
     return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 

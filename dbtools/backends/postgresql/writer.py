@@ -94,7 +94,7 @@ LOCKED = "Another transaction locks the row."
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
-    "25006": errors.Refused("The database takes no changes: it is read-only, or a standby."),
+    "25006": errors.Refused("The database accepts no changes: it is read-only, or a standby."),
     "42501": errors.Refused("The database does not let this login make the change."),
     "40P01": errors.Busy(LOCKED, hint="Try again in a moment."),
     "53100": errors.Refused("The database's disk is full."),
