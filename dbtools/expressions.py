@@ -159,7 +159,7 @@ class Expressions:
         return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
 
     def _instead(self, name: str, known: Iterable[str], argument: str) -> str:
-        """Return what to do instead of naming *name* as a relation, of which the *known* ones exist."""
+        """Return what to do instead of naming *name* as a relation; *known* are the relations that exist."""
         if self.names.get(name) is not None:
             return f"{habits.MEASURES} "
         if step := self.names.paths.step(self.names.table, name):

@@ -1,7 +1,7 @@
-"""Free SQL of callers: the port to the half of a backend that runs it, and how refusals are worded.
+"""Free SQL from callers: the port to the half of a backend that runs it, and the wording of refusals.
 
-Two safeguards confine callers' SQL, different ones on each database. The words are the same on all, and
-never those of the database: its messages quote hidden data, and tell a hidden name from an unknown one.
+Two safeguards confine callers' SQL, different ones on each database. The wording is the same on all, and
+never that of the database: its messages quote hidden data, and distinguish a hidden name from an unknown one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ class FreeOffer(NamedTuple):
 
 
 class FreeRun(NamedTuple):
-    """Free SQL of a caller, to run under the lens of a role."""
+    """A caller's free SQL, to run under the lens of a role."""
 
     sql: str
     catalog: Catalog  #: what the role sees: tables with their row filters and masks
@@ -93,7 +93,7 @@ class FreeRunner(Protocol):
 async def check(sql: str, checks: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
     """Return the result of *checks* on *sql*: in a thread if it is long, so that other calls need not wait.
 
-    *limiter*: of such threads.
+    *limiter* limits these threads.
     """
     if len(sql) <= LONG:
         return checks()

@@ -123,7 +123,7 @@ def _in_brackets(term: Term) -> str:
 
 
 def sought(comparison: Comparison, condition: Condition) -> str:
-    """Return a note on what contains and matches find, if callers may expect something else."""
+    """Return a note on what `contains` and `matches` find, if callers may expect something else."""
     match condition.operator, condition.term.type.family:
         case Operator.CONTAINS, Family.ARRAY:
             return f"contains looks for a whole item of {condition.term.name}, case included."

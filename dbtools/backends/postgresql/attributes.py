@@ -1,7 +1,8 @@
 """Find calls that are written like columns. Pieces and sqlglot's nodes in, numbers of pieces out.
 
 To PostgreSQL, `x.f` and `(x).f` are the function f, or a cast to the type f, of the value x, unless x is a
-row that has a column f. So they call what may not be called, although nothing stands in brackets after it.
+row that has a column f. So they may call a function that is not permitted, although no parenthesis
+follows its name.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -61,5 +61,5 @@ def function_refusal(name: str, permitted: Iterable[str], *, position: int) -> S
 
 
 def syntax_hint(before: str, word: str, usual: str) -> str:
-    """Return what to write for *word*, after the word *before*; *usual*: if that is not known."""
+    """Return what to write for *word*, which follows the word *before*; *usual* if neither is known."""
     return SYNTAX.get(word) or SYNTAX.get(before) or usual

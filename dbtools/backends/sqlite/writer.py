@@ -254,7 +254,7 @@ class WriteJob:
 
 
 def is_full(error: Exception) -> bool:
-    """Return whether *error* says that nothing more can be written, before what would complete a COMMIT."""
+    """Return whether *error* says that the disk is full; a COMMIT has then not been completed."""
     return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
