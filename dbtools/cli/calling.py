@@ -59,7 +59,7 @@ def tools(
     caller_of(settings, role, claims)
     view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
     for each in view.problems:
-        if not isinstance(each, str) and each.level == "error" and each.role == role:
+        if each.level == "error" and each.role == role:
             click.echo(f"dbtools: {each}", err=True)
     if as_json:
         contents = [tool_content(definition) for definition in view.definitions]

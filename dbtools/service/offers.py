@@ -7,7 +7,6 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.policy import Finding, Role
-from dbtools.settings.roles import may_write
 from dbtools.settings.sections import Settings
 
 HINT = "`dbtools grants` prints the SQL for a login that can only read."
@@ -43,20 +42,19 @@ async def offered(
     return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
 
 
-def posture_findings(settings: Settings, catalog: Catalog, queries_write: bool) -> tuple[Finding, ...]:
+def posture_findings(settings: Settings, catalog: Catalog, *, writes: bool) -> tuple[Finding, ...]:
     """Return what the login can do beyond reading: errors if [server] strict forbids it."""
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
-    hint = remedy(settings, queries_write)
+    hint = remedy(settings, writes=writes)
     return tuple(
         Finding(code="posture", message=f"{fact} {hint}", level=level, source=source)
         for fact in catalog.posture
     )
 
 
-def remedy(settings: Settings, queries_write: bool = False) -> str:
-    """Return what to do about a login that can do more than read."""
-    writes = queries_write or may_write(settings)
+def remedy(settings: Settings, *, writes: bool) -> str:
+    """Return what to do about a login that can do more than read; *writes*: whether callers may, too."""
     return WRITES if writes and not settings.database.write_url else HINT
 
 

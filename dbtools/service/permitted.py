@@ -210,14 +210,14 @@ def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
 
 
 async def candidates(
-    settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
+    settings: Settings, backend: Backend, files: Sequence[Path]
 ) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
     """Return the texts of the queries in *files*, by name, or no texts and findings if any is invalid.
 
-    The live database, which has *catalog*, validates each query. Each text could be a separate file.
+    The live database validates each query. Each text could be a separate file.
     """
-    lexis = backend.facts.lexis
-    written = read_files({str(path): path for path in files}, lexis)
+    catalog = await backend.introspect(settings.selection())
+    written = read_files({str(path): path for path in files}, backend.facts.lexis)
     async with Describer(backend) as describer:
         library = await validated_queries(settings, catalog, describer, written.queries)
     findings = (*written.findings, *library.findings)

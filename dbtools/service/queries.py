@@ -14,7 +14,6 @@ from dbtools.backends.records import FIRST, LATEST, Registry, RegistryEntry
 from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
-from dbtools.queries.headers import NAME
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import file_error
 from dbtools.sql import Lexis
@@ -22,7 +21,7 @@ from dbtools.types import quoted
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
 NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
-FILE = "registry"  #: what findings name instead of a folder
+FOLDER = "registry"  #: what findings name instead of a folder
 REGISTRY_TIMEOUT = 3.0  #: seconds that a refresh waits for the registry
 
 
@@ -178,20 +177,15 @@ def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
     message = f"query {name} is not served: the name is already used at {place}."
-    source = Source(file=_place(name), line=1)
+    source = Source(file=f"{FOLDER}/{name}", line=1)
     return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 
 
 def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
     """Return the query in the current version of *entry*, or findings about it."""
-    name, text = entry.current.name, entry.current.text
-    found, problems = read_queries(text, _place(name), lexis)
+    name, file = entry.current.name, f"{FOLDER}/{entry.current.name}"
+    found, problems = read_queries(entry.current.text, file, lexis)
     if not problems and [query.name for query in found] != [name]:
         message = f"query {quoted(name)}: the registry has other queries under this name."
-        problems = (Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1)),)
+        problems = (Finding(code="bad_query", message=message, source=Source(file=file, line=1)),)
     return (() if problems else found), problems
-
-
-def _place(name: str) -> str:
-    """Return what findings name in place of a file."""
-    return f"{FILE}/{name}" if NAME.fullmatch(name) else FILE
