@@ -215,7 +215,7 @@ def known(before: Sequence[T | None]) -> tuple[T, ...]:
 
 
 def paired(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:
-    """Yield *rows*, which are the first of those known *before* in another form, with None in its places."""
+    """Yield *rows*, another form of the first rows of *before*, with None wherever *before* has None."""
     shown = iter(rows)
     for old in before:
         row = None if old is None else next(shown, None)

@@ -50,7 +50,7 @@ class Literals:
         return Literal(parameter=parameter, type=type, name=name)
 
     def fitted(self, term: Operand, beside: Operand) -> Operand:
-        """Return *term*, as a date if it is a text in quotes *beside* a date."""
+        """Return *term*; read it as a date if it is a text in quotes and *beside* is a date."""
         quoted = isinstance(term, Literal) and term.type == TEXT
         if not quoted or isinstance(beside, Literal) or not is_moment(beside.type):
             return term

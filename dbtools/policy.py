@@ -250,7 +250,7 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
 
 
 def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
-    """Return *view* without its definition if that names anything that is not *seen* as it is."""
+    """Return *view* without its definition if that names anything not *seen* unmasked and unfiltered."""
     if not view.definition:
         return view
     hides = view.location in catalog.unreadable or catalog.whole.conceals(view.definition, seen)
@@ -272,7 +272,7 @@ def _betrayed(
 
 
 def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> Iterator[str]:
-    """Describe those of *reads* that a role does not see, unmasked and unfiltered, among *seen*."""
+    """Describe those of *reads* that are not among *seen*, unmasked and unfiltered."""
     yield from reads.others
     places: dict[Location, list[str]] = {}
     for schema, name, column in sorted(reads.columns):

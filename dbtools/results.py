@@ -139,7 +139,7 @@ class Answer:
     rows: int = 0
     truncated: bool = False
     changed: Changed | None = field(default=None, repr=False)  #: what the call changed, for the audit log
-    pending: Pending | None = field(default=None, repr=False)  #: what has to be confirmed first
+    pending: Pending | None = field(default=None, repr=False)  #: what must be confirmed first
 
     @property
     def text(self) -> str:

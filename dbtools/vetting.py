@@ -80,7 +80,7 @@ def withheld_findings(catalog: Catalog, role: Role, restriction: Restriction) ->
     for table, rule, column in restriction.columns:
         message = (
             f"the generated column {column} of {whole.label(table)} is withheld, since it is computed from a "
-            "column that the role does not see as it is. If that is intended, name it in columns."
+            "hidden or masked column. If that is intended, name it in columns."
         )
         yield _finding("reads_hidden", role, rule, message, level="warning")
     yield from _withheld_writes(whole, role, restriction)

@@ -1,7 +1,7 @@
-"""Free SQL of callers: the port to the half of a backend that runs it, and how refusals are worded.
+"""Free SQL from callers: the port to the half of a backend that runs it, and the wording of refusals.
 
-Two safeguards confine callers' SQL, different ones on each database. The words are the same on all, and
-never those of the database: its messages quote hidden data, and tell a hidden name from an unknown one.
+Two safeguards confine callers' SQL, different ones on each database. The wording is the same on all, and
+never that of the database: its messages quote hidden data, and distinguish a hidden name from an unknown one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,7 +22,7 @@ LONGEST_NAME = 100  #: characters of a name in a refusal
 READING = words("select with values")  #: beginnings of statements
 SELECT_ONLY = "run_sql only reads: write one statement that begins with select, with or values."
 DESCRIBED = "describe_tables lists tables and columns."
-COMPUTING = "Permitted are functions that only compute a value from their arguments."
+COMPUTING = "Only functions that compute a value from their arguments are permitted."
 MISSING = "Is a word or a comma missing?"
 
 
@@ -34,7 +34,7 @@ class FreeOffer(NamedTuple):
 
 
 class FreeRun(NamedTuple):
-    """Free SQL of a caller, to run under the lens of a role."""
+    """A caller's free SQL, to run under the lens of a role."""
 
     sql: str
     catalog: Catalog  #: what the role sees: tables with their row filters and masks
@@ -80,7 +80,7 @@ class FreeRunner(Protocol):
 async def check(sql: str, checks: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
     """Return the result of *checks* on *sql*: in a thread if it is long, so that other calls need not wait.
 
-    *limiter*: of such threads.
+    *limiter* limits these threads.
     """
     if len(sql) <= LONG:
         return checks()

@@ -84,8 +84,8 @@ words_argument = click.argument(
 def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as_json: bool) -> None:
     """Call a tool and print its answer.
 
-    A value that parses as JSON is passed as JSON, any other value as a string. On a terminal, you are asked
-    to confirm a change whose grant has confirm = true.
+    A value that parses as JSON is passed as JSON, any other value as a string. On a terminal, dbtools
+    asks you to confirm a change whose grant has confirm = true.
     """
     settings, caller, tool, arguments = _call_of(words, role, claims, write)
     asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()

@@ -40,8 +40,8 @@ STATES: Mapping[str, tuple[str, str]] = {
 def registry() -> None:
     """Create or upgrade the registry in a database.
 
-    The registry keeps permitted queries, the audit log, and which changes have been made, for all servers of
-    the database.
+    The registry keeps permitted queries, the audit log, and a record of changes, for all servers of the
+    database.
     """
 
 

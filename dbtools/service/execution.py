@@ -43,7 +43,7 @@ PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database; *tells* is how to pass the request ID to it."""
+    """Runs statements on one database; *tells* says how to pass the request ID to it."""
 
     def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend

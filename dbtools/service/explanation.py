@@ -71,7 +71,7 @@ async def explain(
 
 
 async def _free(statement: FreeStatement, view: View, caller: Caller, backend: Backend) -> Explanation:
-    """Return how *statement* would run."""
+    """Explain how *statement* would run, or why it would not."""
     try:
         found = await (await backend.free()).explain(free_run(statement, view, caller))
     except errors.Denied:

@@ -9,7 +9,7 @@ from dbtools.errors import listing
 from dbtools.policy import Finding, Role
 from dbtools.settings.sections import Settings
 
-HINT = "`dbtools grants` prints a login that can only read."
+HINT = "`dbtools grants` prints the SQL for a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 
@@ -21,9 +21,9 @@ async def offered(
     backend: Backend,
     offers: dict[Hashable, FreeOffer],
 ) -> tuple[str, tuple[Finding, ...]]:
-    """Return the dialect of the SQL that *role* may run, which sees *seen* of *whole*; or why it may not.
+    """Return the dialect of SQL that *role*, which sees *seen* of *whole*, may run, or why it may run none.
 
-    *offers*: those for other roles, to which this adds its own.
+    *offers* has the offers to other roles; the one to *role* is added.
     """
     if not role.sql or not seen.tables:
         return "", ()
@@ -59,7 +59,7 @@ def remedy(settings: Settings, *, writes: bool) -> str:
 
 
 def writable_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield what [database] writable does, or that it does nothing."""
+    """Yield a finding about what [database] writable does, or that it has no effect."""
     if not settings.database.writable:
         return
     message = "[database] writable (--write): every caller may insert, update and delete rows of every table."
@@ -70,7 +70,7 @@ def writable_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def sql_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield that [tools] sql does nothing, or takes from roles what they are granted."""
+    """Yield a finding if [tools] sql has no effect, or withholds run_sql from roles with a grant of it."""
     granted = [name for name, role in settings.roles.items() if role.sql]
     message = ""
     if settings.roles and settings.tools.sql is True:

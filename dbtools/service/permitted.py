@@ -133,7 +133,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
     found = [await inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
-        problem = "Its columns depend on its optional clauses, but must not."
+        problem = "Its columns must not depend on its optional clauses."
         raise Unusable(WITHDRAWN, problem, query.sql_source)
     if query.confirm and not found[0].columns:
         problem = "confirm: needs RETURNING, so that the rows can be shown, and compared when they change."

@@ -108,8 +108,8 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
 def registry_url(settings: Settings) -> str:
     """Return the URL of the registry to serve, or an empty text.
 
-    Anyone who can write to it defines tools. So if roles or [database] restrict callers, the configuration
-    must name it.
+    Anyone who can write to a registry defines tools. So if roles or [database] restrict callers, the
+    configuration must name the registry.
     """
     is_narrowed = settings.roles or settings.selection() != Selection()
     return settings.registry.url or ("" if is_narrowed else settings.database.url)
@@ -165,7 +165,7 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
 
 
 def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding]:
-    """Yield the finding that *registry* cannot keep all that the audit log has."""
+    """Yield a finding if *registry* is too old to keep every key of the audit log."""
     revisions = registry.revisions if registry is not None and settings.log.registry else ()
     if FIRST in revisions:
         message = f"[log] registry: the registry has version {FIRST}, which keeps less of each call."
@@ -176,7 +176,7 @@ def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding
 
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
-    message = f"query {name}: it is not served: the name is already used at {place}."
+    message = f"query {name} is not served: the name is already used at {place}."
     source = Source(file=f"{FOLDER}/{name}", line=1)
     return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 

@@ -53,7 +53,7 @@ class Observed:
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A served database, and what may change in it."""
+    """A served database, and what a Watch observes in it."""
 
     toolbox: Toolbox
     backend: Backend  #: to be closed

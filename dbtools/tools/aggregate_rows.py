@@ -290,7 +290,7 @@ class AggregateCall:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if self.limited:
-            return "Limit reached as asked" + (f"; {groups:,} groups." if groups is not None else ".")
+            return "Stopped at your limit" + (f"; {groups:,} groups." if groups is not None else ".")
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, pass offset, or narrow where or having."
         return "More groups: pass offset, group more coarsely, or narrow where or having."

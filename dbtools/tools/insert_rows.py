@@ -133,7 +133,7 @@ def _choices(writes: Iterable[Writes]) -> Sequence[OnConflict]:
 
 
 def _may_update(writes: Writes) -> bool:
-    """Return whether a row with what *writes* require of it can be an update instead."""
+    """Return whether a row with the columns that *writes* require can be an update instead."""
     required = {each for each in writes.insert or () if each.required}
     return bool(writes.update) and any(required <= {*key, *writes.update} for key in writes.conflict_keys)
 

@@ -60,7 +60,7 @@ class KeyedArguments(TableChangeArguments):
         default=(), description="instead of key: conditions as in list tools"
     )
     match: Match = Match.ALL
-    expected: Values = Field(default={}, description="old values: refused if the row has others")
+    expected: Values = Field(default={}, description="old values: refused if the row differs")
 
 
 class UpdateArguments(KeyedArguments):

@@ -236,7 +236,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
-            more = "Limit reached as asked." if "limit" in self.asked.model_fields_set else more
+            more = "Stopped at your limit." if "limit" in self.asked.model_fields_set else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut, null]))

@@ -350,7 +350,7 @@ def _is_listed(table: Table, place: Operand) -> bool:
 
 
 def _value(text: str, family: Family) -> str | Decimal:
-    """Return the value of *text*, which is equal for two spellings of it."""
+    """Return the value of *text*, equal for all spellings of the same value."""
     if family not in NUMERIC:
         return shortest(text) if family in TEMPORAL else text
     try:

@@ -274,5 +274,5 @@ async def test_file_is_not_recovered_for_a_server_that_only_reads(
     called = await anyio.run_process(command, check=False)
 
     assert called.returncode == 2
-    assert b"has to be recovered" in called.stderr
+    assert b"must be recovered" in called.stderr
     assert file.read_bytes() == before

@@ -96,7 +96,7 @@ class Casts:
         return self._own.get(tuple(names))
 
     def _join_words(self) -> None:
-        """Join the words of each type that has several ones."""
+        """Join the words of each type whose name has several words."""
         at = 0
         while at < len(self._pieces):
             for phrase in SEVERAL_WORDS:

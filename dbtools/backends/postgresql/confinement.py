@@ -1,7 +1,7 @@
 """Confine free SQL in a transaction of PostgreSQL. A guarded statement in, what may run or a refusal out.
 
-The server reads first what the role sees of the tables, and then the statement: it must lock no relation
-more, neither when it is parsed nor when it is planned.
+The server reads first what the role sees of the tables, and then the statement: it must lock no other
+relation, neither when it is parsed nor when it is planned.
 """
 
 import json

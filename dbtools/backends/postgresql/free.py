@@ -1,8 +1,8 @@
 """Run free SQL on PostgreSQL, checked twice. A FreeRun in, rows or a refusal out.
 
 The guard checks the caller's SQL and writes what the role sees of each table into it. Then the server reads
-first what the role sees of the tables, and then the statement: it must lock no relation more, neither when it
-is parsed nor when it is planned. The transaction is read-only, and the login cannot write.
+first what the role sees of the tables, and then the statement: it must lock no other relation, neither when
+it is parsed nor when it is planned. The transaction is read-only, and the login cannot write.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class PostgresqlFreeRunner:
                 self._slow[run.caller] = time.monotonic() + SLOW_FOR
 
     def _turn(self, caller: str) -> asyncio.Semaphore:
-        """Return what *caller* acquires to run a statement: slow callers share one turn, so as to leave the
+        """Return what *caller* acquires to run a statement: slow callers share one turn, which leaves the
         server's cores to others.
         """
         now = time.monotonic()
@@ -297,7 +297,7 @@ async def _connect(url: str) -> Connection:
 
 
 async def _roll_back(connection: Connection) -> None:
-    """Roll back once the server has stopped the statement; it may not stop it for long."""
+    """Roll back once the server has stopped the statement, which may take long."""
     try:
         async with asyncio.timeout(LONGEST_STOP):
             await connection.send(messages("rollback") + CLEAN)
@@ -312,7 +312,7 @@ def _is_usable(connection: Connection) -> bool:
 
 
 def _ended(connection: Connection) -> asyncio.Future[object] | None:
-    """Close *connection*, if need be as soon as its statement has ended, which the future tells."""
+    """Close *connection*, if necessary after its statement has ended; the future is then done."""
     ended: asyncio.Future[Any] | None = connection.stopping
     if ended is None or ended.done():
         connection.terminate()

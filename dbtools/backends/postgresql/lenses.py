@@ -41,7 +41,7 @@ class LensGrammar(PostgresqlGrammar):
 
 
 def lens(table: Table, whole: Catalog) -> str | None:
-    """Return what a role sees of *table*, for `numbered`; None if it is all of it.
+    """Return the SQL of what a role sees of *table*, for `numbered`; None if it sees all.
 
     *whole*: what the login sees.
     """
@@ -75,7 +75,7 @@ def _written(table: Table) -> str:
 def names_objects(type: ColumnType) -> bool:
     """Return whether texts and numbers compared with a value of *type* become names in the database.
 
-    Such a value would tell which hidden relations there are, so free SQL reads it as a text.
+    Such a value would reveal which hidden relations exist, so free SQL reads it as a text.
     """
     parts = (*(each for _, each in type.fields), *([type.element] if type.element else []))
     return type.cast.rpartition(".")[2] in NAMING.split() or any(map(names_objects, parts))

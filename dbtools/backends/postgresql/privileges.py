@@ -51,7 +51,7 @@ where pg_catalog.has_schema_privilege(n.oid, 'usage') is not true
         else pg_catalog.has_column_privilege(c.oid, a.attnum, w.privilege)
     end is not true
 """
-STANDBY = "the server is a standby, which takes no changes."
+STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 

@@ -125,7 +125,7 @@ def _tokens(sql: str) -> Sequence[Token]:
 
 
 def _with_whole_numbers(tokens: Sequence[Token], sql: str) -> Iterator[Token]:
-    """Yield *tokens* of *sql*, those of a number with a fraction or an exponent as one."""
+    """Yield *tokens* of *sql*, but each number with a fraction or an exponent as one token."""
     end = 0
     for token in tokens:
         if token.offset < end:

@@ -1,8 +1,8 @@
 """What free SQL may name besides tables: functions, operators, types, collations. A catalog in, names out.
 
 A name is permitted if all that it may mean in its schema is permitted. So it does not matter which of several
-overloaded functions PostgreSQL chooses, and nothing has to be planned to find out: planning already runs
-functions on constants.
+overloaded functions PostgreSQL chooses, and no statement must be planned to find out: planning already
+runs functions on constants.
 """
 
 from collections import defaultdict
@@ -164,7 +164,7 @@ class Vocabulary:
     obstacles: Sequence[str]  #: why nothing can be run at all
 
     def schema_of(self, name: str, schema: str = "") -> str | None:
-        """Return the schema to write before the function *name*, perhaps none; None: it is not permitted."""
+        """Return the schema to write before the function *name*, perhaps ""; None if it is not permitted."""
         known = self.functions.get(name, {})
         if schema:
             return schema if known.get(schema) else None
@@ -229,7 +229,7 @@ def _is_permitted(operator: Row, rules: FunctionRules) -> bool:
 
 
 def _obstacles(operators: Iterable[Row], casts: Iterable[Row], rules: FunctionRules) -> Sequence[str]:
-    """Return why nothing can be run at all: what calls a function that is not permitted, without a name."""
+    """Return why no statement can run: what calls a function that is not permitted without naming it."""
     calling = [
         (f"operator {row['name']}", row["function_schema"], row["function"])
         for row in operators

@@ -71,7 +71,7 @@ def lens_of(run: FreeRun, schema: str) -> Lens:
 
 
 def is_withheld(table: Table) -> bool:
-    """Return whether SQL of callers cannot read *table*, although the role sees it."""
+    """Return whether callers' SQL cannot read *table*, although the role sees it."""
     named = _named(table)
     unlike = "select" in named and named & NOT_OF_VIEWS
     return not table.aggregated or bool(unlike) or not any(_shown(table))

@@ -175,7 +175,7 @@ class Sandbox:
         return masked
 
     def _shadow(self, names: Iterable[str]) -> None:
-        """Let those of *names*, folded, that are hidden stand for a table that does not exist."""
+        """Let the hidden ones of the folded *names* stand for a table that does not exist."""
         hidden = [self._hidden.pop(name) for name in names if name in self._hidden]
         if not hidden:
             return
@@ -224,7 +224,7 @@ class Sandbox:
         return sqlite3.SQLITE_OK
 
     def _strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
-        """Allow what a statement of a caller may do."""
+        """Allow what a caller's statement may do."""
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_READ and self._may_read(str(first), second, *rest):

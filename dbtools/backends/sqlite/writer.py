@@ -254,7 +254,7 @@ class WriteJob:
 
 
 def is_full(error: Exception) -> bool:
-    """Return whether *error* says that nothing more can be written, before what would complete a COMMIT."""
+    """Return whether *error* says that the disk is full; a COMMIT has then not been completed."""
     return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
@@ -262,7 +262,7 @@ def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     name = getattr(error, "sqlite_errorname", "") or ""
     if is_full(error):
-        return errors.Refused("The disk is full, or a limit of its space is reached.")
+        return errors.Refused("The disk or a quota is full.")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable("The database file cannot be written.")
     if not name.startswith("SQLITE_CONSTRAINT"):
