@@ -250,7 +250,7 @@ def _check_deleted(
 def _paired(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Sequence[Row]:
     """Return the identities of the *changed* rows in the order of the *keys* that they had.
 
-    Each of *changed* is an identity with the new key. The columns of it that the change does not set
+    Each of *changed* is an identity with the new key. Its columns that the change does not set
     distinguish the rows, since all get the same values in the others.
     """
     written = {column.name for column in plan.write.written}

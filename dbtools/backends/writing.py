@@ -26,8 +26,8 @@ from dbtools.backends.selects import (
 )
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter, identifying
+from dbtools.cells import BLANK
 from dbtools.changes import Write, WriteKind
-from dbtools.masks import BLANK
 from dbtools.statement import Condition, Output, Select
 from dbtools.types import ColumnType, Family, Operator
 

@@ -10,8 +10,8 @@ from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
+from dbtools.cells import BLANK
 from dbtools.errors import listing
-from dbtools.masks import BLANK
 from dbtools.queries import Effect
 
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
@@ -51,7 +51,7 @@ where pg_catalog.has_schema_privilege(n.oid, 'usage') is not true
         else pg_catalog.has_column_privilege(c.oid, a.attnum, w.privilege)
     end is not true
 """
-STANDBY = "the server is a standby, which takes no changes."
+STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 

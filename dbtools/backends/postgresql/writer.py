@@ -93,7 +93,7 @@ LOCKED = "Another transaction locks the row."
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
-    "25006": errors.Refused("The database takes no changes: it is read-only, or a standby."),
+    "25006": errors.Refused("The database accepts no changes: it is read-only, or a standby."),
     "42501": errors.Refused("The database does not let this login make the change."),
     "40P01": errors.Busy(LOCKED, hint="Try again in a moment."),
     "53100": errors.Refused("The database's disk is full."),
@@ -113,7 +113,7 @@ class PostgresqlWriter:
     def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
 
-        To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
+        Locking a row takes the privilege to update it, which a login that only deletes may lack. Behind the
         barrier of a filter that may raise an error, every row that the role sees would be locked.
         """
         if isinstance(shape, QueryShape):
@@ -237,7 +237,7 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
 
 
 class OpenTransaction:
-    """The open transaction of *run*: what needs no answer goes along with the next statement."""
+    """The open transaction of *run*; messages that need no answer are sent with the next statement."""
 
     def __init__(self, connection: Connection, run: WriteRun) -> None:
         self._connection = connection
@@ -260,7 +260,7 @@ class OpenTransaction:
 
     @contextmanager
     def _beginning(self) -> Iterator[None]:
-        """Raise Unbegun if the connection is lost before anything of the transaction has come back."""
+        """Raise Unbegun if the connection is lost before the server has answered anything."""
         try:
             yield
         except DRIVER_ERRORS as exc:

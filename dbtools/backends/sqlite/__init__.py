@@ -103,7 +103,7 @@ class Backend(port.Backend):
         return Lacking({}, "" if keeps else NO_DBTOOLS_WRITE)
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
-        """Return that run_sql can be offered, if this system can limit the memory of a process."""
+        """Offer run_sql if this system can limit the memory of a process."""
         obstacle = "" if find_spec("resource") else UNLIMITED
         return FreeOffer(dialect=f"SQLite {sqlite3.sqlite_version}", obstacle=obstacle)
 

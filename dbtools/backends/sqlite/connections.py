@@ -131,7 +131,7 @@ class Connection(aiosqlite.Connection):
     async def run(self, work: Callable[["Connection", Event], T]) -> T:
         """Return the result of *work* on the thread, in one hop, or raise ConnectionLost.
 
-        When the task is cancelled, set the event and wait until *work* has stopped, else abandon it.
+        When the task is cancelled, set the event and wait until *work* has stopped, or abandon it.
         """
         cancelled = Event()
         try:

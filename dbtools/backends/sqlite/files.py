@@ -31,7 +31,7 @@ LOCKED = (
     "Try again when that has finished writing, or end it.",
 )
 RECOVERY = (
-    "The database file has to be recovered: a program stopped while writing to it.",
+    "The database file must be recovered: a program stopped while writing to it.",
     "Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
 )
 CLOSED_FOLDER = (

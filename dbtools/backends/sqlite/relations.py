@@ -281,7 +281,7 @@ def read_text_indexes(
 ) -> Mapping[str, Mapping[str, TextIndex]]:
     """Return the full-text indexes of *structures*, by table and column.
 
-    They are the tables *virtual*, given with their SQL: each is an index of itself, or of another table.
+    *virtual* has the SQL of each virtual table. A full-text table is an index of itself, or of another table.
     """
     found: dict[str, dict[str, TextIndex]] = defaultdict(dict)
     by_name = {fold(name): structure for name, structure in structures.items()}
@@ -298,7 +298,7 @@ def read_text_indexes(
 
 
 def _indexes_of(table: Structure, index: str, names: Set[str], key: str) -> dict[str, TextIndex]:
-    """Return the columns *names* of *table* with their index, a table whose rowid is *key* here."""
+    """Return the columns *names* of *table* with the full-text table *index*, whose rowid is *key* here."""
     columns = {fold(row.name): row.name for row in table.rows if row.hidden != HIDDEN}
     number = columns.get(fold(key), "rowid" if table.has_rowid and table.kind is not TableKind.VIEW else "")
     shared = number != "rowid" and frozenset({number}) not in table.unique

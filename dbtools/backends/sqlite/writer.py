@@ -210,7 +210,7 @@ class WriteJob(Job):
 def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     if has_code(error, FULL):
-        return errors.Refused("The disk is full, or a limit of its space is reached.")
+        return errors.Refused("The disk or a quota is full.")
     if has_code(error, ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable("The database file cannot be written.")
     if not has_code(error, "SQLITE_CONSTRAINT"):
