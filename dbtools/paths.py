@@ -242,11 +242,12 @@ class Names:
 
     def _back(self, part: str) -> str:
         """Return how to name the rows that refer to a row, by the example of those that *part* resembles."""
-        known = list(self.paths.referrers(self.table))
+        known = self.paths.referrers(self.table)
         if not known:
             return ""
-        some = next((each for each in known if part.lower() in each), known[0])
-        how = f"write count({some}) or max({some}.…), or some and none in where"
+        some = next((each for each in known if part.lower() in each), next(iter(known)))
+        measures = f"count({some}) or max({some}.…), or " if known[some].target.aggregated else ""
+        how = f"write {measures}some and none in where"
         return f" Related rows: {listing(known)}: {how}."
 
     def _ends(self, name: str) -> Iterator[str]:

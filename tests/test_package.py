@@ -204,7 +204,9 @@ class Journey:
             async with Client(command) as client:
                 yield client
             return
-        async with self._served(self._line("dbtools serve dbtools.toml --http")) as url:
+        # The roles are those of the README's configuration.
+        words = self._line("dbtools serve --role support")
+        async with self._served([*words[:2], self.database, *words[words.index("--http") :]]) as url:
             self._run(self._line("dbtools connect claude-code --http"), url=url)
             async with Client(self._entry()["url"]) as client:
                 yield client

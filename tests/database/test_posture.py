@@ -230,7 +230,7 @@ def test_strict_server_refuses_a_login_that_can_write(configured: Callable[..., 
     result = run("tools", configured(STRICT))
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"dbtools: {SUPERUSER} `dbtools grants` prints a login")
+    assert result.stderr.startswith(f"dbtools: {SUPERUSER} `dbtools grants` prints the SQL for a login")
 
 
 def test_strict_server_is_not_compared_with_a_migrated_database_under_a_login_that_can_write(

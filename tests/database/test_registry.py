@@ -144,8 +144,8 @@ def test_files_win_over_the_registry(registry: Place, tmp_path: Path) -> None:
     queries, told = _served(_configured(tmp_path, text))
 
     assert queries == ["names", "things"]
-    problem = "is not served: the name is already used at queries/things.sql:1."
-    assert told == [f"registry/things:1: warning: query things: {problem}"]
+    problem = "the name is already used at queries/things.sql:1."
+    assert told == [f"registry/things:1: warning: query things is not served: {problem}"]
 
 
 def test_file_that_cannot_be_used_still_wins(registry: Place, tmp_path: Path) -> None:

@@ -188,13 +188,13 @@ REQUESTS: list[tuple[str, Ask]] = [
 
 #: Mistakes and empty answers, and what their hints and reasons say of what is seen.
 EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
-    ("list_patients", {"where": [{"column": "visits.price", "value": "10"}]}, '{"some": "visits"'),
-    ("list_patients", {"columns": ["visit.price"]}, "max(visits.price)"),
-    ("list_patients", {"columns": ["sum(visits.price * height)"]}, "height of patients"),
-    ("list_patients", {"columns": ["sum(visits.price * secret)"]}, "as in visits.id"),
+    ("list_patients", {"where": [{"column": "visits.price", "value": "10"}]}, "or some and none in where"),
+    ("list_patients", {"columns": ["visit.price"]}, "max(visits.…)"),
+    ("list_patients", {"columns": ["sum(visits.price * height)"]}, "begin with visits, not 'height'"),
+    ("list_patients", {"columns": ["sum(visits.price * secret)"]}, "begin with visits, not 'secret'"),
     ("list_patients", {"columns": ["doctors.name"]}, "Columns: id, name, region, email, height."),
     ("list_patients", {"columns": ["length(sec-ret)"]}, "Columns: id, name, region, email, height."),
-    ("list_patients", {"where": [{"some": "doctors"}]}, "Relations: visits."),
+    ("list_patients", {"where": [{"some": "doctors"}]}, "Related rows: visits."),
     ("list_patients", {"where": [{"column": "doctor_id", "value": "Dr Who"}]}, "Columns: id"),
     (
         "list_patients",

@@ -114,7 +114,7 @@ async def test_line_that_is_no_message_gets_an_error(
     ("line", "said"),
     [
         pytest.param(_call('{"cursor":"\\ud800"}'), "cursor", id="half a surrogate pair"),
-        pytest.param(_call('{"where":[{"column":"name","value":"a\\udc00"}]}'), "value", id="other half"),
+        pytest.param(_call('{"where":[{"column":"name","value":"a\\udc00"}]}'), "where", id="other half"),
         pytest.param(_call('{"\\ud800":1}'), "arguments", id="half a pair as a name"),
         pytest.param(_call('{"cursor":"a\\u0000"}'), "cursor", id="NUL"),
         pytest.param(_call('{"limit":NaN}'), "limit", id="NaN"),

@@ -7,7 +7,7 @@ from dbtools.backends.plans import Plan
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.expressions import Expressions
 from dbtools.paths import Names, Paths
-from dbtools.policy import Limits, Role
+from dbtools.policy import Finding, Limits, Role
 from dbtools.results import Answer, ResultSet
 from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
@@ -142,7 +142,8 @@ def resolved(catalog: Catalog, roles: Sequence[Role] = (Role(),), listing: Listi
     seen = tuple(seen_by(role, catalog) for role in roles)
     tools = ToolsSection(style=listing.surface, budget=listing.budget, pin=listing.pin)
     settings = Settings(tools=tools)
-    return Resolved(catalog=catalog, roles=seen, settings=settings)
+    findings = tuple(Finding(code="catalog", message=each, level="warning") for each in catalog.warnings)
+    return Resolved(catalog=catalog, roles=seen, settings=settings, findings=findings)
 
 
 def resolving(

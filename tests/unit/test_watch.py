@@ -206,7 +206,7 @@ async def test_new_warning_is_reported(world: World) -> None:
         world.now = replace(SECOND, warnings=("table x is left out.",))
         await world.until(lambda: bool(world.told))
 
-    assert world.told == ["table x is left out."]
+    assert [str(each) for each in world.told] == ["warning: table x is left out."]
     assert world.resolved == []
 
 
@@ -219,8 +219,8 @@ async def test_resolved_warning_is_reported_unless_another_remains(world: World)
             await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
             await world.until(lambda number=number: len(world.told) + len(world.resolved) == number - 1)  # type: ignore[misc]
 
-    assert world.told == [third]
-    assert world.resolved == [f"Resolved: {one}", f"Resolved: {third}"]
+    assert [str(each) for each in world.told] == [f"warning: {third}"]
+    assert world.resolved == [f"Resolved: warning: {one}", f"Resolved: warning: {third}"]
 
 
 class Leaps(selectors.SelectSelector):

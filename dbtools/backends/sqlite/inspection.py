@@ -136,7 +136,9 @@ class WrittenQuery:
         # A quoted name may contain a dot.
         words = (message.partition(": ")[2], named[named.lastindex or 0] if named else "")
         places = next(filter(None, map(self.places_of, words)), [])
-        return places[0] if len(places) == 1 else None
+        # An unknown name is wrong wherever it stands, but a word may be right in another place.
+        is_name = named is not None and named.lastindex == 3
+        return places[0] if places and (is_name or len(places) == 1) else None
 
     def places_of(self, word: str) -> list[int]:
         """Return the offsets of *word*, quoted or not."""
