@@ -8,7 +8,7 @@ from dbtools.backends.port import NO_DBTOOLS_WRITE, Lacking
 from dbtools.backends.postgresql.inspection import Description
 from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
-from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
+from dbtools.backends.postgresql.registry import PIN_READING, TABLES, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.masks import BLANK
@@ -83,12 +83,14 @@ async def lacking(description: Description, tables: Sequence[Table], place: str)
 async def _lacking_journal(description: Description, place: str) -> str:
     """Return why the login at *place* cannot use the journal, or nothing."""
     async with rolled_back(description.connection, f"begin read only; {PIN_READING}"):
-        found = await description.connection.fetchrow(JOURNAL)
+        found = await description.connection.fetchrow(TABLES, "dbtools_write")
     if found is None:
         return NO_DBTOOLS_WRITE
-    if not (found["trusted"] and found["plain"]):
+    # Other roles may have added triggers.
+    if found["triggered"] or not (found["trusted"] and found["plain"]):
         return f"dbtools.dbtools_write is not used: {UNTRUSTED.format(found['owner'])}"
-    return "" if found["usable"] else f"{place} lacks privileges on dbtools.dbtools_write. {GRANTING}"
+    usable = found["readable"] and found["writable"]
+    return "" if usable else f"{place} lacks privileges on dbtools.dbtools_write. {GRANTING}"
 
 
 def _privileges(parts: Mapping[str, Sequence[str]]) -> str:
