@@ -31,7 +31,7 @@ from dbtools.backends.postgresql.inspection import (
     refusing,
 )
 from dbtools.backends.postgresql.pipeline import rolled_back
-from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, sequences_behind
+from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, inserted_by, sequences_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.queries import Effect, Effects
 
@@ -130,7 +130,8 @@ class ChangeDescription(Description):
         beneath = [each._replace(named=False) for each in explained if each[:3] not in known]
         direct = [*changes, *beneath]
         listed = [(each.schema, each.table, each.kind, each.column) for each in direct]
-        for sequence, is_usable in await sequences_behind(self, changes):
+        sequences = await sequences_of(self.connection, inserted_by(changes))
+        for (_, sequence), is_usable in sequences.items():
             if not is_usable:
                 raise refusal(f"The login lacks usage of the sequence {'.'.join(sequence)}.", hint=GRANTING)
         rows = await self.connection.fetch(CONSEQUENCES, *map(list, zip(*listed, strict=True)))
