@@ -137,25 +137,6 @@ async def test_engine_of_migrations_takes_the_same_parameters(secure: SecureServ
     assert name == "migration"
 
 
-async def test_service_file_counts_where_the_url_says_nothing(
-    secure: SecureServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "services"
-    file.write_text(
-        f"[shop]\nhost=127.0.0.1\nport={secure.port}\nuser=ann\npassword={PASSWORD}\n"
-        "dbname=secure\napplication_name=service\n"
-    )
-    found = await _read(f"postgresql:///open?service=shop&servicefile={file}")
-    monkeypatch.setenv("PGSERVICE", "shop")
-    monkeypatch.setenv("PGSERVICEFILE", str(file))
-    monkeypatch.setenv("PGAPPNAME", "environment")
-    place = open_backend("postgresql://").place
-    again = await _read("postgresql://")
-
-    assert (found["name"], again["name"]) == ("service", "service")
-    assert place == f"127.0.0.1:{secure.port}/secure as ann"
-
-
 OF_SERVER = [
     pytest.param("open", "", "ann:wrong", "refused the password", "%40", id="wrong password"),
     pytest.param("open", "", "ann", "asks for a password", "PGPASSWORD", id="no password"),
