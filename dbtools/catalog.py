@@ -377,7 +377,7 @@ class Selection:
         names = (name, f"{schema}.{name}")
         if self.schemas and schema and schema not in self.schemas:
             return False
-        return _matches(names, self.include) and not _matches(names, self.exclude)
+        return matching(names, self.include) and not matching(names, self.exclude)
 
     def idle(self, tables: Collection[tuple[str, str]]) -> tuple[str, ...]:
         """Return a warning for each pattern and schema that matches none of *tables*."""
@@ -385,7 +385,7 @@ class Selection:
         schemas = {schema for schema, _ in tables}
         patterns = [("include", each) for each in self.include if each != "*"]
         patterns += [("exclude", each) for each in self.exclude]
-        idle = [(key, each) for key, each in patterns if not any(_matches(name, (each,)) for name in names)]
+        idle = [(key, each) for key, each in patterns if not any(matching(name, (each,)) for name in names)]
         idle += [("schemas", each) for each in self.schemas if each not in schemas]
         bare = [name for name, _ in names]
         return tuple(
@@ -394,5 +394,6 @@ class Selection:
         )
 
 
-def _matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+def matching(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    """Return whether one of *names* of an object matches one of *patterns*."""
     return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)

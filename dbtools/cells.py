@@ -1,10 +1,12 @@
-"""Encode cells. A cell in, a JSON value or a text out; every cell has an encoding.
+"""Encode and mask cells. A cell in, a JSON value or a text out; every cell has an encoding.
 
 Numbers that a double cannot hold become strings, as do NaN and infinities; bytes become base64. A cell of
 another type than its column declares, as some databases allow, is encoded by its own type.
 """
 
 import base64
+import hashlib
+import hmac
 import json
 import math
 import re
@@ -12,13 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from itertools import chain
 from types import NoneType
 from typing import Any
 
 import orjson
 
-from dbtools.types import SAFE_INTEGER, ColumnType, Digits, Family
+from dbtools.types import SAFE_INTEGER, ColumnType, Digits, Family, Mask
 
 Encode = Callable[[object], object]
 
@@ -51,6 +52,18 @@ MEDIA_TYPES: tuple[tuple[bytes, int, str], ...] = (
     (b"fLaC", 0, "audio/flac"),
     (b"%PDF-", 0, "application/pdf"),
 )
+
+REDACTED = "***"
+DOMAIN_LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
+#: Only the domain is shown (RFC 1035, 2.3.1).
+ADDRESS = re.compile(
+    rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){DOMAIN_LABEL}(?:\.{DOMAIN_LABEL})+)'
+)
+HASH_DIGITS = 16  #: hexadecimal digits of a hashed cell
+#: Characters or bytes that are read of a masked cell. No ADDRESS has more than 320.
+READ_OF_MASKED: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
+#: Masks that show the same for all cells, so that no cell needs to be read.
+BLANK = (Mask.NULL, Mask.REDACT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +274,8 @@ def json_of(value: object) -> str:
     try:
         text = orjson.dumps(value)
     except TypeError:
-        text = orjson.dumps(_valid(value))
+        # It cannot encode half a surrogate pair.
+        text = valid(json.dumps(value, ensure_ascii=False, separators=(",", ":")), slash=r"\\").encode()
     # orjson escapes all other control characters.
     return text.decode() if text.isascii() and b"\x7f" not in text else visible(text.decode())
 
@@ -310,42 +324,18 @@ def visible(text: str) -> str:
     """Return *text* with invisible characters as JSON escapes."""
     if text.isascii() and text.isprintable():
         return text
-    return _replaced(text, INVISIBLE, _escape)
-
-
-def one_line(text: str) -> str:
-    """Return *text* as one line without invisible characters: for names, which anyone may have chosen."""
-    return visible(" ".join(text.splitlines()))
-
-
-def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
-    """Replace each *odd* character of *text* by *instead*, in linear time."""
-    return text.translate(_table(odd, instead)) if odd.search(text) else text
+    return INVISIBLE.sub(lambda found: _escape(found[0]), text)
 
 
 @cache
-def _table(odd: re.Pattern[str], instead: Callable[[str], str]) -> Mapping[int, str]:
-    """Return a translation table for the characters in the ranges of *odd*."""
-    ranges = re.findall("(.)(?:-(.))?", odd.pattern[1:-1], re.DOTALL)
-    codes = chain.from_iterable(range(ord(first), ord(last or first) + 1) for first, last in ranges)
-    return {code: instead(chr(code)) for code in codes}
-
-
 def _escape(character: str) -> str:
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def _valid(value: object) -> object:
-    match value:
-        case str():
-            return valid(value)
-        case list() | tuple():
-            return [_valid(each) for each in value]
-        case dict():
-            return {_valid(name): _valid(each) for name, each in value.items()}
-        case _:
-            return value
+def one_line(text: str) -> str:
+    """Return *text* as one line without invisible characters: for names, which anyone may have chosen."""
+    return visible(" ".join(text.splitlines()))
 
 
 def is_json(text: str) -> bool:
@@ -357,12 +347,48 @@ def is_json(text: str) -> bool:
     return True
 
 
-def valid(text: str) -> str:
-    """Return *text* with escapes for what UTF-8 cannot encode."""
-    return text if text.isascii() else _replaced(text, SURROGATES, _shown)
+def valid(text: str, slash: str = "\\") -> str:
+    """Return *text* with escapes, which begin with *slash*, for what UTF-8 cannot encode."""
+    return text if text.isascii() else SURROGATES.sub(lambda found: slash + _code(found[0]), text)
 
 
-def _shown(surrogate: str) -> str:
+def _code(surrogate: str) -> str:
     unit = ord(surrogate)
     # Python represents an invalid byte of UTF-8 as U+DC80 to U+DCFF (PEP 383).
-    return f"\\x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"\\u{unit:04x}"
+    return f"x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"u{unit:04x}"
+
+
+def masked_rows(
+    types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
+) -> tuple[tuple[object, ...], ...]:
+    """Return *rows* with the masks of *types* applied.
+
+    Only this function lets masked cells through, whatever a statement has read.
+    """
+    masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
+    shown = list(map(list, rows))
+    for cells in shown:
+        for at, mask in masks:
+            cells[at] = masked(cells[at], mask, key)
+    return tuple(map(tuple, shown))
+
+
+def masked(cell: object, mask: Mask, key: bytes) -> str | None:
+    """Apply *mask* to *cell*, which may be a Cut; *key* is for hashes."""
+    if mask is Mask.REDACT:
+        return REDACTED
+    if mask is Mask.NULL or cell is None:
+        return None
+    if isinstance(cell, Cut):
+        # The beginning of a cell may have the hash of another cell, and is not an address.
+        return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
+    text = _text(cell)
+    if mask is Mask.PARTIAL:
+        address = ADDRESS.fullmatch(text)
+        return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
+    # The key of HMAC-SHA256 (RFC 2104) keeps callers from finding a value by trial.
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:HASH_DIGITS]
+
+
+def _text(cell: object) -> str:
+    return cell if isinstance(cell, str) else str(plain(cell))

@@ -125,11 +125,6 @@ class Write:
         return frozenset(claim for claim in used if claim is not None)
 
     @property
-    def claimed(self) -> bool:
-        """Whether a claim of the caller is used."""
-        return bool(self.claims)
-
-    @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that rules are about."""
         return (self.table,) if self.chosen is None else self.chosen.tables
@@ -220,7 +215,7 @@ def known(before: Sequence[T | None]) -> tuple[T, ...]:
 
 
 def paired(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:
-    """Yield *rows*, which are the first of those known *before* in another form, with None in its places."""
+    """Yield *rows*, another form of the first rows of *before*, with None wherever *before* has None."""
     shown = iter(rows)
     for old in before:
         row = None if old is None else next(shown, None)

@@ -10,15 +10,15 @@ takes, and the type of its result. The database computes it; all databases give 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from dbtools import errors, habits
 from dbtools.errors import listing, nearest
-from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
-from dbtools.paths import Names, PathColumn, Relation, folded, parts_of, spelled, worded
+from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, combined, described, negated
+from dbtools.paths import Names, PathColumn, Relation, folded, spelled, worded
 from dbtools.terms import (
     TEXT,
     Bucket,
@@ -56,7 +56,6 @@ COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
 MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Texts are not joined."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
-FUNCTIONS = {str(each): each for each in RULES}
 
 
 @dataclass(kw_only=True)
@@ -145,28 +144,14 @@ class Expressions:
         known = paths.referrers(table)
         relation = folded(name, known)
         if relation is None:
-            kind = (
-                "Names inside sum, count and the like begin with a relation"
-                if aggregating and known
-                else "Relations"
-            )
+            meant = f"{habits.MEASURES} " if self.names.get(name) is not None else nearest(name, known)
             raise errors.UnknownColumn(
                 f"{argument}: no rows {quoted(name)} refer to {table.name}.",
-                hint=f"{self._instead(name, known, argument)}{kind}: {listing(known) or 'none'}.",
+                hint=f"{meant}Related rows: {listing(known) or 'none'}.",
             )
-        names = Names(table=relation.target, paths=paths, measured=aggregating)
+        names = Names(table=relation.target, paths=paths)
         aggregating = aggregating or self.aggregating
         return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
-
-    def _instead(self, name: str, known: Iterable[str], argument: str) -> str:
-        """Return what to do instead of naming *name* as a relation, of which the *known* ones exist."""
-        if self.names.get(name) is not None:
-            return f"{habits.MEASURES} "
-        if step := self.names.paths.step(self.names.table, name):
-            return f"{name} leads to {step.target.name}: ask for {step.target.name}. "
-        is_condition = argument.endswith((".some", ".none"))
-        way = self.names.way_back([*(parts_of(name) or [name]), "…"], argument) if is_condition else ""
-        return way or nearest(name, known)
 
 
 def refuse_masked(term: Term, argument: str) -> None:
@@ -296,27 +281,18 @@ class _Parser:
             self._next += 1
         if self._relation is not None:
             if parts[0].lower() != self._relation or len(parts) == 1:
-                raise self._outside(first, parts)
+                name = ".".join(map(worded, parts))
+                what = f"names in this measure begin with {self._relation}, not {quoted(name)}"
+                raise self._refusal(first.at, what, hint="Others go outside the parentheses.")
             parts = parts[1:]
         return self._terms.operand(".".join(map(spelled, parts)), self._argument)
-
-    def _outside(self, first: _Token, parts: Sequence[str]) -> errors.BadArgument:
-        """Return the error for a name in a measure of related rows that does not belong to these rows."""
-        name, own = ".".join(map(worded, parts)), self._terms.names
-        column = name if own.get(name) else worded(own.table.columns[0].name)
-        message = (
-            f"names here begin with {self._relation}, as in {self._relation}.{column}, not {quoted(name)}"
-        )
-        table = self._outer.names.table.name
-        hint = f"{name} of {table} goes outside the parentheses." if self._outer.get(name) else ""
-        return self._refusal(first.at, message, hint=hint)
 
     def _function(self, name: _Token) -> Operand:
         word = name.text.lower()
         if word in MEASURES:
             return self._related(name)
-        if word not in FUNCTIONS:
-            known = [*FUNCTIONS, *MEASURES]
+        if word not in RULES:
+            known = [*RULES, *MEASURES]
             hint = f"{nearest(word, known)}Functions: {listing(known)}."
             raise self._refusal(name.at, f"{quoted(name.text)} is not a function", hint=hint)
         self._take("(")
@@ -325,7 +301,8 @@ class _Parser:
             operands.append(self._sum())
         self._close()
         self._at = name.at
-        return applied(FUNCTIONS[word], operands, self._terms.literals)
+        operation = Operation(word)
+        return RULES[operation](operation, operands, self._terms.literals)
 
     def _related(self, name: _Token) -> Related:
         """Return a measure of the rows that refer to a row; the first name in it is the relation."""

@@ -77,21 +77,11 @@ MEANT_BY_SIGN: Mapping[str, str] = {
 }
 #: Names of operators and functions, and what to write instead.
 MEANT: Mapping[str, str] = {
-    "equals": "eq",
-    "neq": "ne",
-    "le": "lte",
-    "ge": "gte",
     **dict.fromkeys(("like", "ilike"), "contains, starts_with or ends_with, without %"),
-    "nin": "not_in",
     **dict.fromkeys(("null", "is null"), 'is_null with value "true"'),
     **dict.fromkeys(("not_null", "is not null", "is_not_null"), 'is_null with value "false"'),
     "and": "all",
     "or": "any",
-    "average": "avg",
-    "mean": "avg",
-    "total": "sum",
-    "minimum": "min",
-    "maximum": "max",
     "distinct": "count_distinct",
     "count(*)": "count without a column",
     **dict.fromkeys(BUCKET_NAMES, "a bucket in group_by, such as ordered_on:month"),

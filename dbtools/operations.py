@@ -50,7 +50,7 @@ class Literals:
         return Literal(parameter=parameter, type=type, name=name)
 
     def fitted(self, term: Operand, beside: Operand) -> Operand:
-        """Return *term*, as a date if it is a text in quotes *beside* a date."""
+        """Return *term*; read it as a date if it is a text in quotes and *beside* is a date."""
         quoted = isinstance(term, Literal) and term.type == TEXT
         if not quoted or isinstance(beside, Literal) or not is_moment(beside.type):
             return term
@@ -77,11 +77,6 @@ def combined(operation: Operation, left: Operand, right: Operand, literals: Lite
     if operation is Operation.SUBTRACT:
         right = calculation(Operation.NEGATE, NUMBERS[right.type.family], right)
     return _moved(left, right)
-
-
-def applied(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
-    """Return the function *operation* of *operands*."""
-    return RULES[operation](operation, operands, literals)
 
 
 def negated(operand: Operand) -> Calculation:

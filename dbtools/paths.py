@@ -5,7 +5,6 @@ such row, its columns are null.
 """
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -187,7 +186,6 @@ class Names:
 
     table: Table
     paths: Paths
-    measured: bool = False  #: whether they are used in a measure of related rows, which contains no other one
 
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
@@ -225,10 +223,7 @@ class Names:
         """Return the error for an unknown *text*, with the place where its path ends and the known names."""
         path, table, (part, *further) = self._walk(text)
         relations = self.paths.relations(table)
-        within = f" as in {quoted(text)}" if text != part else ""
         columns = [spelled(name) for name in table.column_by_name]
-        steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
-        known = f"Columns: {listing(columns)}.{steps}"
         if further and len(path) == MOST_STEPS:
             message, hint = f"{quoted(text)} has more than {MOST_STEPS} steps.", ""
         elif part in relations and not further:
@@ -236,65 +231,35 @@ class Names:
             message = f"{quoted(text)} is a path to {relations[part].target.name}, not a column."
             hint = f"Name one of its columns, such as {end.name}."
         else:
+            within = f" as in {quoted(text)}" if text != part else ""
             message = f"{table.name} has no {'path' if further else 'column'} {quoted(part)}{within}."
-            near = relations if further else columns if path else [*columns, *self._ends(), *self._far(part)]
             leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
+            near = relations if further else columns if path else [*columns, *self._ends(part)]
             meant = f"Did you mean {' or '.join(map(spelled, leading))}? " if leading else nearest(part, near)
-            hint = self.way_back([part, *further], argument, path) or f"{meant}{known}"
+            steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
+            hint = f"{meant}Columns: {listing(columns)}.{steps}{'' if path else self._back(part)}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
-    def way_back(self, parts: Sequence[str], argument: str, path: Sequence[Relation] = ()) -> str:
-        """Return how to name rows that refer to the row after *path*, if *parts* begin with their name."""
-        table = path[-1].target if path else self.table
-        found, end = self._referring(table, parts)
-        if not found:
+    def _back(self, part: str) -> str:
+        """Return how to name the rows that refer to a row, by the example of those that *part* resembles."""
+        known = list(self.paths.referrers(self.table))
+        if not known:
             return ""
-        name, target = found[0].name, found[0].target
-        place = re.fullmatch(r"where\[\d+\]\.(column|some|none)", argument)
-        if path or self.measured or not (place or target.aggregated):
-            return f"Paths lead from {target.name} to {table.name}, not back: ask for {target.name}. "
-        end = end or [found[0].example.name]
-        use = f"count({name}) or max({'.'.join(map(worded, [name, *end]))})"
-        if place:
-            column = json.dumps(".".join(map(spelled, end)), ensure_ascii=False)
-            key = "none" if place[1] == "none" else "some"
-            use = f'{{"{key}": "{name}", "where": [{{"column": {column}, …}}]}}'
-        same = [each.name for each in found if each.target is target]
-        names = f" as {' and '.join(same)}" if len(same) > 1 else ""
-        return f"Rows of {target.name} refer to {table.name}{names}: write {use}, or ask for {target.name}. "
+        some = next((each for each in known if part.lower() in each), known[0])
+        how = f"write count({some}) or max({some}.…), or some and none in where"
+        return f" Related rows: {listing(known)}: {how}."
 
-    def _referring(self, table: Table, parts: Sequence[str]) -> tuple[Sequence[Relation], Sequence[str]]:
-        """Return the relations back from *table* that *parts* may mean, and the parts after their names."""
-        known, part = list(self.paths.referrers(table).values()), parts[0].lower()
-        named = [each for each in known if part in (each.name, each.target.name.lower())]
-        if named or len(parts) == 1:
-            return named, parts[1:]
-        through = [
-            (each, step.name)
-            for each in known
-            for step in self.paths.relations(each.target).values()
-            if part in (step.name.lower(), step.target.name.lower())
-            and step.target.location != table.location
-        ]
-        if through:
-            return [each for each, _ in through], [through[0][1], *parts[1:]]
-        return [each for each in known if part in each.name], parts[1:]
-
-    def _ends(self) -> Iterator[str]:
-        """Yield the paths of one step; the keys at their ends are in the row itself."""
-        for step in self.paths.relations(self.table).values():
-            for column in step.target.columns:
-                if column.name not in step.foreign_key.target_columns:
-                    yield PathColumn(path=(step,), column=column).name
-
-    def _far(self, end: str) -> Iterator[str]:
-        """Yield paths of two and three steps to a column *end*."""
+    def _ends(self, name: str) -> Iterator[str]:
+        """Yield the paths of one step, without the keys at their ends, and longer ones to a column *name*."""
         paths: list[tuple[Relation, ...]] = [()]
         for _ in range(MOST_STEPS):
             steps = ((*path, step) for path in paths for step in self._steps(path))
             paths = list(islice(steps, MOST_PATHS))
-            found = ((path, path[-1].target.column_by_name.get(end)) for path in paths if len(path) > 1)
-            yield from (PathColumn(path=path, column=column).name for path, column in found if column)
+            for path in paths:
+                keys = path[-1].foreign_key.target_columns
+                for column in path[-1].target.columns:
+                    if column.name == name or (len(path) == 1 and column.name not in keys):
+                        yield PathColumn(path=path, column=column).name
 
     def _steps(self, path: Sequence[Relation]) -> Iterable[Relation]:
         return self.paths.relations(path[-1].target if path else self.table).values()

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table
-from dbtools.cells import one_line
-from dbtools.masks import BLANK
+from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table, matching
+from dbtools.cells import BLANK, one_line
 from dbtools.types import ColumnType, Family, Mask
 from dbtools.writes import EVERYTHING, Problem, WriteGrant, writes_of
 
@@ -153,11 +152,7 @@ class FunctionRules:
     def permits(self, name: str, schema: str = "", *, harmless: bool = False) -> bool:
         """Return whether the function may be called; *harmless*: whether it may unless it is excluded."""
         names = (name, f"{schema}.{name}")
-
-        def matches(patterns: tuple[str, ...]) -> bool:
-            return any(fnmatchcase(each, pattern) for pattern in patterns for each in names)
-
-        return not matches(self.exclude) and (harmless or matches(self.include))
+        return not matching(names, self.exclude) and (harmless or matching(names, self.include))
 
 
 NO_RULES = FunctionRules()
@@ -255,7 +250,7 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
 
 
 def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
-    """Return *view* without its definition if that names anything that is not *seen* as it is."""
+    """Return *view* without its definition if that names anything not *seen* unmasked and unfiltered."""
     if not view.definition:
         return view
     hides = view.location in catalog.unreadable or catalog.whole.conceals(view.definition, seen)
@@ -277,7 +272,7 @@ def _betrayed(
 
 
 def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> Iterator[str]:
-    """Describe those of *reads* that a role does not see, unmasked and unfiltered, among *seen*."""
+    """Describe those of *reads* that are not among *seen*, unmasked and unfiltered."""
     yield from reads.others
     places: dict[Location, list[str]] = {}
     for schema, name, column in sorted(reads.columns):

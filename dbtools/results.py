@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
@@ -32,7 +32,6 @@ from dbtools.policy import Limits
 from dbtools.statement import Output
 from dbtools.styles import Rows, Style, Text
 
-T = TypeVar("T")
 Record = Mapping[str, object]  #: the cells of a row by column
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
@@ -140,7 +139,7 @@ class Answer:
     rows: int = 0
     truncated: bool = False
     changed: Changed | None = field(default=None, repr=False)  #: what the call changed, for the audit log
-    pending: Pending | None = field(default=None, repr=False)  #: what has to be confirmed first
+    pending: Pending | None = field(default=None, repr=False)  #: what must be confirmed first
 
     @property
     def text(self) -> str:

@@ -2,7 +2,7 @@
 
 `:name` is a parameter on every database, and `:claims.name` is a claim of the caller. A colon right after a
 name, a value or a bracket belongs to the SQL instead, as in `a[1:n]` and `json_object('k':v)`; so do `::`,
-`:=`, and whatever stands in quotes and comments. The tokenizer cuts the text exactly where the database will.
+`:=`, and whatever is in quotes and comments. The tokenizer cuts the text exactly where the database will.
 """
 
 import re
@@ -76,7 +76,7 @@ class Parameter:
 class Fragment:
     """At most one statement, or a part of one, in which every quote and bracket is closed.
 
-    So it cannot end parentheses around it, if the closing one begins a line: a comment may come last.
+    So it cannot close parentheses around it. The closing one must begin a line: a comment may come last.
     """
 
     pieces: tuple[str | Parameter, ...]

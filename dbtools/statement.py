@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, Never
 
 from dbtools.catalog import Column, Location, Table
-from dbtools.masks import READ_OF_MASKED
+from dbtools.cells import READ_OF_MASKED
 from dbtools.paths import PathColumn, Relation
 from dbtools.sql import Parameter
 from dbtools.terms import (
@@ -182,9 +182,10 @@ class Select:
         return tuple(table.version for table in self.tables) if known else ()
 
     @property
-    def claimed(self) -> bool:
-        """Whether the filter of a table uses a claim of the caller."""
-        return any(table.filter and table.filter.condition.parameters for table in self.tables)
+    def claims(self) -> tuple[Parameter, ...]:
+        """The claims of the caller that the filters of tables use."""
+        filters = (table.filter for table in self.tables if table.filter is not None)
+        return tuple(each for filter in filters for each in filter.condition.parameters)
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -239,11 +240,6 @@ class QueryShape:
     def __hash__(self) -> int:
         """Hash only the SQL, so that the lookup of a compiled shape is fast."""
         return hash((self.name, self.pieces))
-
-    @property
-    def claimed(self) -> bool:
-        """Whether a claim of the caller is among the values."""
-        return bool(self.claims)
 
     @property
     def claims(self) -> tuple[str, ...]:

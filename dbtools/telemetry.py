@@ -75,27 +75,20 @@ def server_span(
     # The log and the database get the ID of the trace even without an SDK.
     if not (carrier or is_tracing()):
         return UNTRACED
-    return _server_span(method, id, params.get("name"), version, carrier)
-
-
-@contextmanager
-def _server_span(
-    method: str, id: object, name: object, version: str, carrier: Mapping[str, object]
-) -> Iterator[Span]:
+    name = params.get("name")
     target = name if isinstance(name, str) else ""
     attributes = {"mcp.method.name": method, "mcp.protocol.version": version, "jsonrpc.request.id": str(id)}
     if method == "tools/call":
         attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
     texts = {key: each for key, each in carrier.items() if isinstance(each, str)}
-    with TRACER.start_as_current_span(
+    return TRACER.start_as_current_span(
         f"{method} {target}".rstrip(),
         context=propagate.extract(texts) if "traceparent" in texts else None,
         kind=SpanKind.SERVER,
         attributes={key: each for key, each in attributes.items() if each},
         record_exception=False,
         set_status_on_exception=False,
-    ) as span:
-        yield span
+    )
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class Operator(StrEnum):
     STARTS_WITH = "starts_with"
     ENDS_WITH = "ends_with"
     IS_NULL = "is_null"
-    MATCHES = "matches"  #: by a full-text index, on which the operator depends, not on the type
+    MATCHES = "matches"  #: with a full-text index, whatever the type of the column
 
 
 EQUALITY = (Operator.EQ, Operator.NE, Operator.IN, Operator.NOT_IN, Operator.IS_NULL)

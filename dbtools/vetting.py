@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import dropwhile
 
 from dbtools.catalog import Catalog, Column, Location, Table
+from dbtools.cells import BLANK
 from dbtools.errors import listing, nearest
-from dbtools.masks import BLANK
 from dbtools.policy import Finding, Restriction, Role, Rule, series
 from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
@@ -80,7 +80,7 @@ def withheld_findings(catalog: Catalog, role: Role, restriction: Restriction) ->
     for table, rule, column in restriction.columns:
         message = (
             f"the generated column {column} of {whole.label(table)} is withheld, since it is computed from a "
-            "column that the role does not see as it is. If that is intended, name it in columns."
+            "hidden or masked column. If that is intended, name it in columns."
         )
         yield _finding("reads_hidden", role, rule, message, level="warning")
     yield from _withheld_writes(whole, role, restriction)

@@ -42,7 +42,7 @@ class WriteGrant:
     confirm: bool = False  #: whether each change must be confirmed
 
 
-#: Of a role that sees everything and may change everything.
+#: The grant of a role that sees everything and may change everything.
 EVERYTHING = WriteGrant(insert=True, update=True, delete=True)
 
 
@@ -97,7 +97,7 @@ def _conflict_keys(shown: Table, given: Iterable[Column]) -> tuple[tuple[Column,
 
 
 def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str]:
-    """Return which of *columns*, which a role may set, *condition* seems to name."""
+    """Return those of *columns*, which a role may set, that *condition* seems to name."""
     text = condition.condition.text if condition is not None else ""
     return [each.name for each in columns if has_name(text, each.name)]
 
@@ -107,7 +107,7 @@ def explained(
 ) -> ConstraintViolated:
     """Return *violated* in words for a change of *table* by a role that sees *catalog*.
 
-    Name nothing that the role does not see. *refers*: whether the row was to get foreign keys;
+    Name nothing that the role does not see. *refers*: whether the change sets foreign keys of the row;
     *written*: the columns that the caller has set.
     """
     kind, place = violated.kind, violated.table
@@ -139,8 +139,7 @@ def _limits(columns: Sequence[Column]) -> str:
     for column in columns:
         signed = ((">=", column.minimum), ("<=", column.maximum))
         limits = [each if each[0] in "<>" else f"{sign} {each}" for sign, each in signed if each]
-        # Integers are compared with their limits before the change.
-        if limits and column.type.family is not Family.INTEGER:
+        if limits:
             found.append(f"{column.name} {' and '.join(limits)}")
     return f"Limits: {listing(found)}." if found else ""
 
@@ -164,7 +163,7 @@ MESSAGES: Mapping[tuple[Broken, bool], tuple[str, str]] = {
 
 
 def claim_in(text: str) -> str | None:
-    """Return the name of the claim that *text* is; None: a literal. Raise ValueError if it is unclear."""
+    """Return the name of the claim that *text* stands for, or None for a literal; or raise ValueError."""
     if claim := CLAIM.fullmatch(text):
         return claim[1]
     if LIKE_CLAIM.search(text):
@@ -173,10 +172,10 @@ def claim_in(text: str) -> str | None:
 
 
 def _supplied(table: Table, shown: Table, granted: Granted, presets: Collection[str]) -> tuple[Column, ...]:
-    """Return the *granted* columns with their own types: generated and preset ones are left out."""
+    """Return the *granted* columns with their own types, without generated and preset ones."""
     names = shown.column_by_name if granted is True else granted or ()
     return tuple(
-        # The default of a masked column is hidden, whether it has one is not.
+        # The default of a masked column is hidden, but not whether there is one.
         replace(column, default=column.default and "") if _is_masked(shown, column) else column
         for column in table.columns
         if column.name in names and column.name not in presets and _is_writable(column)
@@ -264,5 +263,5 @@ def _missing(table: Table, shown: Table, grant: WriteGrant) -> Iterator[tuple[st
 
 
 def confirmed_tables(catalog: Catalog) -> Sequence[Table]:
-    """Return the tables of *catalog* of which changes have to be confirmed."""
+    """Return the tables of *catalog* whose changes must be confirmed."""
     return [each for each in catalog.tables if each.writes is not None and each.writes.confirm]

@@ -18,7 +18,9 @@ from tests.secure_server import SecureServer, open_secure_server
 #: A dialect and DDL in; the URL of a database out.
 OpenDatabase = Callable[[str, str], AbstractContextManager[str]]
 
-settings.register_profile("dbtools", deadline=None)  # no test asserts on elapsed time
+#: No test asserts on elapsed time. Each run tries other examples; `--hypothesis-profile=thorough` tries more.
+settings.register_profile("dbtools", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1_000)
 settings.load_profile("dbtools")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,6 +32,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Run the suite with three workers, which keep two cores busy; benchmarks and named files with none."""
     measures = config.option.markexpr == "benchmark"
     return 0 if measures or config.args_source is pytest.Config.ArgsSource.ARGS else 3
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the benchmarks, which import much, where none of them would run."""
+    is_out = collection_path.name == "benchmarks" and config.option.markexpr == "not benchmark"
+    return True if is_out else None
 
 
 @pytest.fixture(scope="session")
@@ -63,34 +71,31 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
 
 
 @pytest.fixture(scope="session")
-def postgresql_template(postgresql_server: PostgresqlServer) -> Iterator[Callable[[str], str]]:
-    """Give a factory: DDL in, the name of a template database with it out, made once a session."""
-    templates: dict[str, str] = {}
+def postgresql_database(
+    postgresql_server: PostgresqlServer,
+) -> Iterator[Callable[[str], AbstractContextManager[str]]]:
+    """Give a factory: DDL in, the URL of a database of one's own out, for any scope.
+
+    From the second database with the same DDL on, they are copies of a template.
+    """
+    templates: dict[str, str | None] = {}
+
+    def fill(name: str, ddl: str) -> str:
+        postgresql_server.execute(ddl, url=postgresql_server.url_of(name))
+        return name
+
     with ExitStack() as stack:
 
-        def template(ddl: str) -> str:
-            if ddl not in templates:
-                name = stack.enter_context(postgresql_server.database())
-                postgresql_server.execute(ddl, url=postgresql_server.url_of(name))
-                templates[ddl] = name
-            return templates[ddl]
+        @contextmanager
+        def database(ddl: str) -> Iterator[str]:
+            template = templates.get(ddl)
+            if ddl in templates and template is None:
+                template = fill(stack.enter_context(postgresql_server.database()), ddl)
+            templates[ddl] = template
+            with postgresql_server.database(template=template or "template0") as name:
+                yield postgresql_server.url_of(name if template else fill(name, ddl))
 
-        yield template
-
-
-@pytest.fixture(scope="session")
-def postgresql_database(
-    postgresql_server: PostgresqlServer, postgresql_template: Callable[[str], str]
-) -> Callable[[str], AbstractContextManager[str]]:
-    """Give a factory: DDL in, the URL of a database of one's own out, for any scope."""
-
-    @contextmanager
-    def database(ddl: str) -> Iterator[str]:
-        template = postgresql_template(ddl)
-        with postgresql_server.database(template=template) as name:
-            yield postgresql_server.url_of(name)
-
-    return database
+        yield database
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ from pathlib import Path
 
 from anyio.from_thread import start_blocking_portal
 
+from dbtools.records.log import WINDOW
 from tests.postgresql_server import PostgresqlServer, open_server
+from tests.processes import forked
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60  #: seconds for one command, which a busy machine may need
@@ -41,12 +44,7 @@ TOKEN = re.compile(r"\bdbt_[\w-]{20,}")
 HOME, PORT, THEIR_TOKEN = "/home/ada", "127.0.0.1:8000", "dbt_…"
 SHOP = "postgresql://owner@db.example.com/shop"
 THEIR_HASH = "15c414979fcec467a9c6ba73ff7c981ec2df518962920cc5a5ec587306fc5881"
-MAIN = "import sys; del sys.argv[0]; from dbtools.__main__ import main; main()"
-PROGRAMS: Mapping[str, str] = {
-    "dbtools": f'-c "{MAIN}" "$0" "$@"',
-    "python": '"$@"',
-    "alembic": '-m alembic "$@"',
-}
+PROGRAMS: Mapping[str, str] = {"python": '"$@"', "alembic": '-m alembic "$@"'}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +110,12 @@ class Shell:
             "NO_COLOR": "1",
         }
         (place / ".venv" / "bin").mkdir(parents=True)
-        for name, words in programs.items():
-            program = place / ".venv" / "bin" / name
-            program.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {words}\n")
+        ours = place / ".venv" / "bin" / "dbtools"
+        scripts = {name: f"{shlex.quote(sys.executable)} {words}" for name, words in programs.items()}
+        scripts["dbtools"] = f'{shlex.join(forked(str(ours)))} "$@"'
+        for name, script in scripts.items():
+            program = ours.with_name(name)
+            program.write_text(f"#!/bin/sh\nexec {script}\n")
             program.chmod(0o755)
 
     def run(self, command: str) -> str:
@@ -177,6 +178,8 @@ class Reader:
     def _obey(self, command: Command) -> str:
         if re.search(r"\bdbtools serve\b", command.text):
             return self._serve(command)
+        if self._server is not None and re.search(r"\bdbtools log\b", command.text):
+            time.sleep(3 * WINDOW)  # as long as a person takes at least, who sees what was called before
         printed = self.shell.run(self.ours(command.text))
         if "token new" in command.text:
             self._names[THEIR_HASH] = HASH.findall(printed)[0]

@@ -7,6 +7,8 @@ STUMBLES = re.compile(
     r"|what is no (?!longer)|of (?:its|their|our) own|nobody|somebody|wants|none of (?:ours|its)|no longer so"
     r"|lends?|of use|h[eo]lds? against|held against|takes? it for|on the way|into force|walls?"
     r"|(?:by|on) looking|(?:two|next) looks?|(?:two|with|of) blanks|from where to where"
-    r"|the (?:page|version) before)\b",
+    r"|the (?:page|version) before|(?:SQL|statements?) of (?:a )?callers?|functions? of yours"
+    r"|reached as asked|if need be|ha(?:s|ve) to be|several ones|so as to|limits? of (?:memory|rows)"
+    r"|relation more)\b",
     re.IGNORECASE,
 )

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from tests.postgresql_server import LOGIN, _execute, open_cluster
+from tests.postgresql_server import LOGIN, execute, open_cluster
 
 PASSWORD = "sec ret@1"
 ENCODED = "sec%20ret%401"
@@ -134,7 +134,7 @@ def open_secure_server(portal: BlockingPortal, folder: Path) -> Iterator[SecureS
 
 async def _set_up(url: str) -> None:
     for statement in filter(str.strip, SETUP.split(";")):
-        await _execute(url, statement)
+        await execute(url, statement)
 
 
 def _write_files(folder: Path, authority: Signed) -> None:

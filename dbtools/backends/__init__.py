@@ -58,7 +58,7 @@ def resolved_url(url: str, folder: Path) -> str:
 
 
 def announcement_of(name: str) -> str | None:
-    """Return the statement by which a migration of a *name* database announces itself, if any."""
+    """Return the statement with which a migration announces itself on a *name* database, if any."""
     if name not in BACKENDS:
         return None
     backend: type[Backend] = _package(f"{name}:").Backend

@@ -59,7 +59,7 @@ def main_of(pieces: Sequence[Piece], lexis: Lexis) -> Main:
 
 
 def within_with(pieces: Sequence[Piece], main: Main) -> Sequence[Piece]:
-    """Return as many *pieces*, with *main* as a common table expression that AFTER_CHANGE ends."""
+    """Return as many pieces as *pieces*, with *main* as a common table expression that AFTER_CHANGE ends."""
     written, offset = list(pieces), main.offset
     for at, piece in enumerate(written):
         text = str(piece)

@@ -4,17 +4,15 @@ A condition that is not fully understood is ignored, so that a schema never excl
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grouped, split, words
 from dbtools.types import Family
 
 LONGEST = 20_000  #: characters; longer constraints are ignored
-DEEPEST = 30  #: nested brackets
+MOST_BRACKETS = 100  #: constraints with more are ignored
 
 #: Words that are values or begin an expression, and so are not columns.
 NO_COLUMNS = words(
@@ -27,7 +25,7 @@ COMPARING = frozenset({*FLIPPED, "in", "between"})
 TEXTS = frozenset({"text", "character varying", "varchar"})
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  #: a number beside which there are others of 64 bits
-NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?", re.ASCII)
 ZONES = ("with time zone", "without time zone")
 #: By type: the numbers that a cast to it does not change. None: casts of texts change nothing.
 CASTS: Mapping[str, re.Pattern[str] | None] = {
@@ -38,54 +36,36 @@ CASTS: Mapping[str, re.Pattern[str] | None] = {
     ),
 }
 NEVER = re.compile("(?!)")
-PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 #: A choice must be written as the database shows it, which may differ for 1.50 and 1e2.
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """The values that a constraint allows one column, besides null."""
+class Check(NamedTuple):
+    """A condition that every value of one column meets, besides null."""
 
     column: str
-    choices: tuple[str, ...] = ()
-    minimum: str | None = None  #: the literal as text
-    maximum: str | None = None
-    exclusive_minimum: bool = False
-    exclusive_maximum: bool = False
+    operator: str  #: "=" for one of the literals, or "<", "<=", ">", ">=" with a single one
+    literals: tuple[str, ...]
 
 
-class Limits(NamedTuple):
-    """The values that a column may have, besides null."""
-
-    choices: tuple[str, ...] = ()
-    minimum: str | None = None
-    maximum: str | None = None
-
-
-def limits_of(
-    checks: Iterable[Check],
-    family: Family,
-    *,
-    may_be_choice: Callable[[str], bool] = lambda _: True,
-    may_be_bound: Callable[[str], bool] = lambda _: True,
-) -> Limits:
-    """Return the limits in *checks*: of several, the first one, which need not be the narrowest."""
-    limits = Limits()
-    for check in checks:
-        if not limits.choices and all(map(may_be_choice, check.choices)):
-            limits = limits._replace(choices=check.choices)
-        if limits.minimum is None and check.minimum is not None and may_be_bound(check.minimum):
-            limits = limits._replace(minimum=_bound(check.minimum, ">" * check.exclusive_minimum, family))
-        if limits.maximum is None and check.maximum is not None and may_be_bound(check.maximum):
-            limits = limits._replace(maximum=_bound(check.maximum, "<" * check.exclusive_maximum, family))
+def limits_of(checks: Iterable[Check], family: Family) -> dict[str, Any]:
+    """Return the fields of a Column that has *checks*: of several limits, the first, if not the narrowest."""
+    limits: dict[str, Any] = {}
+    for _, operator, literals in checks:
+        if operator == "=":
+            limits.setdefault("choices", literals)
+        else:
+            end = "minimum" if operator.startswith(">") else "maximum"
+            limits.setdefault(end, _bound(literals[0], operator, family))
     return limits
 
 
-def _bound(literal: str, sign: str, family: Family) -> str:
-    if sign and family is Family.INTEGER and WHOLE.fullmatch(literal):
-        return str(int(literal) + (1 if sign == ">" else -1))
-    return f"{sign} {literal}" if sign else literal
+def _bound(literal: str, operator: str, family: Family) -> str:
+    if operator.endswith("="):
+        return literal
+    if family is Family.INTEGER and WHOLE.fullmatch(literal):
+        return str(int(literal) + (1 if operator == ">" else -1))
+    return f"{operator} {literal}"
 
 
 class _Literal(NamedTuple):
@@ -99,30 +79,16 @@ _Parts = Sequence[Part]
 @lru_cache(maxsize=1024)  # many tables have the same constraints
 def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     """Return the checks in the constraint *expression*, with or without the word CHECK."""
-    if len(expression) > LONGEST:
+    if len(expression) > LONGEST or expression.count("(") > MOST_BRACKETS:
         return ()
     try:
-        tokens = code_of(expression, lexis)
-        parts: _Parts = grouped(tokens, expression).parts
+        parts: _Parts = grouped(code_of(expression, lexis), expression).parts
     except SqlError:
-        return ()
-    if _is_odd(tokens, expression):
         return ()
     if parts and parts[0].word == "check":
         # NOT VALID and similar words after the parentheses mean that some rows may not comply.
         parts = _inside(parts[1:]) or []
-    return _conditions(parts)
-
-
-def _is_odd(tokens: Sequence[Token], expression: str) -> bool:
-    """Return whether *tokens* are nested too deeply, or contain CASE or an unusual number or name."""
-    depths = accumulate((each.kind is Kind.OPENING) - (each.kind is Kind.CLOSING) for each in tokens)
-    numbers = (token.offset for token in tokens if token.kind is Kind.NUMBER)
-    return (
-        max(depths, default=0) > DEEPEST
-        or any(token.word in (".", "case") for token in tokens)
-        or not all(PLAIN_NUMBER.match(expression, offset) for offset in numbers)
-    )
+    return tuple(_conditions(parts))
 
 
 def _inside(parts: _Parts) -> _Parts | None:
@@ -137,16 +103,18 @@ def _bare(parts: _Parts) -> _Parts:
     return parts
 
 
-def _conditions(parts: _Parts) -> tuple[Check, ...]:
+def _conditions(parts: _Parts) -> Iterator[Check]:
     parts = _bare(parts)
-    alternatives = split(parts, "or")
+    alternatives, conditions = split(parts, "or"), _conjuncts(parts)
+    if any(part.word == "case" for part in parts):
+        return
     if len(alternatives) > 1:
-        return _unless_null(alternatives)
-    conditions = _conjuncts(parts)
-    if len(conditions) > 1:
-        return tuple(check for each in conditions for check in _conditions(each))
-    check = _condition(parts)
-    return (check,) if check else ()
+        yield from _unless_null(alternatives)
+    elif len(conditions) > 1:
+        for each in conditions:
+            yield from _conditions(each)
+    else:
+        yield from _comparison(parts)
 
 
 def _conjuncts(parts: _Parts) -> list[list[Part]]:
@@ -162,54 +130,48 @@ def _conjuncts(parts: _Parts) -> list[list[Part]]:
     return conditions
 
 
-def _unless_null(alternatives: Sequence[_Parts]) -> tuple[Check, ...]:
+def _unless_null(alternatives: Sequence[_Parts]) -> Iterator[Check]:
     """Read `x is null or …`."""
     for nulls, others in (alternatives, reversed(alternatives)) if len(alternatives) == 2 else ():
         match _bare(nulls):
             case [*left, Token(word="is"), Token(word="null")] if (column := _column(left)) is not None:
-                return tuple(check for check in _conditions(others) if check.column == column)
-    return ()
+                yield from (check for check in _conditions(others) if check.column == column)
 
 
-def _condition(parts: _Parts) -> Check | None:
+def _comparison(parts: _Parts) -> Iterator[Check]:
     """Read one comparison of a column with literals."""
     at = next((at for at, part in enumerate(parts) if part.word in COMPARING), None)
     if at is None:
-        return None
+        return
     left, operator, right = parts[:at], parts[at].word, parts[at + 1 :]
     if operator in FLIPPED and _column(left, TEXTS) is None:
         left, operator, right = right, FLIPPED[operator], left
-    if operator == "in":
-        return _chosen(left, split(_inside(right) or (), ","))
-    if operator in ("=", "=="):
-        return _chosen(left, _array(right) if right and right[0].word == "any" else [right])
-    return _bounded(left, operator, split(right, "and"))
+    match operator:
+        case "in":
+            yield from _chosen(left, split(_inside(right) or (), ","))
+        case "=" | "==":
+            yield from _chosen(left, _array(right) if right and right[0].word == "any" else [right])
+        case "between":
+            yield from _bounded(left, (">=", "<="), split(right, "and"))
+        case _:
+            yield from _bounded(left, (operator,), [right])
 
 
-def _chosen(left: _Parts, values: Iterable[_Parts]) -> Check | None:
+def _chosen(left: _Parts, values: Iterable[_Parts]) -> Iterator[Check]:
     # For equality, a cast to text changes nothing.
     column, literals = _column(left, TEXTS), [_literal(each) for each in values]
     known = [
         each.text for each in literals if each and (not each.is_number or CHOSEN_NUMBER.fullmatch(each.text))
     ]
-    if column is None or not known or len(known) < len(literals):
-        return None
-    return Check(column=column, choices=tuple(dict.fromkeys(known)))
+    if column is not None and known and len(known) == len(literals):
+        yield Check(column, "=", tuple(dict.fromkeys(known)))
 
 
-def _bounded(left: _Parts, operator: str, values: Sequence[_Parts]) -> Check | None:
-    column, literals = _column(left), [_literal(each) for each in values]
-    if column is None:
-        return None
-    match operator, [each and each.text for each in literals]:
-        case "between", [str(least), str(most)]:
-            return Check(column=column, minimum=least, maximum=most)
-        case ((">" | ">="), [str(least)]):
-            return Check(column=column, minimum=least, exclusive_minimum=operator == ">")
-        case (("<" | "<="), [str(most)]):
-            return Check(column=column, maximum=most, exclusive_maximum=operator == "<")
-        case _:
-            return None
+def _bounded(left: _Parts, operators: Sequence[str], values: Sequence[_Parts]) -> Iterator[Check]:
+    column, texts = _column(left), [literal.text for each in values if (literal := _literal(each))]
+    if column is not None and len(texts) == len(operators):
+        for operator, text in zip(operators, texts, strict=True):
+            yield Check(column, operator, (text,))
 
 
 def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
@@ -224,23 +186,15 @@ def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
 def _operand(parts: _Parts) -> tuple[_Parts, str | None]:
     """Return the operand before an outer `::`, and the type after it."""
     plain, *casts = split(_bare(parts), "::")
-    words: list[str] = []
-    for part in (part for cast in casts for part in cast):
-        match part:
-            case Token(Kind.WORD):
-                words.append(part.word)
-            case Group(word="[", parts=[]):
-                words.append("[]")
-            case _:  # two casts, or a length, make an unknown type
-                words.append("?")
-    return _bare(plain), " ".join(words).replace(" []", "[]") if casts else None
+    # Two casts, or a length, make an unknown type.
+    return _bare(plain), " ".join(part.word for cast in casts for part in cast) if casts else None
 
 
 def _literal(parts: _Parts) -> _Literal | None:
     match _operand(parts):
-        case [Token(Kind.NUMBER, text)], cast:
+        case [Token(Kind.NUMBER, text)], cast if NUMBER.fullmatch(text):
             literal = _Literal(text, True)
-        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)], cast:
+        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)], cast if NUMBER.fullmatch(text):
             literal = _Literal(f"-{text}", True)
         case [Token(Kind.TEXT, text) as token], cast if text[0] == "'":
             literal = _Literal(token.value, False)
@@ -259,6 +213,6 @@ def _array(parts: _Parts) -> list[list[Part]]:
     """Return the items of `any (array[…])`, with or without a cast to text."""
     match _operand(_inside(parts[1:]) or ()):
         case [Token(Kind.WORD) as word, Group(word="[") as items], cast if word.word == "array":
-            return split(items.parts, ",") if cast is None or cast.removesuffix("[]") in TEXTS else []
+            return split(items.parts, ",") if cast is None or cast.removesuffix(" [") in TEXTS else []
         case _:
             return []

@@ -1,10 +1,10 @@
-"""Free SQL of callers: the port to the half of a backend that runs it, and how refusals are worded.
+"""Free SQL from callers: the port to the half of a backend that runs it, and the wording of refusals.
 
-Two safeguards confine callers' SQL, different ones on each database. The words are the same on all, and
-never those of the database: its messages quote hidden data, and tell a hidden name from an unknown one.
+Two safeguards confine callers' SQL, different ones on each database. The wording is the same on all, and
+never that of the database: its messages quote hidden data, and distinguish a hidden name from an unknown one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -13,30 +13,17 @@ from dbtools.catalog import Catalog
 from dbtools.errors import SqlRefused, listing, nearest
 from dbtools.policy import NO_RULES, FunctionRules
 from dbtools.results import ResultSet
+from dbtools.sql import Kind, Lexis, SqlError, Token, code_of, grouped, words
 from dbtools.types import Mask, quoted
 
 T = TypeVar("T")
 LONG = 200  #: characters of a statement that takes some milliseconds to check
 LONGEST_NAME = 100  #: characters of a name in a refusal
-SELECT_ONLY = "Write one statement that begins with select, with or values."
+READING = words("select with values")  #: beginnings of statements
+SELECT_ONLY = "run_sql only reads: write one statement that begins with select, with or values."
 DESCRIBED = "describe_tables lists tables and columns."
-COMPUTING = "Permitted are functions that only compute a value from their arguments."
+COMPUTING = "Only functions that compute a value from their arguments are permitted."
 MISSING = "Is a word or a comma missing?"
-#: What a caller may have meant by the first word of a statement.
-INSTEAD: Mapping[str, str] = {
-    **dict.fromkeys(("insert", "update", "delete", "replace", "merge", "copy"), "run_sql only reads. "),
-    **dict.fromkeys(
-        ("create", "alter", "drop", "truncate", "vacuum", "reindex", "analyze"), "run_sql changes no schema. "
-    ),
-    **dict.fromkeys(("attach", "detach", "use"), "There is one database. "),
-    **dict.fromkeys(
-        ("begin", "commit", "rollback", "savepoint", "release", "end"), "Each call is one transaction. "
-    ),
-    **dict.fromkeys(("pragma", "show", "describe", "desc"), f"{DESCRIBED} "),
-    "explain": "Plans are not shown. ",
-    "set": "run_sql changes no settings. ",
-    "table": "Write select * from the table. ",
-}
 
 
 class FreeOffer(NamedTuple):
@@ -47,7 +34,7 @@ class FreeOffer(NamedTuple):
 
 
 class FreeRun(NamedTuple):
-    """Free SQL of a caller, to run under the lens of a role."""
+    """A caller's free SQL, to run under the lens of a role."""
 
     sql: str
     catalog: Catalog  #: what the role sees: tables with their row filters and masks
@@ -93,7 +80,7 @@ class FreeRunner(Protocol):
 async def check(sql: str, checks: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
     """Return the result of *checks* on *sql*: in a thread if it is long, so that other calls need not wait.
 
-    *limiter*: of such threads.
+    *limiter* limits these threads.
     """
     if len(sql) <= LONG:
         return checks()
@@ -106,14 +93,33 @@ def refused(rule: str, hint: str = "", *, position: int | None = None) -> SqlRef
     return SqlRefused(f"{rule.removesuffix('.')}{place}.", hint=hint)
 
 
-def not_reading(word: str, *, position: int | None) -> SqlRefused:
-    """Return the refusal of a statement that begins with *word*."""
-    hint = f"{INSTEAD.get(word, '')}{SELECT_ONLY}"
-    return refused("This is not a statement that reads", hint, position=position)
+def statement_of(sql: str, lexis: Lexis) -> list[Token]:
+    """Return the tokens of the one statement in *sql*, or raise SqlRefused if it is not one that reads."""
+    try:
+        tokens = code_of(sql, lexis)
+        while tokens and tokens[-1].kind is Kind.SEMICOLON:
+            tokens.pop()
+        grouped(tokens, sql)
+    except SqlError as exc:
+        if "parameter" in exc.problem:
+            raise no_parameters(exc.offset) from exc
+        raise refused(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
+    first = next((token for token in tokens if token.text != "("), None)
+    if first is None:
+        raise refused("The statement is empty", SELECT_ONLY)
+    if first.word not in READING:
+        hint = f"{SELECT_ONLY} {DESCRIBED}"
+        raise refused("This is not a statement that reads", hint, position=first.offset)
+    for token in tokens:
+        if token.kind is Kind.SEMICOLON:
+            raise refused("There are several statements", "Make one call for each.", position=token.offset)
+        if token.kind is Kind.PARAMETER:
+            raise no_parameters(token.offset)
+    return tokens
 
 
-def no_parameters(*, position: int | None) -> SqlRefused:
-    """Return the refusal of a parameter, such as `?`, `$1` or `:name`."""
+def no_parameters(position: int) -> SqlRefused:
+    """Return the refusal of a parameter, such as `$1` or `:name`."""
     return refused("run_sql has no parameters", "Write the value.", position=position)
 
 
@@ -129,17 +135,14 @@ def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -
 
 
 def unknown_column(
-    name: str, sql: str, catalog: Catalog, *, tables: Iterable[str] = (), position: int | None = None
+    name: str, sql: str, catalog: Catalog, *, tables: Collection[str] = (), position: int | None = None
 ) -> SqlRefused:
     """Return the refusal of the column *name* in *sql*; *tables*: those that it names, in lower case."""
-    named = set(tables)
-    read = [table for table in catalog.tables if table.name.lower() in named]
-    hashed = {column.name for table in read for column in table.columns if column.type.mask is Mask.HASH}
-    columns = dict.fromkeys(
-        column.name for table in read for column in table.columns if column.name not in hashed
-    )
+    read = [table for table in catalog.tables if table.name.lower() in tables]
+    masks = {column.name: column.type.mask for table in read for column in table.columns}
+    columns = [each for each, mask in masks.items() if mask is not Mask.HASH]
     qualifier, _, last = name.rpartition(".")
-    if last in hashed:
+    if masks.get(last) is Mask.HASH:
         rule = f"The column {quoted(last, LONGEST_NAME)} is masked by a hash, so run_sql does not read it"
         return refused(rule, "Use the tools that list its table.", position=position)
     if qualifier and last in columns:
@@ -152,12 +155,11 @@ def unknown_column(
 
 
 def unknown_function(
-    name: str, known: Iterable[str], *, instead: str = "", position: int | None = None
+    name: str, known: Iterable[str], *, hint: str = "", position: int | None = None
 ) -> SqlRefused:
     """Return the refusal of the function *name*, which is not among those that are *known*.
 
-    *instead*: what to write for it, if that is known.
+    *hint*: what to write for it, if that is known.
     """
     rule = f"The function {quoted(name, LONGEST_NAME)} does not exist or is not permitted"
-    hint = f"Use {instead}." if instead else f"{nearest(name, known)}{COMPUTING}"
-    return refused(rule, hint, position=position)
+    return refused(rule, hint or f"{nearest(name, known)}{COMPUTING}", position=position)

@@ -33,7 +33,7 @@ CLOSING = re.compile(rf"{GAP}*\)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class ListForms:
-    """How a database writes that a value is, or is not, in a list that is one parameter."""
+    """The SQL of a database that tests whether a value is in a list parameter."""
 
     among: str
     not_among: str
@@ -46,11 +46,11 @@ class Plan:
 
     shape: Shape | Write
     sql: str
-    parameters: tuple[str, ...]  #: names in the order of their placeholders
-    types: Mapping[str, ColumnType]  #: of the parameters that are compared with columns
-    lists: frozenset[str]  #: the parameters that are lists
-    constants: Mapping[str, object]  #: values that are the same in every call
-    claims: Mapping[str, str]  #: the parameters that are claims of the caller
+    parameters: tuple[str, ...] = ()  #: names in the order of their placeholders
+    types: Mapping[str, ColumnType] = field(default_factory=dict)  #: of parameters compared with columns
+    lists: frozenset[str] = frozenset()  #: the parameters that are lists
+    constants: Mapping[str, object] = field(default_factory=dict)  #: values that are the same in every call
+    claims: Mapping[str, str] = field(default_factory=dict)  #: the parameters that are claims of the caller
     #: Convert a value, and a list of values, to what the driver takes.
     one: Callable[[object, ColumnType], object] = field(repr=False)
     many: Callable[[Sequence[object], ColumnType], object] = field(repr=False)
@@ -152,20 +152,19 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """The statements of a change, in their order; of a query, only the change itself."""
+    """The statements of a change, in order; of a query that writes, only the change itself."""
 
     shape: WriteShape
     before: Plan | None  #: reads the row that is to be changed, or the chosen rows with their keys
-    #: Returns the identity of each changed row, or the cells of each deleted one; of chosen rows also their
-    #: keys, or only these.
+    #: Returns the identity of each changed row, or the cells of each deleted row; for chosen rows also their
+    #: keys, or the keys alone.
     change: Plan
     after: Plan | None  #: reads the row with an identity, or the chosen row with a key that may be left
     checked: Plan | None  #: the same, but only if the row satisfies the check
-    #: Of an upsert: reads the identity and the cells of the row with the key that the role sees; inserts the
-    #: row if no row has the key, unless the change never meets another transaction; updates the row instead.
-    existing: Plan | None = None
+    existing: Plan | None = None  #: of an upsert: reads the visible row with the key, and its identity
+    #: Of an upsert: inserts the row if no row has the key; None if no other transaction can interfere.
     attempt: Plan | None = None
-    instead: Plan | None = None
+    instead: Plan | None = None  #: of an upsert: updates the existing row
 
     @property
     def write(self) -> Write:
@@ -175,7 +174,7 @@ class WritePlan:
 
     @property
     def claims(self) -> frozenset[str]:
-        """The claims of the caller that the statements ask for."""
+        """The claims of the caller that the statements use."""
         return frozenset(claim for plan in self.statements for claim in plan.claims.values())
 
     @property

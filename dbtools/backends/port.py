@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import anyio
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+T = TypeVar("T")
 NO_SESSION: Mapping[str, str] = {}
 #: Why a role may not change a row as asked.
 UNSEEN = "After the change, the row would not be among those that you may change."
@@ -54,9 +55,9 @@ class Facts:
     implicit_casts: Mapping[Family, frozenset[Family]]
     #: Whether "=" compares a column with one that refers to it as their foreign key does, without an error.
     alike: Callable[[Column, Column], bool]
-    names_connections: bool  #: whether connections have an application name
-    announcement: str | None  #: the statement by which a migration announces itself
-    watch_script: str | None  #: SQL that makes the database announce changes
+    names_connections: bool = False  #: whether connections have an application name
+    announcement: str | None = None  #: the statement by which a migration announces itself
+    watch_script: str | None = None  #: SQL that makes the database announce changes
 
 
 class Run(NamedTuple):
@@ -233,13 +234,13 @@ Heard = Callable[[], None]  #: called when the database announces a change
 class Backend(ABC):
     """One database by its URL. Connections open when they are needed.
 
+    Beside the module of the class, `runner` has `open_runner` and `open_engine`, `writer` has `open_writer`,
+    and `free` has `open_free`.
+
     Every verb raises DatabaseUnavailable if the database cannot be reached or read.
     """
 
     facts: Facts
-    runner_module: str  #: the name of the module with `open_runner` and `open_engine`
-    writer_module: str  #: the name of the module with `open_writer`
-    free_module: str  #: the name of the module with `open_free`
 
     def __init__(self, url: str) -> None:
         """Raise ConfigurationError if *url* is invalid."""
@@ -248,9 +249,7 @@ class Backend(ABC):
         self.lock_timeout = 2.0  #: seconds that a change waits for a lock
         #: whether to roll back what a program that stopped has half written; only if a role may write
         self.recovers = False
-        self._runner: Runner | None = None
-        self._writer: Writer | None = None
-        self._free: FreeRunner | None = None
+        self.halves: dict[str, Any] = {}  #: the Runner, the Writer and the FreeRunner, once they are loaded
         self._loading = anyio.Lock()
 
     @property
@@ -268,38 +267,37 @@ class Backend(ABC):
         return self.resolved(self.url, Path.cwd()), {}
 
     async def runner(self) -> Runner:
-        """Return the Runner, which is imported in a thread at the first call."""
-        if self._runner is None:
-            async with self._loading:
-                if self._runner is None:
-                    self._runner = await anyio.to_thread.run_sync(self.load_runner)
-        return self._runner
+        """Return the Runner."""
+        return await self._half("runner", self.load_runner)
 
     def load_runner(self) -> Runner:
         """Import and return the Runner, without opening a connection."""
-        runner: Runner = import_module(self.runner_module).open_runner(self.url)
+        runner: Runner = self._module("runner").open_runner(self.url)
         return runner
 
     async def writer(self) -> Writer:
-        """Return the Writer, which is imported in a thread at the first change."""
-        if self._writer is None:
-            async with self._loading:
-                if self._writer is None:
-                    self._writer = await anyio.to_thread.run_sync(self._load_writer)
-        return self._writer
+        """Return the Writer."""
+        return await self._half("writer", self._load_writer)
 
     def _load_writer(self) -> Writer:
-        open_writer = import_module(self.writer_module).open_writer
-        writer: Writer = open_writer(self.write_url, self.lock_timeout)
+        writer: Writer = self._module("writer").open_writer(self.write_url, self.lock_timeout)
         return writer
 
     async def free(self) -> FreeRunner:
-        """Return the FreeRunner, which is imported in a thread at the first call."""
-        async with self._loading:
-            if self._free is None:
-                module = await anyio.to_thread.run_sync(import_module, self.free_module)
-                self._free = module.open_free(self.url)
-        return self._free
+        """Return the FreeRunner."""
+        return await self._half("free", lambda: self._module("free").open_free(self.url))
+
+    async def _half(self, name: str, load: Callable[[], T]) -> T:
+        """Return a half of the backend, which is imported in a thread when it is first needed."""
+        if name not in self.halves:
+            async with self._loading:
+                if name not in self.halves:
+                    self.halves[name] = await anyio.to_thread.run_sync(load)
+        half: T = self.halves[name]
+        return half
+
+    def _module(self, name: str) -> Any:
+        return import_module(f"{type(self).__module__}.{name}")
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         """Return whether the login, which sees *catalog*, can have run_sql under the rules *functions*."""
@@ -307,7 +305,7 @@ class Backend(ABC):
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
-        engine: Engine | AsyncEngine = import_module(self.runner_module).open_engine(self.url)
+        engine: Engine | AsyncEngine = self._module("runner").open_engine(self.url)
         return engine
 
     @abstractmethod
@@ -371,9 +369,8 @@ class Backend(ABC):
 
     async def close(self) -> None:
         """Close every connection."""
-        for each in (self._runner, self._writer, self._free):
-            if each is not None:
-                await each.close()
+        for each in self.halves.values():
+            await each.close()
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

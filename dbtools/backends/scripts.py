@@ -1,29 +1,85 @@
 """The statements of a write in their order, for every database. A WriteRun in; its WriteResult out.
 
-A script is a generator: it yields each statement with its parameters, and gets the rows.
+A script is a generator: it yields each statement with its parameters, and gets the rows. The statements of
+the journal, the table `dbtools_write`, make a change once: they run in its transaction.
 """
 
+import json
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import sqlalchemy as sa
 
 from dbtools import errors
-from dbtools.backends.journal import Journal, completed, earlier_of, entered
 from dbtools.backends.plans import Plan, WritePlan, pin, place
-from dbtools.backends.port import UNFIT, UNSEEN, Row, WriteResult, WriteRun
-from dbtools.changes import KEPT, WriteKind, keys_of
-from dbtools.statement import QueryShape
+from dbtools.backends.port import UNFIT, UNSEEN, JournalEntry, Row, WriteResult, WriteRun
+from dbtools.backends.selects import plan_of
+from dbtools.backends.sources import Grammar
+from dbtools.catalog import Column
+from dbtools.changes import KEPT, EarlierCall, RowKeys, WriteKind, keys_of, taken, used
+from dbtools.statement import Output, QueryShape
+from dbtools.types import ColumnType, Family
 
+JOURNAL_TABLE = "dbtools_write"
+PRUNED = 100  #: outdated entries of the journal that one call removes at most
+COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
+OTHER = ColumnType(family=Family.OTHER, name="")
 ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
 MEANWHILE = "Another transaction has changed some of the rows, or a trigger keeps them as they are."
 AGAIN = "Try again."
 MOVED = "A trigger moves a row away."
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
 BoundPlan = tuple[Plan, *tuple[Row, ...]]
-Script = Generator[BoundPlan | None, Sequence[Row], WriteResult]
+T = TypeVar("T")
+Script = Generator[BoundPlan | None, Sequence[Row], T]
 
 
-def script_of(run: WriteRun, journal: Journal) -> Script:
+@dataclass(frozen=True, kw_only=True)
+class Journal:
+    """The statements on the journal of one database."""
+
+    prune: Plan  #: removes entries that are older than the parameter `seconds`
+    enter: Plan  #: returns a row, or none if the ID or the key is taken
+    find: Plan  #: returns what the entry with the key has: arguments, seconds, affected and keys
+    complete: Plan  #: adds affected and keys to the entry with an ID
+
+    def includes(self, plan: Plan) -> bool:
+        """Return whether *plan* is one of these."""
+        return any(plan is each for each in (self.prune, self.enter, self.find, self.complete))
+
+
+def journal_of(grammar: Grammar, schema: str) -> Journal:
+    """Return the statements in *grammar* on the journal in *schema*."""
+    table = sa.table(JOURNAL_TABLE, *map(sa.column, COLUMNS), schema=schema)
+    c = table.c
+    old = sa.select(c.id).where(c.seconds < sa.bindparam("seconds")).limit(PRUNED)
+    values: dict[str, sa.BindParameter[object]] = {name: sa.bindparam(name) for name in COLUMNS}
+    same = [c[name] == values[name] for name in ("caller", "tool", "key")]
+    entered = ("id", "caller", "tool", "key", "arguments", "seconds")
+    enter = grammar.insert(table).values({name: values[name] for name in entered}).on_conflict_do_nothing()
+    found = (c.arguments, c.seconds, c.affected, c["keys"])
+
+    def plan(statement: object, *names: str) -> Plan:
+        outputs = tuple(Output(term=Column(name=name, type=OTHER)) for name in names)
+        shape = QueryShape(name=JOURNAL_TABLE, pieces=(), outputs=outputs, types={}, casts={})
+        return plan_of(shape, statement, grammar, {}, frozenset(), {})
+
+    return Journal(
+        # Other calls may be removing the same entries.
+        prune=plan(sa.delete(table).where(c.id.in_(old.with_for_update(skip_locked=True)))),
+        enter=plan(enter.returning(c.id), "id"),
+        find=plan(sa.select(*found).where(*same), "arguments", "seconds", "affected", "keys"),
+        complete=plan(
+            sa.update(table)
+            .where(c.id == values["id"])
+            .values(affected=values["affected"], keys=values["keys"])
+        ),
+    )
+
+
+def script_of(run: WriteRun, journal: Journal) -> Script[WriteResult]:
     """Yield the statements of *run* in their order, each with its parameters; get their rows.
 
     A statement without outputs gets one row with the number of rows that it changed. None asks for all
@@ -31,15 +87,31 @@ def script_of(run: WriteRun, journal: Journal) -> Script:
     """
     if run.entry is None:
         return (yield from _changes(run))
-    yield journal.prune, journal.prune.bound({"seconds": int(time.time()) - KEPT}, 1)
-    parameters = entered(run.entry)
+    now = int(time.time())
+    yield journal.prune, journal.prune.bound({"seconds": now - KEPT}, 1)
+    parameters = {**run.entry._asdict(), "seconds": now}
     if not (yield journal.enter, journal.enter.bound(parameters, 1)):
-        earlier = earlier_of(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
+        earlier = _earlier(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
         return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
     result = yield from _changes(run)
     keys = keys_of(run.steps[0][0].shape, result.rows)
-    yield journal.complete, journal.complete.bound(completed(run.entry, result.affected, keys), 1)
+    done = {"affected": result.affected, "keys": None if keys is None else json.dumps(keys)}
+    yield journal.complete, journal.complete.bound({"id": run.entry.id, **done}, 1)
     return result
+
+
+def _earlier(entry: JournalEntry, found: Sequence[Row]) -> EarlierCall:
+    """Return the call that has the key of *entry*, as *found*; raise Conflict or NotConfirmed."""
+    if not found:
+        raise used()
+    ((arguments, seconds, affected, kept),) = found
+    if arguments != entry.arguments:
+        raise taken()
+    keys: RowKeys | None = None
+    if kept is not None:
+        table, columns, rows = json.loads(str(kept))
+        keys = RowKeys(tuple(table), tuple(columns), rows)
+    return EarlierCall(affected=int(str(affected)), keys=keys, seconds=int(str(seconds)))
 
 
 class StepResult(NamedTuple):
@@ -50,7 +122,7 @@ class StepResult(NamedTuple):
     previous: Row = ()  #: the identity of the row before an upsert updated it
 
 
-def _changes(run: WriteRun) -> Script:
+def _changes(run: WriteRun) -> Script[WriteResult]:
     plan, values = run.steps[0]
     if isinstance(plan.shape, QueryShape):
         return (yield from _of_query(plan, plan.shape.writes or 0, values, run))
@@ -59,7 +131,7 @@ def _changes(run: WriteRun) -> Script:
     return (yield from _of_rows(run))
 
 
-def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun) -> Script:
+def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
     found = yield _bound(plan.change, values, run=run, limit=most)
     affected = len(found) if plan.change.outputs else int(str(found[0][0]))
     if affected > most:
@@ -68,7 +140,7 @@ def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: Wri
     return WriteResult(rows=found if plan.change.outputs else (), before=(), affected=affected)
 
 
-def _of_rows(run: WriteRun) -> Script:
+def _of_rows(run: WriteRun) -> Script[WriteResult]:
     rows: list[Row] = []
     before: list[Row | None] = []
     changed: list[tuple[WritePlan, Row]] = []
@@ -89,10 +161,7 @@ def _of_rows(run: WriteRun) -> Script:
     return WriteResult(rows=rows, before=before, affected=len(changed), ignored=ignored)
 
 
-StepScript = Generator[BoundPlan | None, Sequence[Row], StepResult]
-
-
-def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> StepScript:
+def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
     """Insert, update or delete a row, or raise a CallError."""
     before: Sequence[Row] = ()
     is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key_count
@@ -110,7 +179,7 @@ def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> St
     return StepResult(found, () if is_delete else before)
 
 
-def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> StepScript:
+def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
     """Insert a row, or update the visible one with its key or leave it as it is, or raise a CallError.
 
     If a hidden row has the key, the plain insert fails as any other.
@@ -139,10 +208,7 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
     return StepResult(found, (before,), previous)
 
 
-ReadScript = Generator[BoundPlan | None, Sequence[Row], Sequence[Row]]
-
-
-def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script:
+def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
     """Change the rows that conditions choose, all or none."""
     shape = plan.write
     assert plan.before is not None
@@ -168,7 +234,9 @@ def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Scr
     return WriteResult(rows=rows, before=before, affected=len(found))
 
 
-def _check_deleted(plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun) -> ReadScript:
+def _check_deleted(
+    plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun
+) -> Script[Sequence[Row]]:
     """Raise a CallError unless exactly the rows with *keys* are gone; the change has returned *deleted*."""
     left = set(keys) - set(deleted)
     # One database does not return a row that a foreign key deletes together with another one.
@@ -182,7 +250,7 @@ def _check_deleted(plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row],
 def _paired(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Sequence[Row]:
     """Return the identities of the *changed* rows in the order of the *keys* that they had.
 
-    Each of *changed* is an identity with the new key. The columns of it that the change does not set
+    Each of *changed* is an identity with the new key. Its columns that the change does not set
     distinguish the rows, since all get the same values in the others.
     """
     written = {column.name for column in plan.write.written}
@@ -202,7 +270,7 @@ def _kept(plan: WritePlan) -> errors.CallError:
     return errors.Busy(MEANWHILE, hint=AGAIN) if is_pinned else _refused_by_trigger()
 
 
-def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> ReadScript:
+def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Script[Sequence[Row]]:
     """Read the rows with *identities* after the change, or raise Denied if the role may not write them so."""
     if plan.after is None:
         return ()

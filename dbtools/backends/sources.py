@@ -10,7 +10,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
 from dbtools.catalog import Column, RowFilter, Table, TableKind, TextIndex
-from dbtools.masks import BLANK
+from dbtools.cells import BLANK
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Operator

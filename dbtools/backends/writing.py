@@ -7,7 +7,7 @@ Rows that conditions choose are read first, with their keys, and then changed by
 transaction has changed one of them meanwhile, none is changed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,99 +26,167 @@ from dbtools.backends.selects import (
 )
 from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
 from dbtools.catalog import Column, RowFilter, identifying
+from dbtools.cells import BLANK
 from dbtools.changes import Write, WriteKind
-from dbtools.masks import BLANK
 from dbtools.statement import Condition, Output, Select
 from dbtools.types import ColumnType, Family, Operator
 
 
 def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
     """Return the SQL of *shape* in *grammar*."""
-    if shape.chosen is not None:
-        return _compile_chosen(shape, shape.chosen, grammar)
-    own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key_count])
-    found = replace(shape, outputs=tuple(map(_plain, shape.table.identity)))
-    instead = shape.instead and replace(shape.instead, conditions=_identified(shape))
-    return WritePlan(
-        shape=shape,
-        before=None if shape.kind is WriteKind.INSERT else compile_select(own, grammar),
-        change=_change(shape, grammar),
-        after=_reading(shape, shape.table.filter, grammar) if shape.kind is not WriteKind.DELETE else None,
-        checked=None if shape.check is None else _reading(found, shape.check, grammar),
-        existing=_existing(shape, grammar) if shape.conflict else None,
-        instead=None if instead is None else _change(instead, grammar),
-    )
+    statements = _Statements(shape, grammar)
+    return statements.of_row() if shape.chosen is None else statements.of_chosen(shape.chosen)
 
 
 def attempt_of(shape: Write, grammar: Grammar) -> Plan:
     """Return the statement that inserts the row of an upsert, unless a row has the key."""
-    target = _target(shape)
-    key = [target.c[column.name] for column in shape.conflict]
-    insert = grammar.insert(target).values(_values(shape, grammar))
-    return _returning(insert.on_conflict_do_nothing(index_elements=key), shape, target, grammar, {})
+    return _Statements(shape, grammar).attempt()
 
 
-def _compile_chosen(shape: Write, chosen: Select, grammar: Grammar) -> WritePlan:
-    """Return the SQL of *shape*, which changes the rows that *chosen* reads: outputs, then keys."""
-    key = tuple(map(_plain, identifying(shape.table.key_columns)))
-    version = () if grammar.version is None else (_plain(grammar.version),)
-    read = replace(shape, chosen=None)
-    found = replace(read, outputs=tuple(map(_plain, shape.table.identity)))
-    if shape.kind is not WriteKind.DELETE:
-        after: Plan | None = _reading(read, shape.table.filter, grammar)
-    else:
-        after = None if version else _left(replace(read, outputs=key), grammar)
-    return WritePlan(
-        shape=shape,
-        before=compile_select(replace(chosen, outputs=(*shape.outputs, *key, *version)), grammar),
-        change=_change_chosen(shape, chosen, grammar),
-        after=after,
-        checked=None if shape.check is None else _reading(found, shape.check, grammar),
-    )
+class _Statements:
+    """The statements of the write *shape*; its table has no alias, as the SQL of row filters names it."""
 
+    def __init__(self, shape: Write, grammar: Grammar) -> None:
+        self._shape, self._grammar, table = shape, grammar, shape.table
+        self._identity, self._identified = _plain(table.identity), _equal(table.identity)
+        names = dict.fromkeys(column.name for column in (*shape.written, *table.columns, *table.identity))
+        schema = quoted_name(table.schema, quote=True) if table.schema else None
+        columns: list[sa.ColumnClause[Any]] = [sa.column(quoted_name(name, quote=True)) for name in names]
+        self._target = sa.table(quoted_name(table.name, quote=True), *columns, schema=schema)
 
-def _left(shape: Write, grammar: Grammar) -> Plan:
-    """Return the statement that reads the row with a key, if it still exists."""
-    target, same = _target(shape), _equal(identifying(shape.table.key_columns))
-    read = cells_of([_read(each, target, grammar) for each in shape.outputs])
-    select = sa.select(*read).select_from(target).where(all_hold(same, target, grammar))
-    return plan_of(shape, select, grammar, *_types(shape, same), {})
+    def of_row(self) -> WritePlan:
+        """Return the statements that change one row."""
+        shape, filter = self._shape, self._shape.table.filter
+        own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key_count])
+        instead = shape.instead and replace(shape.instead, conditions=self._identified)
+        return WritePlan(
+            shape=shape,
+            before=None if shape.kind is WriteKind.INSERT else compile_select(own, self._grammar),
+            change=self._change(shape),
+            after=None if shape.kind is WriteKind.DELETE else self._row(shape.outputs, filter),
+            checked=None if shape.check is None else self._row(self._identity, shape.check),
+            existing=self._existing() if shape.conflict else None,
+            instead=None if instead is None else self._change(instead),
+        )
 
+    def of_chosen(self, chosen: Select) -> WritePlan:
+        """Return the statements that change the rows that *chosen* reads: outputs, then keys."""
+        shape, key = self._shape, identifying(self._shape.table.key_columns)
+        version = () if self._grammar.version is None else (self._grammar.version,)
+        if shape.kind is not WriteKind.DELETE:
+            after: Plan | None = self._row(shape.outputs, shape.table.filter)
+        else:
+            # The row with a key, if it still exists.
+            after = None if version else self._matching(_equal(key), _plain(key))
+        found = replace(chosen, outputs=(*shape.outputs, *_plain((*key, *version))))
+        return WritePlan(
+            shape=shape,
+            before=compile_select(found, self._grammar),
+            change=self._change_chosen(chosen, key),
+            after=after,
+            checked=None if shape.check is None else self._row(self._identity, shape.check),
+        )
 
-def _reading(shape: Write, filter: RowFilter | None, grammar: Grammar) -> Plan:
-    """Return the statement that reads the row with an identity, if *filter* shows it."""
-    target = _target(shape)
-    same = all_hold(_identified(shape), target, grammar)
-    return _reading_where(same, shape, filter, target, grammar)
+    def attempt(self) -> Plan:
+        """Return the statement that inserts the row, unless a row has the key."""
+        key = [self._target.c[column.name] for column in self._shape.conflict]
+        insert = self._grammar.insert(self._target).values(self._values(self._shape))
+        return self._returning(insert.on_conflict_do_nothing(index_elements=key), self._shape, {})
 
+    def _row(self, outputs: Sequence[Output], filter: RowFilter | None) -> Plan:
+        """Return the statement that reads the row with an identity, if *filter* shows it."""
+        return self._matching(self._identified, outputs, filter)
 
-def _existing(shape: Write, grammar: Grammar) -> Plan:
-    """Return the statement that reads the row with the key of an upsert, if the role sees it.
+    def _existing(self) -> Plan:
+        """Return the statement that reads the row with the key of an upsert, if the role sees it.
 
-    Cells and values are compared as the unique key compares them.
-    """
-    target, values = _target(shape), _values(shape, grammar)
-    same = sa.and_(*(column_of(target, each.name) == values[each.name] for each in shape.conflict))
-    whole = replace(shape, outputs=(*map(_plain, shape.table.identity), *shape.outputs))
-    return _reading_where(same, whole, shape.table.filter, target, grammar)
+        Cells and values are compared as the unique key compares them.
+        """
+        shape, values = self._shape, self._values(self._shape)
+        same = (column_of(self._target, each.name) == values[each.name] for each in shape.conflict)
+        outputs = (*self._identity, *shape.outputs)
+        return self._matching((), outputs, shape.table.filter, *same)
 
+    def _matching(
+        self,
+        conditions: Sequence[Condition],
+        outputs: Sequence[Output],
+        filter: RowFilter | None = None,
+        *others: Truth,
+    ) -> Plan:
+        """Return the statement that reads the row for which *conditions* hold, if *filter* shows it."""
+        claims: dict[str, str] = {}
+        same = sa.and_(all_hold(conditions, self._target, self._grammar), *others)
+        select = sa.select(*self._cells(outputs)).select_from(self._target).where(same)
+        if filter is not None:
+            # A CASE is evaluated in its order: the filter may raise an error on another row.
+            select = select.where(sa.case((same, filtering(filter, self._grammar, claims))))
+        shape, bound = (
+            replace(self._shape, outputs=tuple(outputs), chosen=None),
+            _types(self._shape, conditions),
+        )
+        return plan_of(shape, select, self._grammar, *bound, claims)
 
-def _reading_where(
-    same: Truth, shape: Write, filter: RowFilter | None, target: sa.TableClause, grammar: Grammar
-) -> Plan:
-    """Return the statement that reads the row of *target* that is the *same*, if *filter* shows it."""
-    claims: dict[str, str] = {}
-    read = [_read(each, target, grammar) for each in shape.outputs]
-    select = sa.select(*cells_of(read)).select_from(target).where(same)
-    if filter is not None:
-        # A CASE is evaluated in its order: the filter may raise an error on another row.
-        select = select.where(sa.case((same, filtering(filter, grammar, claims))))
-    return plan_of(shape, select, grammar, *_types(shape, _identified(shape)), claims)
+    def _change(self, shape: Write) -> Plan:
+        """Return the statement of *shape* that changes the row."""
+        claims: dict[str, str] = {}
+        statement = self._changing(shape)
+        if shape.kind is not WriteKind.INSERT:
+            where: list[Truth] = [all_hold(shape.conditions, self._target, self._grammar)]
+            if shape.table.filter is not None:
+                where.append(filtering(shape.table.filter, self._grammar, claims))
+            statement = statement.where(*where)
+        return self._returning(statement, shape, claims)
 
+    def _changing(self, shape: Write) -> Any:
+        """Return the statement of *shape* without its conditions."""
+        values = self._values(shape)
+        match shape.kind:
+            case WriteKind.INSERT:
+                return sa.insert(self._target).values(values)
+            case WriteKind.UPDATE:
+                return sa.update(self._target).values(values)
+            case WriteKind.DELETE:
+                return sa.delete(self._target)
 
-def _identified(shape: Write) -> tuple[Condition, ...]:
-    """Return the conditions that a row has an identity."""
-    return _equal(shape.table.identity)
+    def _change_chosen(self, chosen: Select, key: Sequence[Column]) -> Plan:
+        """Return the statement that changes the rows that *chosen* has found, by their *key*."""
+        shape, grammar, target, claims = self._shape, self._grammar, self._target, dict[str, str]()
+        if grammar.version is None:
+            keys = select_of(replace(chosen, outputs=_plain(key), order=()), grammar, claims)
+            found: Truth = sa.tuple_(*(column_of(target, each.name) for each in key)).in_(keys)
+            types, lists = bindings_of(chosen)
+        else:
+            columns = (*key, grammar.version)
+            # Unlike the name of the table.
+            pinned = grammar.pinned(columns, f"keys of {target.name}")
+            pairs = zip(columns, pinned.columns, strict=True)
+            found = sa.and_(*(column_of(target, each.name) == cell for each, cell in pairs))
+            types = {pin(at): each.type for at, each in enumerate(columns)}
+            lists = frozenset(types)
+        new_types, arrays = _types(shape, ())
+        outputs = (*(() if shape.kind is WriteKind.DELETE else self._identity), *_plain(key))
+        returning = self._changing(shape).where(found).returning(*self._cells(outputs))
+        bound = {**types, **new_types}, lists | arrays
+        return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
+
+    def _returning(self, statement: Any, shape: Write, claims: Mapping[str, str]) -> Plan:
+        """Return *statement*, which makes the change of *shape*, with what it returns of each row."""
+        outputs = shape.outputs if shape.kind is WriteKind.DELETE else self._identity
+        returning, bound = statement.returning(*self._cells(outputs)), _types(shape, shape.conditions)
+        return plan_of(replace(shape, outputs=outputs), returning, self._grammar, *bound, claims)
+
+    def _values(self, shape: Write) -> Mapping[str, Element]:
+        """Return the parameters for the new values of *shape*, by column."""
+        return {each.name: self._grammar.stored(name, each.type) for each, name in shape.parameters.items()}
+
+    def _cells(self, outputs: Sequence[Output]) -> Iterator[Element]:
+        """Yield the cells of *outputs*, null in a blank column, which is never read."""
+        terms = [each.term for each in outputs]
+        read = (
+            sa.null() if term.type.mask in BLANK else column_of(self._target, term.name) for term in terms
+        )
+        return cells_of([self._grammar.cell(*each) for each in zip(read, outputs, strict=True)])
 
 
 def _equal(columns: Sequence[Column]) -> tuple[Condition, ...]:
@@ -129,77 +197,8 @@ def _equal(columns: Sequence[Column]) -> tuple[Condition, ...]:
     )
 
 
-def _target(shape: Write) -> sa.TableClause:
-    """Return the table of *shape* without an alias, as the SQL of row filters names it."""
-    table = shape.table
-    names = dict.fromkeys(column.name for column in (*shape.written, *table.columns, *table.identity))
-    schema = quoted_name(table.schema, quote=True) if table.schema else None
-    columns: list[sa.ColumnClause[Any]] = [sa.column(quoted_name(name, quote=True)) for name in names]
-    return sa.table(quoted_name(table.name, quote=True), *columns, schema=schema)
-
-
-def _change(shape: Write, grammar: Grammar) -> Plan:
-    """Return the statement that changes the row."""
-    table, target, claims = shape.table, _target(shape), dict[str, str]()
-    statement = _changing(shape, target, grammar)
-    if shape.kind is not WriteKind.INSERT:
-        where: list[Truth] = [all_hold(shape.conditions, target, grammar)]
-        if table.filter is not None:
-            where.append(filtering(table.filter, grammar, claims))
-        statement = statement.where(*where)
-    return _returning(statement, shape, target, grammar, claims)
-
-
-def _changing(shape: Write, target: sa.TableClause, grammar: Grammar) -> Any:
-    """Return the statement of *shape* without its conditions."""
-    values = _values(shape, grammar)
-    match shape.kind:
-        case WriteKind.INSERT:
-            return sa.insert(target).values(values)
-        case WriteKind.UPDATE:
-            return sa.update(target).values(values)
-        case WriteKind.DELETE:
-            return sa.delete(target)
-
-
-def _change_chosen(shape: Write, chosen: Select, grammar: Grammar) -> Plan:
-    """Return the statement that changes the rows that *chosen* has found."""
-    target, claims, key = _target(shape), dict[str, str](), identifying(shape.table.key_columns)
-    if grammar.version is None:
-        keys = select_of(replace(chosen, outputs=tuple(map(_plain, key)), order=()), grammar, claims)
-        found: Truth = sa.tuple_(*(column_of(target, each.name) for each in key)).in_(keys)
-        types, lists = bindings_of(chosen)
-    else:
-        columns = (*key, grammar.version)
-        # Unlike the name of the table.
-        pinned = grammar.pinned(columns, f"keys of {target.name}")
-        pairs = zip(columns, pinned.columns, strict=True)
-        found = sa.and_(*(column_of(target, each.name) == cell for each, cell in pairs))
-        types = {pin(at): each.type for at, each in enumerate(columns)}
-        lists = frozenset(types)
-    new_types, arrays = _types(shape, ())
-    kept = () if shape.kind is WriteKind.DELETE else shape.table.identity
-    outputs = tuple(map(_plain, (*kept, *key)))
-    returning = _changing(shape, target, grammar).where(found)
-    returning = returning.returning(*cells_of([_read(each, target, grammar) for each in outputs]))
-    bound = {**types, **new_types}, lists | arrays
-    return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
-
-
-def _returning(
-    statement: Any, shape: Write, target: sa.TableClause, grammar: Grammar, claims: Mapping[str, str]
-) -> Plan:
-    """Return *statement*, which changes rows of *target*, with what it returns of each row."""
-    is_delete = shape.kind is WriteKind.DELETE
-    outputs = shape.outputs if is_delete else tuple(map(_plain, shape.table.identity))
-    read = [_read(each, target, grammar) for each in outputs]
-    returning, bound = statement.returning(*cells_of(read)), _types(shape, shape.conditions)
-    return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
-
-
-def _values(shape: Write, grammar: Grammar) -> Mapping[str, Element]:
-    """Return the parameters for the new values, by column."""
-    return {each.name: grammar.stored(name, each.type) for each, name in shape.parameters.items()}
+def _plain(columns: Sequence[Column]) -> tuple[Output, ...]:
+    return tuple(Output(term=column) for column in columns)
 
 
 def _types(shape: Write, conditions: Sequence[Condition]) -> tuple[Mapping[str, ColumnType], frozenset[str]]:
@@ -209,13 +208,3 @@ def _types(shape: Write, conditions: Sequence[Condition]) -> tuple[Mapping[str, 
     arrays = (name for each, name in shape.parameters.items() if each.type.family is Family.ARRAY)
     among = (name for each in conditions if each.operator in LISTS for name in each.parameters)
     return types, frozenset((*arrays, *among))
-
-
-def _plain(column: Column) -> Output:
-    return Output(term=column)
-
-
-def _read(output: Output, target: sa.FromClause, grammar: Grammar) -> tuple[Element, ...]:
-    """Return the cells of *output*, null in a blank column, which is never read."""
-    column = sa.null() if output.term.type.mask in BLANK else column_of(target, output.term.name)
-    return grammar.cell(column, output)

@@ -59,7 +59,7 @@ def tools(
     caller_of(settings, role, claims)
     view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
     for each in view.problems:
-        if not isinstance(each, str) and each.level == "error" and each.role == role:
+        if each.level == "error" and each.role == role:
             click.echo(f"dbtools: {each}", err=True)
     if as_json:
         contents = [tool_content(definition) for definition in view.definitions]
@@ -84,8 +84,8 @@ words_argument = click.argument(
 def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as_json: bool) -> None:
     """Call a tool and print its answer.
 
-    A value that parses as JSON is passed as JSON, any other value as a string. On a terminal, you are asked
-    to confirm a change whose grant has confirm = true.
+    A value that parses as JSON is passed as JSON, any other value as a string. On a terminal, dbtools
+    asks you to confirm a change whose grant has confirm = true.
     """
     settings, caller, tool, arguments = _call_of(words, role, claims, write)
     asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 PACKAGE = "dbtools-mcp"
 TOKEN = "DBTOOLS_TOKEN"
 FILE_SECRETS = " The file now holds secrets, such as a password: do not commit it."
-BACKUP_SECRETS = " Backups of the file still hold its secrets."
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
 HEADER_VARIABLE, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
 
@@ -336,9 +335,8 @@ def _change(client: Client, name: str, entry: Entry | None, *, is_named: bool) -
     # An entry that differs only in its environment starts the same server.
     if entry is None or before is None or is_named or {**old, "env": None} == {**entry, "env": None}:
         done = f"Replaced {name} in" if before else f"Added {name} to"
+        done = done if entry else f"Removed {name} from"
         remark = FILE_SECRETS if entry and "env" in entry else ""
-        if entry is None:
-            done, remark = f"Removed {name} from", BACKUP_SECRETS if "env" in old else ""
         return f"{done} {file.path}{file.write(name, entry)}. {client.then}{remark}"
     hint = f"Add this one with --name NAME, or replace the other with --name {name}."
     raise ConfigurationError(f"{file.path} already has another server {name!r}.", hint=hint)

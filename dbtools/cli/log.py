@@ -61,12 +61,22 @@ def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime
     "--since",
     metavar="TIME",
     callback=_moment,
-    help="Only calls since then: 90s, 15m, 1h, 2d, or a time.",
+    help="Only calls since this time, or in the last 90s, 15m, 1h, 2d.",
 )
-@click.option("--tool", "tools", multiple=True, help="Only calls of this tool, or of a pattern: 'list_*'.")
+@click.option(
+    "--tool", "tools", multiple=True, help="Only calls of this tool; may be a pattern such as 'list_*'."
+)
 @click.option("--role", "roles", multiple=True, help="Only calls of this role.")
-@click.option("--outcome", "outcomes", multiple=True, type=click.Choice([*OUTCOMES]), help="Only such calls.")
-@click.option("--writes", is_flag=True, help="Only calls that change rows, also if refused or a dry run.")
+@click.option(
+    "--outcome",
+    "outcomes",
+    multiple=True,
+    type=click.Choice([*OUTCOMES]),
+    help="Only calls with this outcome.",
+)
+@click.option(
+    "--writes", is_flag=True, help="Only calls that change rows, including refused calls and dry runs."
+)
 def log(target: str | None, as_json: bool, follow: bool, **filters: Any) -> None:
     """Show the calls in the audit log.
 

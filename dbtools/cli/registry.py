@@ -40,8 +40,8 @@ STATES: Mapping[str, tuple[str, str]] = {
 def registry() -> None:
     """Create or upgrade the registry in a database.
 
-    The registry keeps permitted queries, the audit log, and which changes have been made, for all servers of
-    the database.
+    The registry keeps permitted queries, the audit log, and a record of changes, for all servers of the
+    database.
     """
 
 
@@ -112,10 +112,9 @@ def _check_files(paths: Sequence[str]) -> None:
 def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
     """Return the texts of the queries in *paths* by name, or print their problems and exit."""
     from dbtools.service.permitted import candidates
-    from dbtools.service.resolve import read_catalog
 
     async def check(_: object, backend: "Backend") -> object:
-        return await candidates(settings, await read_catalog(settings, backend), backend, paths)
+        return await candidates(settings, backend, paths)
 
     texts: Mapping[str, str]
     texts, findings = with_toolbox(settings, check, title="Checking the queries")

@@ -105,7 +105,7 @@ def sample(path: Path, as_json: bool) -> None:
 def init(target: str | None, as_json: bool) -> None:
     """Write a commented dbtools.toml and an example query.
 
-    URL names the database, and may be a file. On a terminal, dbtools asks for what is missing.
+    URL is a database URL or a database file. On a terminal, dbtools asks for what is missing.
     """
     from dbtools.cells import visible
     from dbtools.errors import ConfigurationError
@@ -282,15 +282,15 @@ def schema() -> None:
     help="A role that the login serves; may be repeated.  [default: default]",
 )
 @click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
-@click.option("--url", help="The database with a login that sees all of it, if TARGET's does not.")
+@click.option("--url", help="The database with a login that sees all of it, if that of TARGET does not.")
 @json_option
 def grants(
     target: str | None, roles: Sequence[str], login: str | None, url: str | None, as_json: bool
 ) -> None:
     """Print the SQL for a login that can do what roles do.
 
-    It reads, changes rows where a role may, and does nothing else. With [database] write_url, a second login
-    changes rows. dbtools does not run the SQL: run it yourself, with a login that may create others.
+    The login reads, changes rows where a role may, and does nothing else. With [database] write_url, a second
+    login changes rows. dbtools does not run the SQL: run it yourself, with a login that may create others.
     """
     from dbtools.service.checking import grants_of
 

@@ -7,10 +7,10 @@ runs the file, it is a comment.
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, groupby
 
-from dbtools.sql import Fragment, Lexis, Parameter, SqlError, Token, pieces_of, scan, tokenize
+from dbtools.sql import Fragment, Lexis, Parameter, SqlError, Token, code_of, pieces_of, scan, tokenize
 
 MOST_CLAUSES = 8
 CLAUSE = re.compile(r"/\*\?(?P<sql>(?:(?!/\*\?).)+)\?\*/", re.DOTALL)
@@ -25,7 +25,11 @@ class SqlPart:
 
     pieces: Pieces
     needs: tuple[str, ...] = ()  #: the optional parameters of a clause, which is left out without them
-    line: int = field(default=0, compare=False)  #: of its beginning, counted from the start of the SQL
+
+    @property
+    def absent(self) -> Pieces:
+        """The part when it is left out: all variants have the same lines."""
+        return tuple("\n" for piece in self.pieces for _ in range(str(piece).count("\n")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,31 +51,18 @@ class Body:
 
     def written(self, present: Collection[str]) -> Fragment:
         """Return the variant for the parameters *present*; equal variants are equal values."""
-        return Fragment(pieces=_merged(piece for part in self._kept(present) for piece in part.pieces))
-
-    def line_of(self, present: Collection[str], offset: int) -> int:
-        """Return the line of *offset* in the variant for *present*, counted from the start of the SQL."""
-        line = 0
-        for part in self._kept(present):
-            text = "".join(map(str, part.pieces))
-            line = part.line + text.count("\n", 0, offset)
-            if offset < len(text):
-                break
-            offset -= len(text)
-        return line
+        parts = (each.pieces if set(each.needs).issubset(present) else each.absent for each in self.parts)
+        return Fragment(pieces=_merged(chain.from_iterable(parts)))
 
     def places(self) -> Iterator[tuple[SqlPart, Parameter, int]]:
-        """Yield each occurrence of a parameter with its part and its line."""
+        """Yield each occurrence of a parameter with its part and its line, counted from the start."""
+        line = 0
         for part in self.parts:
-            line = part.line
             for piece in part.pieces:
                 if isinstance(piece, Parameter):
                     yield part, piece, line
                 else:
                     line += piece.count("\n")
-
-    def _kept(self, present: Collection[str]) -> Iterator[SqlPart]:
-        return (part for part in self.parts if set(part.needs).issubset(present))
 
     def variants(self) -> tuple[frozenset[str], ...]:
         """Return the sets of parameters to check: none, all, and those of each clause alone."""
@@ -134,7 +125,7 @@ def _fixed(sql: str, start: int, end: int, lexis: Lexis) -> SqlPart:
     text = sql[start:end]
     # The clause may be the only thing that separates two words.
     text += " " if end < len(sql) and text[-1:].strip() else ""
-    return SqlPart(pieces=tuple(pieces_of(text, tokenize(text, lexis))), line=sql.count("\n", 0, start))
+    return SqlPart(pieces=tuple(pieces_of(text, tokenize(text, lexis))))
 
 
 def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> SqlPart:
@@ -155,6 +146,7 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
         problem = "the clause is always used: it needs a parameter with ? and without a default"
     if problem:
         raise SqlError(problem, sql=sql, offset=clause.offset)
-    # Its last word or comment must not run into what follows.
-    end = "\n" if text[-1].strip() or "--" in text else ""
-    return SqlPart(pieces=_merged([*fragment.pieces, end]), needs=needs, line=sql.count("\n", 0, start))
+    # Its last word must not run into what follows, nor may a comment after it hide that.
+    code = text[: code_of(text, lexis)[-1].end]
+    pieces = pieces_of(code, tokenize(code, lexis))
+    return SqlPart(pieces=(*pieces, "\n" * text.count("\n", len(code)) or " "), needs=needs)

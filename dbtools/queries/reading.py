@@ -51,7 +51,8 @@ class Query:
         """Return where in its file *offset* of the variant for *present* is, or without one, its name."""
         if offset is None:
             return self.source
-        return replace(self.sql_source, line=(self.sql_source.line or 1) + self.body.line_of(present, offset))
+        lines = self.body.written(present).text.count("\n", 0, offset)
+        return replace(self.sql_source, line=(self.sql_source.line or 1) + lines)
 
 
 class Effect(NamedTuple):

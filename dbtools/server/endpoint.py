@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from dbtools.policy import Caller
 from dbtools.server.calls import Limiter
 from dbtools.server.exchange import Exchange, deliver_response
-from dbtools.server.identity import Identity, Refusal
+from dbtools.server.identity import Identity, Rejection
 from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.messages import (
     ClientResponse,
@@ -127,7 +127,7 @@ class Endpoint:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._identity.admit(fields(scope, b"authorization"))
-        if isinstance(caller, Refusal):
+        if isinstance(caller, Rejection):
             scope[REASON] = caller.reason
             raise HttpError(caller.status, caller.description, self._identity.challenge(caller))
         # Without the header, a request belongs to the era of sessions; with an unknown version, it does not.

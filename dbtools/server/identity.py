@@ -28,7 +28,7 @@ TOKEN_REQUIRED = "A token is required: Authorization: Bearer TOKEN."
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """Why a request is rejected."""
 
     status: int
@@ -38,12 +38,12 @@ class Refusal:
     scopes: tuple[str, ...] = ()
 
 
-def _invalid(reason: str) -> Refusal:
-    return Refusal(401, f"the token {reason}", "The token is unknown or has expired.", "invalid_token")
+def _invalid(reason: str) -> Rejection:
+    return Rejection(401, f"the token {reason}", "The token is unknown or has expired.", "invalid_token")
 
 
-def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -> Refusal:
-    return Refusal(403, reason, description, "insufficient_scope", scopes)
+def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -> Rejection:
+    return Rejection(403, reason, description, "insufficient_scope", scopes)
 
 
 def new_token() -> str:
@@ -66,7 +66,7 @@ class Identity:
         if section := served.settled().auth.jwt:
             self._keys_of(section).refresh()  # Read keys before the first token arrives.
 
-    async def admit(self, authorization: Sequence[str]) -> Caller | Refusal:
+    async def admit(self, authorization: Sequence[str]) -> Caller | Rejection:
         """Return the caller for the values of the Authorization header, or why it is rejected.
 
         The newest settings and those of the snapshot must agree: a revoked token is rejected at once, and a
@@ -74,30 +74,30 @@ class Identity:
         """
         newest, settled = self._served.current.settings, self._served.settled()
         found = await self._admit_under(newest, authorization)
-        if newest is settled or isinstance(found, Refusal):
+        if newest is settled or isinstance(found, Rejection):
             return found
         before = await self._admit_under(settled, authorization)
-        if before == found or isinstance(before, Refusal):
+        if before == found or isinstance(before, Rejection):
             return before
-        return Refusal(503, "the claims of the token change", "The claims of the token are changing.")
+        return Rejection(503, "the claims of the token change", "The claims of the token are changing.")
 
-    async def _admit_under(self, settings: Settings, authorization: Sequence[str]) -> Caller | Refusal:
+    async def _admit_under(self, settings: Settings, authorization: Sequence[str]) -> Caller | Rejection:
         """Return the caller according to *settings*."""
         if not settings.auth:
             return self._anonymous
         if not authorization:
             scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
-            return Refusal(401, "no token", TOKEN_REQUIRED, scopes=scopes)
+            return Rejection(401, "no token", TOKEN_REQUIRED, scopes=scopes)
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
-            return Refusal(401, "no token after Bearer", TOKEN_REQUIRED, "invalid_request")
+            return Rejection(401, "no token after Bearer", TOKEN_REQUIRED, "invalid_request")
         found = await self._authenticate(settings, token.strip())
-        if isinstance(found, Refusal) or found.role in role_names(settings):
+        if isinstance(found, Rejection) or found.role in role_names(settings):
             return found
         role = quoted(found.role, LONGEST_NAME)
         return _insufficient("The token has no role here.", f"no role {role} is configured")
 
-    async def _authenticate(self, settings: Settings, token: str) -> Caller | Refusal:
+    async def _authenticate(self, settings: Settings, token: str) -> Caller | Rejection:
         digest, section = hash_of(token), settings.auth.jwt
         for configured in settings.auth.tokens:
             if hmac.compare_digest(configured.sha256, digest):
@@ -109,7 +109,7 @@ class Identity:
             return _invalid("is unknown")
         claims = await self._keys_of(section).claims_of(token, section)
         if claims is None:
-            return Refusal(503, "no keys are known", "Tokens cannot be checked at the moment.")
+            return Rejection(503, "no keys are known", "Tokens cannot be checked at the moment.")
         return _invalid(claims) if isinstance(claims, str) else _signed(settings, section, claims, digest)
 
     def _keys_of(self, section: JwtSection) -> "Keys":
@@ -131,14 +131,16 @@ class Identity:
         }
         return {name: value for name, value in members.items() if value}
 
-    def challenge(self, refusal: Refusal) -> dict[str, str]:
-        """Return the WWW-Authenticate header for *refusal*, if any (RFC 6750, 3; RFC 9728, 5.1)."""
-        if refusal.status not in (401, 403):
+    def challenge(self, rejection: Rejection) -> dict[str, str]:
+        """Return the WWW-Authenticate header for *rejection*, if any (RFC 6750, 3; RFC 9728, 5.1)."""
+        if rejection.status not in (401, 403):
             return {}
-        parts = {"error": refusal.error, "error_description": refusal.description} if refusal.error else {}
+        parts = (
+            {"error": rejection.error, "error_description": rejection.description} if rejection.error else {}
+        )
         section = self._served.settled().auth.jwt
         if section is not None:
-            parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": _metadata_url(section)}
+            parts |= {"scope": " ".join(rejection.scopes), "resource_metadata": _metadata_url(section)}
         listed = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
         return {"WWW-Authenticate": f"Bearer {listed}".rstrip()}
 
@@ -150,7 +152,7 @@ def _metadata_url(section: JwtSection) -> str:
 
 def _signed(
     settings: Settings, section: JwtSection, claims: Mapping[str, Any], digest: str
-) -> Caller | Refusal:
+) -> Caller | Rejection:
     """Return the caller with the verified *claims*; *digest* is the hash of the token."""
     if not set(section.scopes) <= _scopes(claims):
         description = f"The token lacks a scope of: {' '.join(section.scopes)}."

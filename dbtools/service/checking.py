@@ -1,7 +1,6 @@
 """Check a configuration. Settings and a live or migrated database in, findings out."""
 
 import platform
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,17 +9,16 @@ import dbtools
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import UNREPORTED, Catalog, Location, Reads, Selection, Table
+from dbtools.catalog import UNREPORTED, Catalog, Location, Reads, Selection
 from dbtools.errors import listing, nearest
-from dbtools.policy import Caller, Finding, Role, Source, label_of, series, uncovered
+from dbtools.policy import Caller, Finding, QueryGrant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, ResolvedRole, read_catalog, resolve
+from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.service.writable import able_to_write
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, compare
@@ -32,6 +30,7 @@ NOT_REFUSED = (
     "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
 )
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
+VERBS = {"insert": "inserts into", "update": "updates", "delete": "deletes from"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     """Return the findings about *settings* and their database, together with those in *beside*."""
     backend = open_database(settings)
     try:
-        resolved = await resolve(settings, await read_catalog(settings, backend), backend)
+        resolved = await resolve(settings, await backend.introspect(settings.selection()), backend)
         return _reviewed(await able_to_write(resolved, backend), beside)
     finally:
         await backend.close()
@@ -69,7 +68,7 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
     migrated = await _migrated(settings, url)
     backend = open_database(migrated)
     try:
-        resolved = await resolve(migrated, await read_catalog(migrated, backend), backend)
+        resolved = await resolve(migrated, await backend.introspect(migrated.selection()), backend)
     finally:
         await backend.close()
     # What the login of a migration may do is not what that of a server may.
@@ -83,8 +82,7 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
 
 def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
-    findings = [_warning("catalog", each, _source_of(settings, each)) for each in catalog.warnings]
-    findings += resolved.findings
+    findings = [*resolved.findings]
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
         message = f"[policy] hash_key: a key with fewer than {SHORTEST_KEY} characters can be guessed."
         findings.append(_warning("weak_hash_key", message, settings.source("policy", "hash_key")))
@@ -97,12 +95,6 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     # A rule that several roles inherit is reported once.
     in_order = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=in_order, reads={each.name: _reads_of(each, catalog) for each in library.queries})
-
-
-def _source_of(settings: Settings, warning: str) -> Source:
-    """Return where the key that begins *warning* is written, or else the database section."""
-    key = re.match(r"\[database\] (\w+):", warning)
-    return settings.source("database", *([key[1]] if key else []))
 
 
 def _warning(code: str, message: str, source: Source) -> Finding:
@@ -123,31 +115,17 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
     for table in resolved.catalog.tables:
-        whole = resolved.whole.table(table.schema, table.name)
+        whole = resolved.whole.table(*table.location)
         rule = role.rule_of(resolved.whole, whole) if whole else None
-        if whole is None or rule is None:
-            continue
-        message = _of_keys(whole, table)
-        if message:
-            where = f"role {role.name}, tables.{rule.pattern}"
-            yield _warning("hidden_key", f"{where}: {message}", rule.source)
-
-
-def _of_keys(whole: Table, seen: Table) -> str:
-    """Return the consequence if the role does not see a key of *whole*, or nothing."""
-    if len(seen.keys) == len(whole.keys):
-        return ""
-    if not seen.keys:
-        return f"every key of {seen.name} is hidden or masked, so there is no get_T, and pages use offsets."
-    lost = next(key for key in whole.keys if key not in seen.keys)
-    return (
-        f"the key {', '.join(lost.columns)} of {seen.name} is hidden or masked, so "
-        f"get_T takes {', '.join(seen.keys[0].columns)}."
-    )
+        if whole and rule and whole.keys and not table.keys:
+            problem = (
+                f"every key of {table.name} is hidden or masked, so there is no get_T, and pages use offsets."
+            )
+            yield _warning("hidden_key", f"role {role.name}, tables.{rule.pattern}: {problem}", rule.source)
 
 
 def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
-    """Yield findings about the queries that a role names, and about what they reveal."""
+    """Yield findings about the queries that a role names, and about what they reveal and change."""
     role, known = resolved.written, library.known
     unread = "" if settings.registry.url else "With roles, only a registry that [registry] url names is read."
     for grant in role.queries or ():
@@ -158,38 +136,24 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
     seen = {table.location: table for table in resolved.catalog.tables}
     is_narrowed = role.rules is not None or settings.selection() != Selection()
     for permitted in library.queries:
-        yield from _of_changes(role, permitted, resolved.whole)
-    for permitted in library.queries if is_narrowed else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-        if any(grant.accept_reads for grant in grants) or (role.rules is not None and not grants):
-            continue
-        shown = list(uncovered(_beneath(permitted), resolved.whole, seen))
-        if shown and not grants:
+        shown = list(uncovered(_beneath(permitted), resolved.whole, seen)) if is_narrowed else []
+        if role.queries is None and shown:
             message = f"query {permitted.name} reads {series(shown)}."
             yield _warning("reads_hidden", message, permitted.query.source)
-        elif shown:
-            meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
-            message = (
-                f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
-                f"The role can still call it. If that is intended, write {meant}."
-            )
-            yield _warning("reads_hidden", message, grants[0].source)
+        if grants and permitted.effects is not None and not any(each.accept_writes for each in grants):
+            changes = series(_changed_by(permitted, resolved.whole))
+            yield _unaccepted("changes_rows", role, grants[0], permitted.name, changes, "accept_writes")
+        if grants and shown and not any(each.accept_reads for each in grants):
+            reads = f"reads {series(shown)}. The role can still call it"
+            yield _unaccepted("reads_hidden", role, grants[0], permitted.name, reads, "accept_reads")
 
 
-def _of_changes(role: Role, permitted: Permitted, whole: Catalog) -> Iterator[Finding]:
-    """Yield the finding that *role* may change rows with *permitted*, unless its grant says so."""
-    grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-    if permitted.effects is None or not grants or any(grant.accept_writes for grant in grants):
-        return
-    meant = f'{{ name = "{permitted.name}", accept_writes = true }}'
-    message = (
-        f"role {role.name}, queries: {permitted.name} {series(_changed_by(permitted, whole))}. "
-        f"If that is intended, write {meant}."
-    )
-    yield _warning("changes_rows", message, grants[0].source)
-
-
-VERBS = {"insert": "inserts into", "update": "updates", "delete": "deletes from"}
+def _unaccepted(code: str, role: Role, grant: QueryGrant, query: str, does: str, key: str) -> Finding:
+    """Return the warning about what *query* does; the *key* of its *grant* says that it is intended."""
+    meant = f'{{ name = "{query}", {key} = true }}'
+    message = f"role {role.name}, queries: {query} {does}. If that is intended, write {meant}."
+    return _warning(code, message, grant.source)
 
 
 def _changed_by(permitted: Permitted, whole: Catalog) -> Sequence[str]:
@@ -271,7 +235,7 @@ async def grants_of(
     alone = [replace(each, session=(), sql=False) for each in written]
     # The login that changes rows may not exist yet, either.
     url, backend.write_url = backend.write_url, backend.url
-    resolved = await resolve(settings, await read_catalog(settings, backend), backend, roles=alone)
+    resolved = await resolve(settings, await backend.introspect(settings.selection()), backend, roles=alone)
     backend.write_url = url
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]

@@ -1,7 +1,7 @@
-"""Add what [tables] declares to the catalog of a database. Settings and a Catalog in, a Catalog out."""
+"""Add what [tables] declares to the catalog of a database. A Catalog in; a Catalog and findings out."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,41 +17,27 @@ REFERENCE = re.compile(r'(.+)\.(?:"((?:[^"]|"")+)"|([^."]+))', re.DOTALL)
 Alike = Callable[[Column, Column], bool]  #: `Facts.alike`
 
 
-def described(catalog: Catalog, settings: Settings, alike: Alike) -> Catalog:
-    """Return *catalog* with the descriptions and references in *settings*; invalid ones are left out."""
+def declared(catalog: Catalog, settings: Settings, alike: Alike) -> tuple[Catalog, tuple[Finding, ...]]:
+    """Return *catalog* with what [tables] declares, and findings about what does not fit the database."""
     tables = {table.location: table for table in catalog.tables}
-    for name, section in settings.tables.items():
-        meant = _meant(catalog, name)
-        if meant is None or meant.location not in tables:
-            continue
-        table = _described(tables[meant.location], section)
-        for column in section.references:
-            key = _reference(catalog, settings, name, meant, column, alike)
-            taken = {each.columns for each in table.foreign_keys}
-            if isinstance(key, ForeignKey) and key.columns not in taken:
-                table = replace(table, foreign_keys=(*table.foreign_keys, key))
-        tables[table.location] = table
-    return replace(catalog, tables=tuple(tables.values()))
-
-
-def declaration_findings(catalog: Catalog, settings: Settings, alike: Alike) -> Iterator[Finding]:
-    """Yield findings about [tables] and the names in [tools] pin that do not fit *catalog*."""
+    findings: list[Finding] = []
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
         if table is None:
-            yield _unknown_table(catalog, name, "[tables]", settings.source("tables", name))
+            findings.append(_unknown_table(catalog, name, "[tables]", settings.source("tables", name)))
             continue
-        for column in section.columns:
-            if column not in table.column_by_name:
-                source = settings.source("tables", name, "columns")
-                yield _unknown_column(table, column, f"[tables.{name}.columns]", source)
-        for column in section.references:
-            found = _reference(catalog, settings, name, table, column, alike)
-            if isinstance(found, Finding):
-                yield found
+        source = settings.source("tables", name, "columns")
+        unknown = (column for column in section.columns if column not in table.column_by_name)
+        findings += [_unknown_column(table, each, f"[tables.{name}.columns]", source) for each in unknown]
+        found = [_reference(catalog, settings, name, table, each, alike) for each in section.references]
+        findings += [each for each in found if isinstance(each, Finding)]
+        if table.location in tables:
+            keys = [each for each in found if isinstance(each, ForeignKey)]
+            tables[table.location] = _described(tables[table.location], section, keys)
     for name in settings.tools.pin:
         if _meant(catalog, name) is None:
-            yield _unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin"))
+            findings.append(_unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin")))
+    return replace(catalog, tables=tuple(tables.values())), tuple(findings)
 
 
 def _meant(catalog: Catalog, name: str) -> Table | None:
@@ -76,11 +62,17 @@ def _unknown_column(table: Table, column: str, key: str, source: Source) -> Find
     return Finding(code="unknown_column", message=f"{message} {hint}", source=source)
 
 
-def _described(table: Table, section: TableSection) -> Table:
+def _described(table: Table, section: TableSection, keys: Sequence[ForeignKey]) -> Table:
     columns = (
         replace(column, comment=section.columns.get(column.name, column.comment)) for column in table.columns
     )
-    return replace(table, comment=section.description or table.comment, columns=tuple(columns))
+    taken = {each.columns for each in table.foreign_keys}
+    return replace(
+        table,
+        comment=section.description or table.comment,
+        columns=tuple(columns),
+        foreign_keys=(*table.foreign_keys, *(each for each in keys if each.columns not in taken)),
+    )
 
 
 def _reference(

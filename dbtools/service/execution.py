@@ -23,9 +23,9 @@ from dbtools.backends.port import (
     WriteRun,
 )
 from dbtools.catalog import Catalog
+from dbtools.cells import masked_rows
 from dbtools.changes import Transaction, Write, WriteKind, WriteShape, known, paired, running
 from dbtools.errors import listing
-from dbtools.masks import masked_rows
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
@@ -43,7 +43,7 @@ PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database; *tells* is how to pass the request ID to it."""
+    """Runs statements on one database; *tells* says how to pass the request ID to it."""
 
     def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
         self._backend = backend
@@ -226,7 +226,7 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
         error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
     if not isinstance(error, errors.BadValue):
         return error
-    claimed, asked = statement.shape.claimed, listing(statement.shape.asked)
+    claimed, asked = statement.shape.claims, listing(statement.shape.asked)
     if not statement.values:
         # A claim that is not a value of the type that it is compared with denies the call.
         unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
@@ -284,7 +284,7 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
     if isinstance(error, errors.BadValue):
         columns = (column for each in writes for column in (*each.columns, *each.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
-        claimed = f" {BAD_CLAIM}" if shape.claimed else ""
+        claimed = f" {BAD_CLAIM}" if shape.claims else ""
         return errors.BadValue(error.message, hint=f"Check the values for {listing(asked)}.{claimed}")
     if isinstance(error, errors.TooManyRows) and shape.chosen is not None:
         found = f"where matches more than {shape.most} row{'s' * (shape.most > 1)}"
@@ -357,10 +357,10 @@ def _of_query(error: errors.CallError, values: Mapping[str, object], shape: Quer
     if not isinstance(error, errors.BadValue | errors.Unreadable):
         return error
     bound = _arguments(values, shape)
-    if isinstance(error, errors.Unreadable) or not (bound or shape.claimed):
+    if isinstance(error, errors.Unreadable) or not (bound or shape.claims):
         return errors.Unreadable("The database cannot compute this query.")
     if not bound:
         # As for a table: a claim that cannot be read denies the call.
         return errors.Denied()
-    parts = [f"Arguments: {bound}.", *([BAD_CLAIM] if shape.claimed else [])]
+    parts = [f"Arguments: {bound}.", *([BAD_CLAIM] if shape.claims else [])]
     return errors.BadValue("The database cannot compute this query with these values.", hint=" ".join(parts))

@@ -13,7 +13,10 @@ from dbtools.service.execution import claim_of, free_run, preset_values, session
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import FreeStatement, QueryShape, Select, Shape
-from dbtools.tools.change_calls import as_change
+from dbtools.tools.change_calls import ChangeCall
+
+#: A claim (None: a literal), what needs it, and where that is written.
+NeededClaim = tuple[str | None, str, Source]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +47,15 @@ async def explain(
     decided = _source(view, tool.table)
     try:
         call = tool.bind(arguments)
-        writing = as_change(call)
-        statement = call.statement if writing is None else writing.transaction
+        statement = call.transaction if isinstance(call, ChangeCall) else call.statement
         if statement is None:
             return Explanation(allowed=True, reason="It describes tables.", rule=decided)
         if isinstance(statement, FreeStatement):
             return await _free(statement, view, caller, backend)
         shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape
         decided = _decided(view, shape)
-        for reason, rule in _unclaimed(view, shape, caller):
-            return Explanation(allowed=False, reason=reason, rule=rule)
+        if denied := _denied(_claims(view, shape), caller):
+            return denied
         told = session_of(view.role, caller)
         if isinstance(statement, Transaction):
             sql, parameters = await _writing(statement, backend, caller)
@@ -62,22 +64,21 @@ async def explain(
             sql = plan.sql
             parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
     except errors.CallError as exc:
-        rule = _bound(view, exc) or _named(view, arguments) or decided
-        return Explanation(allowed=False, reason=str(exc), rule=rule)
+        return Explanation(allowed=False, reason=str(exc), rule=_refusing(view, exc, arguments) or decided)
     return Explanation(
         allowed=True, reason=_reason(shape, told), rule=decided, sql=sql, parameters=parameters
     )
 
 
 async def _free(statement: FreeStatement, view: View, caller: Caller, backend: Backend) -> Explanation:
-    """Return how *statement* would run."""
+    """Explain how *statement* would run, or why it would not."""
     try:
         found = await (await backend.free()).explain(free_run(statement, view, caller))
     except errors.Denied:
         sql = statement.sql.lower()
         named = [table for table in view.catalog.tables if table.name.lower() in sql]
-        for reason, rule in _unfiltered(view, named, caller):
-            return Explanation(allowed=False, reason=reason, rule=rule)
+        if denied := _denied(_filter_claims(view, named), caller):
+            return denied
         raise
     return Explanation(
         allowed=True,
@@ -107,66 +108,53 @@ async def _writing(
     return ";\n".join(statements), first.bound(values, most)
 
 
-def problems_of(view: View, query: str) -> tuple[Finding, ...]:
+def problems_of(view: View, query: str) -> list[Finding]:
     """Return why *query* is withdrawn, for the operator."""
-    return tuple(each for each in _findings(view) if each.subject == query)
+    return [each for each in view.problems if each.subject == query and each.role in ("", view.role.name)]
 
 
-def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
+def _withheld(view: View, tool: str) -> list[Finding]:
     """Return the findings about the role of *view* that may explain why *tool* is missing."""
-    return tuple(
-        each
-        for each in _findings(view)
-        if each.role
-        and (not each.subject or tool.endswith(f"_{normalised(each.subject.rpartition('.')[2])}"))
-    )
+    found = [each for each in view.problems if each.role == view.role.name]
+    names = [f"_{normalised(each.subject.rpartition('.')[2])}" for each in found]
+    return [each for each, name in zip(found, names, strict=True) if not each.subject or tool.endswith(name)]
 
 
-def _findings(view: View) -> Iterator[Finding]:
-    for each in view.problems:
-        if isinstance(each, Finding) and each.role in ("", view.role.name):
-            yield each
-
-
-def _bound(view: View, refusal: errors.CallError) -> Source | None:
-    """Return where the limit is written that explains *refusal*."""
-    if not isinstance(refusal, errors.BadArgument) or not refusal.limit:
-        return None
-    return view.role.bounds.get(refusal.limit, view.role.source)
-
-
-def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
-    """Return where the rule for the table in *arguments* is written."""
+def _refusing(view: View, refusal: errors.CallError, arguments: Mapping[str, object]) -> Source | None:
+    """Return where the limit that *refusal* is about is written, or the rule for the table in *arguments*."""
+    if isinstance(refusal, errors.BadArgument) and refusal.limit:
+        return view.role.bounds.get(refusal.limit, view.role.source)
     found = view.catalog.named(str(arguments.get("table", "")))
     return _source(view, found[0]) if len(found) == 1 else None
 
 
-def _unclaimed(view: View, shape: Shape | WriteShape, caller: Caller) -> Iterator[tuple[str, Source]]:
-    """Yield each claim of *shape* that *caller* lacks, and where it is required."""
+def _denied(needed: Iterable[NeededClaim], caller: Caller) -> Explanation | None:
+    """Return the explanation that *caller* lacks the first of the claims *needed* that is missing, if any."""
+    for claim, what, rule in needed:
+        if claim is not None and caller.claims.get(claim) is None:
+            reason = f"{what} the claim {claim}, which is missing."
+            return Explanation(allowed=False, reason=reason, rule=rule)
+    return None
+
+
+def _claims(view: View, shape: Shape | WriteShape) -> Iterator[NeededClaim]:
+    """Yield each claim that *shape* needs."""
+    rule = _decided(view, shape)
     if isinstance(shape, Write):
-        checked = shape.check.condition.parameters if shape.check else ()
-        presets = [preset for each in shape.variants for preset in each.presets]
-        claims = [(each.claim, f"{each.column.name} is preset to") for each in presets]
-        claims += [(each.claim, f"The check of {shape.table.name} requires") for each in checked]
-        for claim, what in claims:
-            if claim is not None and caller.claims.get(claim) is None:
-                yield f"{what} the claim {claim}, which is missing.", _source(view, shape.table)
-    yield from _unfiltered(view, shape.tables, caller)
-    if not isinstance(shape, QueryShape):
-        return
-    for claim in shape.claims:
-        if caller.claims.get(claim) is None:
-            what = f"The query {shape.name} requires"
-            yield f"{what} the claim {claim}, which is missing.", _decided(view, shape)
+        for preset in (preset for each in shape.variants for preset in each.presets):
+            yield preset.claim, f"{preset.column.name} is preset to", rule
+        for asked in shape.check.condition.parameters if shape.check else ():
+            yield asked.claim, f"The check of {shape.table.name} requires", rule
+    yield from _filter_claims(view, shape.tables)
+    if isinstance(shape, QueryShape):
+        yield from ((claim, f"The query {shape.name} requires", rule) for claim in shape.claims)
 
 
-def _unfiltered(view: View, tables: Iterable[Table], caller: Caller) -> Iterator[tuple[str, Source]]:
-    """Yield each claim that row filters of *tables* need and *caller* lacks, and where it is required."""
+def _filter_claims(view: View, tables: Iterable[Table]) -> Iterator[NeededClaim]:
+    """Yield each claim that the row filters of *tables* need."""
     for table in tables:
         for asked in table.filter.condition.parameters if table.filter else ():
-            if caller.claims.get(str(asked.claim)) is None:
-                what = f"The rows of {table.name} are filtered by"
-                yield f"{what} the claim {asked.claim}, which is missing.", _source(view, table)
+            yield asked.claim, f"The rows of {table.name} are filtered by", _source(view, table)
 
 
 def _source(view: View, table: Table | None) -> Source:

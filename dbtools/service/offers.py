@@ -7,10 +7,9 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.policy import Finding, Role
-from dbtools.settings.roles import may_write
 from dbtools.settings.sections import Settings
 
-HINT = "`dbtools grants` prints a login that can only read."
+HINT = "`dbtools grants` prints the SQL for a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 
@@ -22,9 +21,9 @@ async def offered(
     backend: Backend,
     offers: dict[Hashable, FreeOffer],
 ) -> tuple[str, tuple[Finding, ...]]:
-    """Return the dialect of the SQL that *role* may run, which sees *seen* of *whole*; or why it may not.
+    """Return the dialect of SQL that *role*, which sees *seen* of *whole*, may run, or why it may run none.
 
-    *offers*: those for other roles, to which this adds its own.
+    *offers* has the offers to other roles; the one to *role* is added.
     """
     if not role.sql or not seen.tables:
         return "", ()
@@ -43,25 +42,24 @@ async def offered(
     return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
 
 
-def posture_findings(settings: Settings, catalog: Catalog, queries_write: bool) -> tuple[Finding, ...]:
+def posture_findings(settings: Settings, catalog: Catalog, *, writes: bool) -> tuple[Finding, ...]:
     """Return what the login can do beyond reading: errors if [server] strict forbids it."""
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
-    hint = remedy(settings, queries_write)
+    hint = remedy(settings, writes=writes)
     return tuple(
         Finding(code="posture", message=f"{fact} {hint}", level=level, source=source)
         for fact in catalog.posture
     )
 
 
-def remedy(settings: Settings, queries_write: bool = False) -> str:
-    """Return what to do about a login that can do more than read."""
-    writes = queries_write or may_write(settings)
+def remedy(settings: Settings, *, writes: bool) -> str:
+    """Return what to do about a login that can do more than read; *writes*: whether callers may, too."""
     return WRITES if writes and not settings.database.write_url else HINT
 
 
 def writable_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield what [database] writable does, or that it does nothing."""
+    """Yield a finding about what [database] writable does, or that it has no effect."""
     if not settings.database.writable:
         return
     message = "[database] writable (--write): every caller may insert, update and delete rows of every table."
@@ -72,7 +70,7 @@ def writable_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def sql_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield that [tools] sql does nothing, or takes from roles what they are granted."""
+    """Yield a finding if [tools] sql has no effect, or withholds run_sql from roles with a grant of it."""
     granted = [name for name, role in settings.roles.items() if role.sql]
     message = ""
     if settings.roles and settings.tools.sql is True:

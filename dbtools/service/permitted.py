@@ -133,7 +133,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
     found = [await inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
-        problem = "Its columns depend on its optional clauses, but must not."
+        problem = "Its columns must not depend on its optional clauses."
         raise Unusable(WITHDRAWN, problem, query.sql_source)
     if query.confirm and not found[0].columns:
         problem = "confirm: needs RETURNING, so that the rows can be shown, and compared when they change."
@@ -210,14 +210,14 @@ def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
 
 
 async def candidates(
-    settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
+    settings: Settings, backend: Backend, files: Sequence[Path]
 ) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
     """Return the texts of the queries in *files*, by name, or no texts and findings if any is invalid.
 
-    The live database, which has *catalog*, validates each query. Each text could be a separate file.
+    The live database validates each query. Each text could be a separate file.
     """
-    lexis = backend.facts.lexis
-    written = read_files({str(path): path for path in files}, lexis)
+    catalog = await backend.introspect(settings.selection())
+    written = read_files({str(path): path for path in files}, backend.facts.lexis)
     async with Describer(backend) as describer:
         library = await validated_queries(settings, catalog, describer, written.queries)
     findings = (*written.findings, *library.findings)

@@ -14,7 +14,6 @@ from dbtools.backends.records import FIRST, LATEST, Registry, RegistryEntry
 from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
-from dbtools.queries.headers import NAME
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import file_error
 from dbtools.sql import Lexis
@@ -22,7 +21,7 @@ from dbtools.types import quoted
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
 NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
-FILE = "registry"  #: what findings name instead of a folder
+FOLDER = "registry"  #: what findings name instead of a folder
 REGISTRY_TIMEOUT = 3.0  #: seconds that a refresh waits for the registry
 
 
@@ -109,8 +108,8 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
 def registry_url(settings: Settings) -> str:
     """Return the URL of the registry to serve, or an empty text.
 
-    Anyone who can write to it defines tools. So if roles or [database] restrict callers, the configuration
-    must name it.
+    Anyone who can write to a registry defines tools. So if roles or [database] restrict callers, the
+    configuration must name the registry.
     """
     is_narrowed = settings.roles or settings.selection() != Selection()
     return settings.registry.url or ("" if is_narrowed else settings.database.url)
@@ -166,7 +165,7 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
 
 
 def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding]:
-    """Yield the finding that *registry* cannot keep all that the audit log has."""
+    """Yield a finding if *registry* is too old to keep every key of the audit log."""
     revisions = registry.revisions if registry is not None and settings.log.registry else ()
     if FIRST in revisions:
         message = f"[log] registry: the registry has version {FIRST}, which keeps less of each call."
@@ -177,21 +176,16 @@ def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding
 
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
-    message = f"query {name}: it is not served: the name is already used at {place}."
-    source = Source(file=_place(name), line=1)
+    message = f"query {name} is not served: the name is already used at {place}."
+    source = Source(file=f"{FOLDER}/{name}", line=1)
     return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 
 
 def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
     """Return the query in the current version of *entry*, or findings about it."""
-    name, text = entry.current.name, entry.current.text
-    found, problems = read_queries(text, _place(name), lexis)
+    name, file = entry.current.name, f"{FOLDER}/{entry.current.name}"
+    found, problems = read_queries(entry.current.text, file, lexis)
     if not problems and [query.name for query in found] != [name]:
         message = f"query {quoted(name)}: the registry has other queries under this name."
-        problems = (Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1)),)
+        problems = (Finding(code="bad_query", message=message, source=Source(file=file, line=1)),)
     return (() if problems else found), problems
-
-
-def _place(name: str) -> str:
-    """Return what findings name in place of a file."""
-    return f"{FILE}/{name}" if NAME.fullmatch(name) else FILE

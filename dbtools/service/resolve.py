@@ -3,6 +3,7 @@
 Serving, `check`, `explain` and `grants` all start from it. What is invalid is withheld and reported.
 """
 
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,13 +12,13 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import Backend, Facts
-from dbtools.catalog import Catalog, RowFilter, Table
+from dbtools.backends.port import Backend, Facts, Lacking
+from dbtools.catalog import Catalog, Location, RowFilter, Table
 from dbtools.errors import listing
-from dbtools.policy import Finding, Grant, QueryGrant, Role, Rule, restriction_of
+from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, restriction_of
 from dbtools.queries import Permitted
-from dbtools.service.declarations import declaration_findings, described
-from dbtools.service.offers import offered, posture_findings, remedy, sql_findings, writable_findings
+from dbtools.service.declarations import declared
+from dbtools.service.offers import offered, posture_findings, sql_findings, writable_findings
 from dbtools.service.permitted import (
     UNCHECKED,
     UNREACHABLE,
@@ -32,8 +33,10 @@ from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import KnownNames, is_total, vetted, withheld_findings
+from dbtools.writes import confirmed_tables
 
 BAD_FILTER = "bad_filter"
+LACKING, NO_JOURNAL = "lacks_privilege", "no_journal"
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
 
 
@@ -64,14 +67,12 @@ class Resolved:
     @property
     def unchecked(self) -> str:
         """Why something cannot be checked at this moment, or nothing."""
-        found = (each for each in self.problems if isinstance(each, Finding) and each.code == UNCHECKED)
-        return next((each.message for each in found), "")
+        return next((each.message for each in self.problems if each.code == UNCHECKED), "")
 
     @property
     def is_complete(self) -> bool:
         """Whether everything could be checked."""
-        codes = (each.code for each in self.problems if isinstance(each, Finding))
-        return not self.unchecked and UNREACHABLE not in codes
+        return all(each.code not in (UNCHECKED, UNREACHABLE) for each in self.problems)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -79,10 +80,10 @@ class Resolved:
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
 
     @cached_property
-    def problems(self) -> tuple[str | Finding, ...]:
+    def problems(self) -> tuple[Finding, ...]:
         """All that was found."""
         of_roles = (finding for role in self.roles for finding in role.findings)
-        return (*self.catalog.warnings, *self.findings, *of_roles, *self.library.findings)
+        return (*self.findings, *of_roles, *self.library.findings)
 
 
 async def resolve(
@@ -98,6 +99,7 @@ async def resolve(
     *roles*: by default all; *written*: the queries in files, if they have been read already.
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
+    catalog, declared_findings = declared(catalog, settings, backend.facts.alike)
     resolved: list[ResolvedRole] = []
     offers: dict[Hashable, FreeOffer] = {}
     async with Describer(backend) as describer:
@@ -107,14 +109,16 @@ async def resolve(
             seen, whole = found.catalog, found.whole
             dialect, findings = await offered(settings, found.served, seen, whole, backend, offers)
             resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
+    writes = any(role.may_write for role in roles) or any(each.effects for each in library.queries)
     return Resolved(
         catalog=catalog,
-        roles=tuple(shared(resolved)),
+        roles=tuple(resolved),
         library=library,
         findings=(
-            *declaration_findings(catalog, settings, backend.facts.alike),
+            *_catalog_findings(settings, catalog),
+            *declared_findings,
             *token_findings(settings),
-            *posture_findings(settings, catalog, any(each.effects for each in library.queries)),
+            *posture_findings(settings, catalog, writes=writes),
             *writable_findings(settings),
             *sql_findings(settings),
         ),
@@ -122,14 +126,17 @@ async def resolve(
     )
 
 
-def shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
-    """Yield *roles*; those that see the same share one catalog, whose tools are defined only once."""
-    catalogs: list[Catalog] = []
-    for role in roles:
-        known = next((each for each in catalogs if each == role.catalog), None)
-        if known is None:
-            catalogs.append(role.catalog)
-        yield role if known is None else replace(role, catalog=known)
+def _catalog_findings(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
+    """Yield the warnings of *catalog*, and which tables it lacks because the login may not select them."""
+    for warning in catalog.warnings:
+        key = re.match(r"\[database\] (\w+):", warning)
+        source = settings.source("database", *([key[1]] if key else []))
+        yield Finding(code="catalog", message=warning, level="warning", source=source)
+    places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
+    # With roles, such tables are reported with the rules that name them.
+    if places and not settings.roles:
+        message = f"The login may not select from {listing([f'{schema}.{name}' for schema, name in places])}."
+        yield Finding(code="catalog", message=message, level="warning", source=settings.source("database"))
 
 
 async def _role(
@@ -147,7 +154,7 @@ async def _role(
     session = {setting.name: setting.value for setting in role.session}
     try:
         found = await backend.introspect(settings.selection(), session)
-        seen = described(found, settings, backend.facts.alike)
+        seen, _ = declared(found, settings, backend.facts.alike)
     except errors.Refused as exc:
         message = f"role {role.name}, set_role and settings: {exc.message}"
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
@@ -178,18 +185,22 @@ async def _validated(settings: Settings, role: Role, whole: Catalog, describer: 
     findings = (*role.problems, *findings)
     filters = _Filters(settings=settings, role=served, catalog=whole, describer=describer)
     rules: list[Rule] = []
+    ruled = [(table, served.rule_of(whole, table)) for table in whole.tables]
     for rule in served.rules or ():
-        tables = [table for table in whole.tables if served.rule_of(whole, table) == rule]
-        grant = rule.grant
+        grant, tables = rule.grant, [table for table, applied in ruled if applied == rule]
+        writes, changed = grant.writes if grant else None, [table for table in tables if table.identity]
         try:
-            grant = await filters.filtered(rule, grant, tables)
+            if grant and grant.filter and tables:
+                grant = replace(grant, filter=await filters.typed(rule, "where", grant.filter, tables))
         except Unusable as exc:
-            grant, findings = None, (*findings, exc.finding)
+            grant, writes, findings = None, None, (*findings, exc.finding)
         try:
-            grant = await filters.checked(rule, grant, [table for table in tables if table.identity])
+            if writes and writes.check and changed:
+                check = await filters.typed(rule, "check", writes.check, changed)
+                writes = replace(writes, check=check)
         except Unusable as exc:
-            grant, findings = grant and replace(grant, writes=None), (*findings, exc.finding)
-        rules.append(replace(rule, grant=grant))
+            writes, findings = None, (*findings, exc.finding)
+        rules.append(replace(rule, grant=grant and replace(grant, writes=writes)))
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
     return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
@@ -204,21 +215,11 @@ class _Filters:
     catalog: Catalog
     describer: Describer
 
-    async def filtered(self, rule: Rule, grant: Grant | None, tables: Sequence[Table]) -> Grant | None:
-        """Return *grant* of *rule* with the types of the claims in its row filter, or raise Unusable."""
-        if grant is None or grant.filter is None or not tables:
-            return grant
-        return replace(grant, filter=await self._typed(rule, "where", grant.filter, tables))
+    async def typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
+        """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims.
 
-    async def checked(self, rule: Rule, grant: Grant | None, tables: Sequence[Table]) -> Grant | None:
-        """Return *grant* of *rule* with the types of the claims in its check, or raise Unusable."""
-        if grant is None or grant.writes is None or grant.writes.check is None or not tables:
-            return grant
-        check = await self._typed(rule, "check", grant.writes.check, tables)
-        return replace(grant, writes=replace(grant.writes, check=check))
-
-    async def _typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
-        """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims."""
+        Raise Unusable if the database does not accept it.
+        """
         facts, condition = self.describer.backend.facts, filter.condition
         where = f"role {self.role.name}, tables.{rule.pattern}.{key}"
         casts: set[tuple[str, ...]] = set()
@@ -296,26 +297,67 @@ async def _with_working_queries(
     return replace(held, served=served, findings=(*held.findings, *findings))
 
 
-async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
-    """Return the catalog of the database, with the descriptions in *settings*."""
-    catalog = await backend.introspect(settings.selection())
-    catalog = described(catalog, settings, backend.facts.alike)
-    if settings.roles:
-        # Tables that the login may not select are reported with the rules that name them.
-        return catalog
-    places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
-    if not places:
-        return catalog
-    message = f"The login may not select from {listing([f'{schema}.{name}' for schema, name in places])}."
-    return replace(catalog, warnings=(message, *catalog.warnings))
+async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
+    """Return *resolved* without the writes that the login lacks a privilege for."""
+    queries = resolved.library.queries
+    roles = [await _able(resolved.settings, each, backend, queries) for each in resolved.roles]
+    return replace(resolved, roles=tuple(roles))
 
 
-async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
-    """Return the catalog of the database; raise ConfigurationError if [server] strict forbids its login."""
-    catalog = await read_catalog(settings, backend)
-    if settings.server.strict and catalog.posture:
-        raise errors.ConfigurationError(
-            " ".join(catalog.posture),
-            hint=f"{remedy(settings)} [server] strict = false serves with this one.",
-        )
-    return catalog
+async def _able(
+    settings: Settings, role: ResolvedRole, backend: Backend, queries: Sequence[Permitted]
+) -> ResolvedRole:
+    tables = [table for table in role.catalog.tables if table.writes is not None]
+    changing = [each for each in queries if each.effects and role.served.may_call(each.name)]
+    if not (tables or changing):
+        return role
+    session = {setting.name: setting.value for setting in role.served.session}
+    lacking, journal = Lacking({}), None
+    try:
+        lacking = await backend.lacking(tables, session)
+        found = tuple(_lacking(settings, role, tables, lacking.tables))
+        journal = not lacking.journal
+    except (errors.DatabaseUnavailable, errors.Refused) as exc:
+        # A login that cannot be reached now may make the changes later.
+        if isinstance(exc, errors.Refused) and not exc.passes:
+            lacking = Lacking({table.location: exc.message for table in tables})
+        message = f"The privileges of the login that changes rows cannot be checked: {exc}"
+        found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
+    lost = lacking.tables
+    kept = (replace(each, writes=None) if each.location in lost else each for each in role.catalog.tables)
+    able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
+    return replace(
+        able, findings=(*role.findings, *found, *_without_journal(able, changing, lacking.journal))
+    )
+
+
+def _without_journal(role: ResolvedRole, queries: Sequence[Permitted], why: str) -> Iterator[Finding]:
+    """Yield the finding that *role* confirms changes without a journal, perhaps by *queries*, and *why*."""
+    confirmed = confirmed_tables(role.catalog)
+    rule = role.served.rule_of(role.whole, confirmed[0]) if confirmed else None
+    places = [(f"tables.{rule.pattern}.confirm", rule.source)] if rule is not None else []
+    places += [(f"the query {each.name}", each.query.source) for each in queries if each.query.confirm]
+    for where, source in places[:1] if why else ():
+        problem = "confirmations are kept in the memory of one process only."
+        message = f"role {role.served.name}, {where}: {problem} {why}"
+        yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
+
+
+def _lacking(
+    settings: Settings, role: ResolvedRole, tables: Sequence[Table], lacking: Mapping[Location, str]
+) -> Iterator[Finding]:
+    """Yield what the login lacks for the writes of *tables*, those of one rule together."""
+    by_rule: dict[Source, list[tuple[Rule | None, Table]]] = {}
+    for table in tables:
+        rule = role.served.rule_of(role.whole, table)
+        source = rule.source if rule is not None else settings.source("database", "writable")
+        if table.location in lacking:
+            by_rule.setdefault(source, []).append((rule, table))
+    for source, found in by_rule.items():
+        rule, first = found[0]
+        labels = [role.catalog.label(table) for _, table in found]
+        where = f"role {role.served.name}, tables.{rule.pattern}" if rule else "[database] writable"
+        why = lacking[first.location] if len(found) == 1 else f"{labels[0]}: {lacking[first.location]}"
+        level = "warning" if rule is not None and rule.is_pattern else "error"
+        message = f"{where}: {listing(labels)} cannot be changed: {why}"
+        yield Finding(code=LACKING, message=message, level=level, source=source, role=role.served.name)

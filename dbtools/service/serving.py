@@ -20,12 +20,12 @@ from dbtools.policy import Caller, Finding
 from dbtools.results import Answer
 from dbtools.service.current import CurrentSettings
 from dbtools.service.execution import Execution
+from dbtools.service.offers import remedy
 from dbtools.service.permitted import may_change
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
+from dbtools.service.resolve import Resolved, able_to_write, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.service.writable import able_to_write
 from dbtools.settings import Settings, settings_of, typed_claims
 from dbtools.settings.roles import roles_of
 from dbtools.tools.definition import ListChange, ToolDefinition
@@ -53,7 +53,7 @@ class Observed:
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A served database, and what may change in it."""
+    """A served database, and what a Watch observes in it."""
 
     toolbox: Toolbox
     backend: Backend  #: to be closed
@@ -153,7 +153,11 @@ async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
         query.name for query in current.loaded_queries.queries if query.writes and may_change(settings)
     ]
     backend.recovers = any(role.may_write or any(map(role.may_call, writing)) for role in roles)
-    catalog = await catalog_to_serve(settings, backend)
+    catalog = await backend.introspect(settings.selection())
+    if settings.server.strict and catalog.posture:
+        advice = remedy(settings, writes=backend.recovers)
+        hint = f"{advice} [server] strict = false serves with this one."
+        raise errors.ConfigurationError(" ".join(catalog.posture), hint=hint)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
     resolved = await able_to_write(resolved, backend)
     backend.recovers |= any(
@@ -283,5 +287,5 @@ class Watch:
             self._resolved(news)
 
 
-def _problems(snapshot: Snapshot) -> tuple[str | Finding, ...]:
+def _problems(snapshot: Snapshot) -> tuple[Finding, ...]:
     return tuple(dict.fromkeys(each for view in snapshot.views.values() for each in view.problems))

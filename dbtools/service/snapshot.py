@@ -34,7 +34,7 @@ class View:
     role: Role
     setting: Setting
     typed: frozenset[ToolGroup]  #: the groups whose typed tools are listed
-    problems: tuple[str | Finding, ...]  #: for the operator, never for a caller
+    problems: tuple[Finding, ...]  #: for the operator, never for a caller
     stamp: str  #: of the schema
     hash_key: bytes = field(repr=False)  #: of the mask hash
     tools: Toolset = field(repr=False)  #: all that can be called
@@ -98,14 +98,17 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     same = before is not None and before.settings.listing() == listing
     kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
     is_known = all(each.journal is not None for each in resolved.roles) and resolved.is_complete
+    catalogs: list[Catalog] = []
     offers: dict[Hashable, View] = {}
     views: dict[str, View] = {}
     for each in resolved.roles:
         role, typed = each.served, kept.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
-        # Roles that see the same have the same catalog.
-        names = tuple(query.name for query in queries)
-        key = (id(each.catalog), each.journal, role.limits, names, typed, each.dialect)
+        # The tools of roles that see the same are defined once.
+        if each.catalog not in catalogs:
+            catalogs.append(each.catalog)
+        seen, names = catalogs.index(each.catalog), tuple(query.name for query in queries)
+        key = (seen, each.journal, role.limits, names, typed, each.dialect)
         if key not in offers:
             setting = Setting(
                 catalog=each.catalog,

@@ -14,7 +14,7 @@ from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.service.transactions import Confirmation, Executes, Transactions
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
-from dbtools.tools.change_calls import ChangeCall, as_change
+from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.definition import AnswerT, Call, ListChange, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
@@ -117,7 +117,7 @@ class Toolbox:
         self,
         caller: Caller,
         seen: View | None,
-        bind: Callable[[View], Call[AnswerT]],
+        bind: Callable[[View], Call[AnswerT] | ChangeCall],
         timeout: float = math.inf,
         change: Callable[[ChangeCall, View], Awaitable[AnswerT]] | None = None,
     ) -> AnswerT:
@@ -134,9 +134,10 @@ class Toolbox:
             changes = False
             try:
                 call = bind(view)
-                if change is not None and (writing := as_change(call)) is not None:
+                if isinstance(call, ChangeCall):
+                    assert change is not None
                     changes = True
-                    return await change(writing, view)
+                    return await change(call, view)
                 return await self._run(call, view, caller, timeout)
             except FINAL:
                 raise

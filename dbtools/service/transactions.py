@@ -1,6 +1,6 @@
 """Make the changes of calls, confirmed where the role requires it, and once for each idempotency key.
 
-A Transaction of a tool in, an Answer out. A change that has to be confirmed is previewed by a dry run; its
+A Transaction of a tool in, an Answer out. A change that must be confirmed is previewed by a dry run; its
 answer has a token, with which the same call makes the change, if it would still do the same. The token is
 bound to the caller, the tool, its arguments and the preview; the journal makes sure that it works only once.
 """
@@ -230,7 +230,7 @@ class Confirmations:
         return self._code(b"preview", content.encode())
 
     def agrees(self, preview: bytes, found: Changed) -> bool:
-        """Return whether *found* is what the digest *preview* is of."""
+        """Return whether *preview* is the digest of *found*."""
         return hmac.compare_digest(preview, self.digest(found))
 
     def _code(self, purpose: bytes, content: bytes) -> bytes:

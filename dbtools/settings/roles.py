@@ -59,17 +59,6 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     return tuple(_role(settings, name, limits, lexis) for name in names)
 
 
-def may_write(settings: Settings) -> bool:
-    """Return whether callers may change rows, as far as the configuration says."""
-    if not settings.roles:
-        return settings.database.writable
-    roles = settings.roles.values()
-    queries = (grant for role in roles for grant in role.queries if not isinstance(grant, str))
-    grants = (grant for role in roles for grant in role.tables.values())
-    of_tables = any(isinstance(grant, GrantSection) and grant.granted for grant in grants)
-    return of_tables or any(grant.accept_writes for grant in queries)
-
-
 def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
     lowered: dict[str, Any] = {}
     problems: list[Finding] = []

@@ -62,7 +62,7 @@ def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:
 
 
 def _left(tokens: int, tools: Iterable[Tool]) -> int:
-    """Return what is left of *tokens* if the typed of *tools* are listed; stop when nothing is left."""
+    """Return what is left of *tokens* if the typed ones of *tools* are listed; stop when nothing is left."""
     for tool in tools:
         if tool.surface is not Surface.GENERIC and tokens >= 0:
             tokens -= tokens_in(len(tool.definition.json))

@@ -1,6 +1,5 @@
 """The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,12 +15,22 @@ from dbtools.paths import folded
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Match, Order, Output, Select, Statement
 from dbtools.terms import Function, Literal, Measure, Operand, Term, functions_of
-from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
+from dbtools.tools.arguments import (
+    DEFAULT_LIMIT,
+    MOST_SKIPPED,
+    OBJECTS,
+    Arguments,
+    Array,
+    Comparisons,
+    Conditions,
+    Count,
+    Meant,
+    Steps,
+)
 from dbtools.tools.binding import bind_having, bind_order, bind_where
-from dbtools.tools.clauses import OBJECTS, Comparisons, Conditions
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
-from dbtools.types import Family, quoted
+from dbtools.types import quoted
 
 ROWS = Measure(function=Function.COUNT)
 HAVING = "having takes one measure by its name in measures. Conditions on columns belong in where."
@@ -134,16 +143,10 @@ class Results:
         """Return what *text* names, or raise UnknownColumn."""
         found = self.get(text) or self._respelled(text, argument)
         if found is None:
-            default = re.sub(r"\W+", "_", text).strip("_").lower()
-            called = {
-                name: (term.name.lower(), getattr(term, "function", "")) for name, term in self.known.items()
-            }
-            meant = [name for name, names in called.items() if default in names]
-            near = f"Did you mean {meant[0]}? " if meant else nearest(text, self.known)
             names = listing(self.known) or "none"
             raise errors.UnknownColumn(
                 f"{argument}: no {self.kind} is named {quoted(text)}.",
-                hint=f"{near}Names: {names}. {self.hint}".rstrip(),
+                hint=f"{nearest(text, self.known)}Names: {names}. {self.hint}".rstrip(),
             )
         return found
 
@@ -198,9 +201,7 @@ def _measure(names: Expressions, function: Function, column: str, argument: str)
     offered = list(functions_of(place.type))
     if function not in offered:
         message = f"{argument}: {described(place)} does not support {function}."
-        counted = place.type.family is Family.BOOLEAN
-        advice = "Group by it and count the rows. " if counted else ""
-        raise BadArgument(message, hint=f"{advice}Functions: {listing(offered)}.")
+        raise BadArgument(message, hint=f"Functions: {listing(offered)}.")
     return Measure(function=function, place=place)
 
 
@@ -289,7 +290,7 @@ class AggregateCall:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if self.limited:
-            return "Limit reached as asked" + (f"; {groups:,} groups." if groups is not None else ".")
+            return "Stopped at your limit" + (f"; {groups:,} groups." if groups is not None else ".")
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, pass offset, or narrow where or having."
         return "More groups: pass offset, group more coarsely, or narrow where or having."

@@ -5,43 +5,36 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, TypedDict, TypeVar, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES
+from dbtools.statement import Match
 from dbtools.types import UNSENDABLE, Operator, quoted
 
 ORDER_FORM = 'Write "column" or "column desc".'
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
+MOST_CONDITIONS = 50
 MOST_SKIPPED = 100_000  #: rows before the first one
 MOST_STEPS = 16  #: of an order
+MOST_VALUES = 1_000  #: of a condition
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
-LONGEST_PLACE = 120  #: characters of a place in the arguments
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 
 
 def check(arguments: object) -> None:
     """Reject arguments that are too deep, too large or not valid text, before anything else reads them."""
     if problem := _problem(arguments):
-        raise errors.BadArgument(f"{quoted(_refused_part(arguments), LONGEST_PLACE)[1:-1]}: {problem}.")
-
-
-def _refused_part(value: object, place: str = "") -> str:
-    """Return the place of the innermost part of *value*, which is at *place*, that is refused."""
-    if isinstance(value, Mapping):
-        steps = ((f".{str(name)[:LONGEST_PLACE]}", each) for name, each in value.items())
-    else:
-        steps = ((f"[{at}]", each) for at, each in enumerate(value if isinstance(value, ARRAYS) else ()))
-    for step, each in steps:
-        if _problem(each):
-            return _refused_part(each, f"{place}{step}".lstrip("."))
-    return place or "arguments"
+        given = arguments.items() if isinstance(arguments, Mapping) else ()
+        name = next((str(name) for name, value in given if _problem(value)), "arguments")
+        raise errors.BadArgument(f"{quoted(name)[1:-1]}: {problem}.")
 
 
 def _problem(arguments: object) -> str:
@@ -140,6 +133,52 @@ Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array]
 Steps = Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array]
 
 
+class Comparison(Arguments):
+    """A comparison of a term with values, or with another term."""
+
+    example = '{"column": "id", "value": "1"}'
+    column: str
+    op: Annotated[Operator, Meant] = Field(
+        default=Operator.EQ,
+        description='is_null: value "true" or "false"; in, not_in: values; between: both values included',
+    )
+    value: AsText | SkipJsonSchema[None] = None
+    values: Annotated[tuple[AsText, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
+    value_column: str | SkipJsonSchema[None] = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values, or the one value."""
+        if self.value_column is not None:
+            return ()
+        return self.values if self.values is not None else (str(self.value),)
+
+
+Comparisons = Annotated[tuple[Comparison, ...], Field(max_length=MOST_CONDITIONS), Array]
+OBJECTS = WithJsonSchema({"type": "array", "items": {"type": "object"}})
+
+
+class Within(Comparison):
+    """A condition on a related row."""
+
+    column: str = ""
+    any: Annotated[Comparisons, OBJECTS] = ()
+
+
+class Where(Within):
+    """One condition."""
+
+    some: str = Field(default="", description="relation with such rows; none: without")
+    none: str = ""
+    where: Annotated[tuple[Within, ...], Field(max_length=MOST_CONDITIONS), Array, OBJECTS] = Field(
+        default=(), description="as where"
+    )
+    match: Match = Match.ALL
+
+
+Conditions = Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array]
+
+
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
@@ -175,17 +214,14 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     """Return the error for an unknown argument *name*."""
     within = f"{place}: there" if place else "There"
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
-    joins = joins and (place.startswith(("where", "having")) or "match" in known)
     meant = ARGUMENTS.get(name.lower())
-    if joins:
-        advice = ALL_OF_HAVING if place.startswith("having") else MATCH
-    elif name in ("some", "none") and place.startswith("where"):
-        advice = NESTED
+    if joins and (place.startswith("where") or "match" in known):
+        advice = MATCH
     elif place.startswith("measures[") and name in OF_MEASURES:
         advice = OF_MEASURES[name]
     else:
         advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
-        advice = advice or (IN_ROWS if "rows" in known else "")
+        advice = advice or next((hint for each, hint in VALUES_IN.items() if each in known), "")
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
@@ -201,9 +237,11 @@ def unknown_column(name: str, known: Sequence[str], place: str, problem: str) ->
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-NESTED = "some and none do not nest: list the keys of the inner rows first, then use in. "
-IN_ROWS = 'Put the values of columns into rows, as in [{"name": "Ann"}]. '
-ALL_OF_HAVING = 'The conditions in having are joined with "and". '
+#: Where the values of columns belong, by the argument that takes them.
+VALUES_IN: Mapping[str, str] = {
+    "rows": 'Put the values of columns into rows, as in [{"name": "Ann"}]. ',
+    "set": "Put new values into set. ",
+}
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
     "greater_than_equal": "at least {ge}, not {given}",
@@ -256,17 +294,11 @@ def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Argum
 
 def named(value: object) -> str:
     """Return *value* for a message; describe it in words if it is long."""
-    match value:
-        case None:
-            return "null"
-        case str():
-            return quoted(value)
-        case bool() | int() | float():
-            return str(as_text(value))[:60]
-        case Mapping():
-            return "an object"
-        case _:
-            return "an array"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Mapping | list | tuple):
+        return "an object" if isinstance(value, Mapping) else "an array"
+    return json.dumps(value)[:60]
 
 
 def _place(location: Sequence[int | str]) -> str:

@@ -22,15 +22,15 @@ from dbtools.terms import (
     buckets_of,
     text_index_of,
 )
-from dbtools.tools.arguments import ORDER_FORM
-from dbtools.tools.clauses import MOST_CONDITIONS, SEARCH_FORM, Comparison, Where, Within
-from dbtools.types import EQUALITY, NUMERIC, ORDER, TEXTUAL, Family, Operator, quoted
+from dbtools.tools.arguments import MOST_CONDITIONS, ORDER_FORM, Comparison, Where, Within
+from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
 SEARCHING = (*TEXTUAL, Operator.MATCHES)
 MANY_CONDITIONS = f"{MOST_CONDITIONS} conditions"
 MANY_SEARCHES = f"{MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}"
+SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
 FOR_NULL = 'For null use op is_null with value "true".'
 SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 RANK = re.compile(r"\s*rank\s*\((?P<place>.*)\)(?P<rest>.*)", re.I | re.S)
@@ -47,7 +47,6 @@ BUCKETS: Mapping[Bucket, tuple[str, str]] = {
 }
 PERIODS = tuple(Bucket)[:4]  #: buckets that are longer than a day
 NULLS = ("", "null", "none")  #: texts that may mean null
-FLAGS = ("true", "false", "yes", "no")
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
@@ -141,7 +140,9 @@ def _bind(
     term = _column(names, comparison.column, f"{argument}.column")
     refuse_masked(term, argument)
     if operator not in _operators(term):
-        hint = f"Operators: {listing(_operators(term))}.{_instead(names, term, operator)}"
+        hint = f"Operators: {listing(_operators(term))}."
+        if operator in TEXTUAL and not isinstance(term, Measure | Rank) and buckets_of(term.type):
+            hint += f" Such a part of a date is a bucket: compare {term.name}:month."
         message = f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}."
         raise errors.BadOperator(message, hint=hint)
     if comparison.value_column is not None:
@@ -175,46 +176,24 @@ def _operators(term: Term) -> Sequence[Operator]:
     return (*((Operator.IS_NULL,) if stems else term.type.operators), Operator.MATCHES)
 
 
-def _instead(names: TermFinder, term: Term, operator: Operator) -> str:
-    """Return what to use instead of *operator* for *term*, if anything."""
-    if operator in TEXTUAL and not isinstance(term, Measure | Rank) and buckets_of(term.type):
-        return f" Such a part of a date is a bucket: compare {term.name}:month."
-    if operator is not Operator.MATCHES or not isinstance(names, Expressions):
-        return ""
-    path = term.path if isinstance(term, PathColumn) else ()
-    table = path[-1].target if path else names.names.table
-    columns = [table.column_by_name[each] for each in table.searchable]
-    searchable = [PathColumn(path=path, column=each).name if path else each.name for each in columns]
-    return f" Columns with a full-text index: {listing(searchable) or 'none; contains finds parts of texts'}."
-
-
 def _decoded(names: TermFinder, comparison: Comparison, term: Term, text: str, place: str) -> object:
     """Decode *text*, which is at *place*, as a value of *term*, or raise BadValue."""
     name = comparison.column if isinstance(term, Measure) else ""
     try:
         return decode(term, comparison.op, text, place, name)
     except errors.BadValue as exc:
-        exc.hint = column_advice(names, comparison.op, text) or _meant(names, term, text) or exc.hint
+        exc.hint = column_advice(names, comparison.op, text) or _meant(term, text) or exc.hint
         raise
 
 
-def _meant(names: TermFinder, term: Term, text: str) -> str:
-    """Return a hint if *text*, which is not a value of *term*, is a period, a flag or a name."""
-    if isinstance(term, Measure | Rank) or not isinstance(names, Expressions):
+def _meant(term: Term, text: str) -> str:
+    """Return a hint if *text*, which is not a value of *term*, is a period or means null."""
+    if isinstance(term, Measure | Rank):
         return ""
     period = next((each for each in PERIODS if re.fullmatch(BUCKETS[each][0], text, re.ASCII)), None)
     if period in buckets_of(term.type):
         return f"For a whole {period} compare {term.name}:{period}, or days with gte and lt."
-    if text.lower() in NULLS:
-        return FOR_NULL
-    if term.type.family in NUMERIC and text.lower() in FLAGS:
-        return "A flag that is a number is 1 for true and 0 for false."
-    path, column = (term.path, term.column) if isinstance(term, PathColumn) else ((), term)
-    table = path[-1].target if path else names.names.table
-    step = names.names.paths.step(table, column.name) if isinstance(column, Column) else None
-    if step is None or not any(map(str.isalpha, text)):
-        return ""
-    return f"To compare with a name use {PathColumn(path=(*path, step), column=step.example).name}."
+    return FOR_NULL if text.lower() in NULLS else ""
 
 
 def _bind_null(term: Term, text: str, argument: str) -> Condition:

@@ -63,40 +63,35 @@ class ChangeCall:
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the answer with the rows that were changed."""
         assert isinstance(found, Changed)
-        content, count = self._content(found, self.setting.budgets[Reserve.ROWS])
-        notes = [NOTHING_CHANGED * found.dry_run, *self._notes(found, count)]
-        return self.setting.budgets[Reserve.ROWS].answer(
-            content,
-            rows=count,
-            truncated=count < len(found.rows),
-            note=" ".join(filter(None, notes)),
-            changed=found,
-        )
+        budget = self.setting.budgets[Reserve.ROWS]
+        content, count, notes = self._content(found, budget)
+        note = f"{NOTHING_CHANGED * found.dry_run} {notes}".strip()
+        truncated = count < len(found.rows)
+        return budget.answer(content, rows=count, truncated=truncated, note=note, changed=found)
 
     def render_pending(self, found: Changed, token: str, expires_in: int, *, is_outdated: bool) -> Answer:
         """Return the answer with the preview *found*, and the *token* that confirms it."""
         budget = self.setting.budgets[Reserve.ROWS]
         budget = replace(budget, reserved=budget.reserved + 2 * len(token))
-        preview, count = self._content(found, budget)
-        note = " ".join(filter(None, self._notes(found, count)))
+        preview, count, notes = self._content(found, budget)
         content = {
             "affected": 0,
             "confirm": token,
             "expires_in": expires_in,
-            "preview": {**preview, **({"note": note} if note else {})},
+            "preview": {**preview, **({"note": notes} if notes else {})},
         }
-        question = "\n".join([*[CHANGED_SINCE] * is_outdated, *self._question(found)])
+        outdated = [CHANGED_SINCE] * is_outdated
         return budget.answer(
             content,
             rows=count,
             truncated=count < len(found.rows),
-            note=" ".join([CHANGED_SINCE] * is_outdated + [TO_CONFIRM] + [INSIDE] * bool(self.query)),
+            note=" ".join([*outdated, TO_CONFIRM, *[INSIDE] * bool(self.query)]),
             changed=found,
-            pending=Pending(token=token, question=question),
+            pending=Pending(token=token, question="\n".join([*outdated, *self._question(found)])),
         )
 
-    def _content(self, found: Changed, budget: Budget) -> tuple[Mapping[str, object], int]:
-        """Return the content of an answer within *budget*, and how many rows it has."""
+    def _content(self, found: Changed, budget: Budget) -> tuple[Mapping[str, object], int, str]:
+        """Return the content of an answer within *budget*, how many rows it has, and notes on it."""
         names = [output.term.name for output in found.outputs]
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
@@ -112,7 +107,7 @@ class ChangeCall:
             "rows": rows,
             **before,
         }
-        return content, len(rows)
+        return content, len(rows), " ".join(filter(None, self._notes(found, len(rows))))
 
     def _notes(self, found: Changed, count: int) -> Sequence[str]:
         """Return notes on an answer with *count* of the rows of *found*."""
@@ -235,8 +230,3 @@ def _cell(cell: object, cells: int) -> str:
     text = json.dumps(cell, ensure_ascii=False)
     longest = max(SHORTEST, min(LONGEST_ASKED, LONGEST_LINE // cells))
     return text if len(text) <= longest else f"{text[:longest]}…"
-
-
-def as_change(call: object) -> ChangeCall | None:
-    """Return *call* if it changes rows."""
-    return call if isinstance(call, ChangeCall) else None

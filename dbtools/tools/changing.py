@@ -14,8 +14,19 @@ from dbtools.catalog import Catalog, Column, Table, Writes
 from dbtools.changes import KEPT, KEPT_IN_MEMORY, Transaction, Write, WriteShape, assigned
 from dbtools.errors import listing, nearest
 from dbtools.paths import folded
+from dbtools.queries.headers import OF_CHANGES
 from dbtools.statement import Output
-from dbtools.tools.arguments import Arguments, Object, Schema, as_json, as_text, named, read, unknown_column
+from dbtools.tools.arguments import (
+    Arguments,
+    Object,
+    Schema,
+    as_json,
+    as_text,
+    named,
+    read,
+    unknown_argument,
+    unknown_column,
+)
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.definition import (
     ARRAY,
@@ -40,17 +51,21 @@ CHANGES = content_schema(
     before=ARRAY,
 )
 LONGEST_KEY = 200  #: characters of an idempotency key
-#: The arguments besides those of every change, as definitions list them.
-LISTED = ("table", "rows", "on_conflict", "conflict_key", "key", "where", "match", "set", "expected")
 Values = Annotated[dict[str, object], Object]
 
 
 class ChangeArguments(Arguments):
-    """Arguments of every tool that changes rows, as `shown_change` lists them."""
+    """Arguments of every change, as `change_schemas` lists them."""
 
     dry_run: bool = False
     idempotency_key: str = Field(default="", max_length=LONGEST_KEY)
     confirm: str = Field(default="", max_length=LONGEST_KEY)
+
+
+class TableChangeArguments(ChangeArguments):
+    """Arguments of every tool that changes rows of a table; typed tools supply the table."""
+
+    table: str
 
 
 def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
@@ -63,17 +78,19 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
     }
 
 
-def shown_change(setting: Setting, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
+def change_schemas(setting: Setting, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
     """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
-    shortly = f"{KEPT_IN_MEMORY // 60} minutes on this server"
-    kept = f"{KEPT // 3_600} hours" if setting.journal else shortly
-    once = {"description": f"makes the change once per key, for {kept}", **STRING}
-    shown = {"dry_run": {"description": "preview, change nothing", **BOOLEAN}, "idempotency_key": once}
+    in_memory = f"{KEPT_IN_MEMORY // 60} minutes on this server"
+    kept = f"{KEPT // 3_600} hours" if setting.journal else in_memory
+    shown = {
+        "dry_run": {"description": "preview, change nothing", **BOOLEAN},
+        "idempotency_key": {"description": f"makes the change once per key, for {kept}", **STRING},
+    }
     token = {"description": "from the answer to this call without it", **STRING}
     return shown | ({"confirm": token} if confirms else {})
 
 
-ChangeArgumentsT = TypeVar("ChangeArgumentsT", bound=ChangeArguments)
+TableChangeT = TypeVar("TableChangeT", bound=TableChangeArguments)
 
 
 class ChangeTool(TableTool):
@@ -91,35 +108,63 @@ class ChangeTool(TableTool):
         """Return whether the role may change *table* in this way."""
         return table.writes is not None and cls.grants(table.writes)
 
-    def schema(self, model: type[ChangeArguments], **instead: Mapping[str, object] | None) -> Schema:
+    @classmethod
+    def define(cls, setting: Setting) -> Iterator[Tool]:
+        """Yield the generic tool and those of tables, if there are any."""
+        if any(map(cls.suits, setting.catalog.tables)):
+            yield from super().define(setting)
+
+    @property
+    def writes(self) -> Sequence[Writes]:
+        """What the role may change in the tables that the tool is for."""
+        tables = self.setting.catalog.tables if self.table is None else (self.table,)
+        return [table.writes for table in tables if table.writes is not None and self.suits(table)]
+
+    def schema(self, model: type[TableChangeArguments], **instead: Mapping[str, object] | None) -> Schema:
         """Return the JSON Schema of *model*; *instead*: other schemas of arguments, None for one to omit.
 
         The arguments of every change come last, `confirm` only if a table needs it.
         """
-        tables = (self.table,) if self.table is not None else self.setting.catalog.tables
-        confirms = any(table.writes is not None and table.writes.confirm for table in tables)
-        schema = self.setting.schema(model, self.table, self.labels())
-        names = sorted(schema["properties"].keys() - ChangeArguments.model_fields, key=LISTED.index)
-        listed = {name: instead.get(name, schema["properties"][name]) for name in names}
-        own = {name: each for name, each in listed.items() if each is not None}
-        return {**schema, "properties": {**own, **shown_change(self.setting, confirms=confirms)}}
+        schema = self.setting.schema(model, self.table, self.labels() if self.table is None else ())
+        own = {name: each for name, each in schema["properties"].items() if name not in OF_CHANGES}
+        if self.table is not None:
+            del own["table"]
+        confirms = any(writes.confirm for writes in self.writes)
+        properties = {**own, **instead, **change_schemas(self.setting, confirms=confirms)}
+        shown = {name: each for name, each in properties.items() if each is not None}
+        return {
+            **schema,
+            "properties": shown,
+            "required": [each for each in schema["required"] if each in shown],
+        }
 
-    def read(self, model: type[ChangeArgumentsT], arguments: Mapping[str, object]) -> ChangeArgumentsT:
+    def read(self, model: type[TableChangeT], arguments: Mapping[str, object]) -> TableChangeT:
         """Validate *arguments* as *model*; hints name only the arguments that the definition lists."""
-        return read(model, arguments, listed=list(self.definition.input_schema["properties"]))
-
-    @classmethod
-    def define(cls, setting: Setting) -> Iterator[Tool]:
-        """Yield the generic tool and those of tables, if there are any."""
-        tables = [table for table in setting.catalog.tables if cls.suits(table)]
-        if tables:
-            yield cls(setting=setting)
-            yield from (cls(setting=setting, table=table) for table in tables)
+        listed = list(self.definition.input_schema["properties"])
+        if self.table is None:
+            return read(model, arguments, listed=listed)
+        if "table" in arguments:
+            raise unknown_argument("table", listed)
+        return read(model, {**arguments, "table": self.setting.catalog.label(self.table)}, listed=listed)
 
     def labels(self) -> list[str]:
         """Return the labels of the tables that the role may change in this way."""
         catalog = self.setting.catalog
         return [catalog.label(table) for table in catalog.tables if self.suits(table)]
+
+    def call(
+        self,
+        table: Table,
+        writes: Sequence[tuple[Write, Mapping[str, object]]],
+        asked: TableChangeArguments,
+        *,
+        missing: str = "",
+        meanings: str = "",
+    ) -> ChangeCall:
+        """Return the call that runs *writes* on *table*, as *asked*."""
+        confirms, what = granted_writes(table).confirm, f"a change of {table.name}"
+        transaction = transaction_of(writes, asked, confirms=confirms, what=what, missing=missing)
+        return ChangeCall(setting=self.setting, table=table, transaction=transaction, meanings=meanings)
 
     def target(self, name: str) -> Table:
         """Return the table *name*, or raise a CallError if the role may not change it in this way."""
@@ -151,18 +196,13 @@ def _value_schema(column: Column, target: str) -> Mapping[str, object]:
     schema: dict[str, object] = {"type": "array"} if type.family is Family.ARRAY else type.schema()
     if column.choices and "enum" not in schema and schema.get("type") == "string":
         schema["enum"] = list(column.choices)
-    bounds = zip(("minimum", "maximum"), _bounds(column), strict=True)
-    schema |= {key: bound for key, bound in bounds if bound is not None}
+    if type.family is Family.INTEGER:
+        bounds = (("minimum", column.minimum), ("maximum", column.maximum))
+        schema |= {key: int(text) for key, text in bounds if text and text.lstrip("-").isdigit()}
     default = shown_default(column.default)
     words = [f"default {default}" if default else "", f"→ {target}" if target else ""]
     description = ", ".join(filter(None, words))
     return schema | ({"description": description} if description else {})
-
-
-def _bounds(column: Column) -> Sequence[int | None]:
-    """Return the least and the greatest integer that a CHECK constraint allows, None for no limit."""
-    texts = (column.minimum, column.maximum) if column.type.family is Family.INTEGER else (None, None)
-    return [int(text) if text is not None and text.lstrip("-").isdigit() else None for text in texts]
 
 
 def read_values(
@@ -189,13 +229,7 @@ def _value(column: Column, value: object, place: str) -> object:
     if isinstance(value, str) and column.choices and value not in column.choices:
         message = f"{place}: {quoted(value)} is not one of {listing(column.choices)}."
         raise errors.BadValue(message, hint=nearest(value, column.choices).rstrip())
-    found, (least, most) = decoded(column.type, value, f"{place}: "), _bounds(column)
-    if isinstance(found, int) and (
-        (least is not None and found < least) or (most is not None and found > most)
-    ):
-        limits = [f"at least {least}" * (least is not None), f"at most {most}" * (most is not None)]
-        raise errors.BadValue(f"{place}: must be {' and '.join(filter(None, limits))}, not {found}.")
-    return found
+    return decoded(column.type, value, f"{place}: ")
 
 
 def decoded(type: ColumnType, value: object, place: str) -> object:
@@ -235,21 +269,6 @@ def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
 def outputs_of(setting: Setting, table: Table) -> tuple[Output, ...]:
     """Return the outputs that the answer shows for rows of *table*."""
     return tuple(shown_outputs(setting, table.columns, named=False))
-
-
-def write_call(
-    tool: ChangeTool,
-    table: Table,
-    writes: Sequence[tuple[Write, Mapping[str, object]]],
-    asked: ChangeArguments,
-    *,
-    missing: str = "",
-    meanings: str = "",
-) -> ChangeCall:
-    """Return the call of *tool* that runs *writes* on *table*, as *asked* says."""
-    confirms, what = granted_writes(table).confirm, f"a change of {table.name}"
-    transaction = transaction_of(writes, asked, confirms=confirms, what=what, missing=missing)
-    return ChangeCall(setting=tool.setting, table=table, transaction=transaction, meanings=meanings)
 
 
 def transaction_of(

@@ -73,9 +73,9 @@ class DescribeTables(Tool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = (
-            "Describe tables and views: columns, types, keys, comments, relations, which are the steps of "
-            "paths such as customer.country, and referenced_by, the relations of count(orders), some and "
-            "none. detail: names, summary, or full with defaults, bounds and views' SQL. "
+            "Describe tables and views: columns, types, keys, comments; relations, the steps of paths such "
+            "as customer.country; referenced_by, the relations for count(orders), some and none. "
+            "detail: names, summary, or full with defaults, bounds and views' SQL. "
             f"(Schema {self.setting.digest}.)"
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)

@@ -17,8 +17,8 @@ from dbtools.tools.arguments import Array
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
     CHANGES,
-    ChangeArguments,
     ChangeTool,
+    TableChangeArguments,
     Values,
     effects,
     granted_writes,
@@ -26,7 +26,6 @@ from dbtools.tools.changing import (
     parameters,
     read_values,
     row_schema,
-    write_call,
 )
 from dbtools.tools.definition import STRING, ToolDefinition
 from dbtools.tools.wording import cleaned, table_name
@@ -47,20 +46,14 @@ class OnConflict(StrEnum):
     UPDATE = "update"
 
 
-class InsertArguments(ChangeArguments):
-    """Arguments of `insert_T`; those of upserts are only listed where they have an effect."""
+class InsertArguments(TableChangeArguments):
+    """Arguments of `insert_rows`; those of upserts are only listed where they have an effect."""
 
     rows: Annotated[tuple[Values, ...], Field(min_length=1), Array] = Field(
         description='such as [{"name": "Ann"}]'
     )
     on_conflict: OnConflict = OnConflict.ERROR
     conflict_key: Annotated[tuple[str, ...], Array] = ()
-
-
-class InsertRowsArguments(InsertArguments):
-    """Arguments of `insert_rows`."""
-
-    table: str
 
 
 class InsertRows(ChangeTool):
@@ -77,14 +70,13 @@ class InsertRows(ChangeTool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        tables = self.setting.catalog.tables if self.table is None else (self.table,)
-        writes = [granted_writes(table) for table in tables if self.suits(table)]
-        choices = _choices(writes)
+        choices = _choices(self.writes)
         annotations = effects(destroys=OnConflict.UPDATE in choices, repeats=False)
         if self.table is None:
-            schema = self.schema(InsertRowsArguments, **_upserts(choices, ()))
+            schema = self.schema(InsertArguments, **_upserts(choices, ()))
             return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
-        (own,), table, columns = writes, self.table, writes[0].insert or ()
+        (own,), table = self.writes, self.table
+        columns = own.insert or ()
         items = row_schema(
             self.setting.catalog, table, columns, [each.name for each in columns if each.required]
         )
@@ -101,12 +93,8 @@ class InsertRows(ChangeTool):
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the rows in *arguments* to a call."""
-        if self.table is not None:
-            return self._call(self.table, self.read(InsertArguments, arguments))
-        asked = self.read(InsertRowsArguments, arguments)
-        return self._call(self.target(asked.table), asked)
-
-    def _call(self, table: Table, asked: InsertArguments) -> ChangeCall:
+        asked = self.read(InsertArguments, arguments)
+        table = self.table or self.target(asked.table)
         writes = granted_writes(table)
         most = writes.most or MOST_INSERTED
         if len(asked.rows) > most:
@@ -132,7 +120,7 @@ class InsertRows(ChangeTool):
             if asked.on_conflict is OnConflict.UPDATE:
                 shape = replace(shape, instead=_update_instead(shape, f"rows[{at}]"))
             steps.append((shape, parameters(values)))
-        return write_call(self, table, steps, asked)
+        return self.call(table, steps, asked)
 
 
 def _choices(writes: Iterable[Writes]) -> Sequence[OnConflict]:
@@ -145,7 +133,7 @@ def _choices(writes: Iterable[Writes]) -> Sequence[OnConflict]:
 
 
 def _may_update(writes: Writes) -> bool:
-    """Return whether a row with what *writes* require of it can be an update instead."""
+    """Return whether a row with the columns that *writes* require can be an update instead."""
     required = {each for each in writes.insert or () if each.required}
     return bool(writes.update) and any(required <= {*key, *writes.update} for key in writes.conflict_keys)
 
@@ -174,10 +162,8 @@ def _conflict_key(
     """Return the unique key by which existing *rows* are found, empty if none are looked for."""
     if asked.on_conflict is OnConflict.ERROR:
         if asked.conflict_key:
-            choices = " or ".join(_choices([writes])[1:])
             raise errors.BadArgument(
-                "conflict_key: has no effect without on_conflict.",
-                hint=f"Set on_conflict to {choices}." if choices else "Leave it out.",
+                "conflict_key: has no effect without on_conflict.", hint="Set on_conflict, or leave it out."
             )
         return ()
     if asked.on_conflict is OnConflict.UPDATE and not writes.update:
@@ -185,23 +171,22 @@ def _conflict_key(
     keys = writes.conflict_keys
     if not keys:
         raise errors.BadArgument(f"on_conflict: {table.name} has no unique key that rows can give.")
-    preset = {each.column for each in writes.insert_presets}
     if asked.conflict_key:
         keys = (_named_key(table, keys, asked.conflict_key),)
-        for at, row in enumerate(rows):
-            if lacking := [each.name for each in keys[0] if each not in preset.union(row)]:
-                raise errors.BadArgument(f"rows[{at}]: needs {listing(lacking)} of the conflict_key.")
-    fitting = [key for key in keys if all(preset.union(row) >= set(key) for row in rows)]
-    names = [tuple(each.name for each in key) for key in fitting]
-    is_primary = any(key.primary and key.columns in names[:1] for key in table.keys[:1])
-    if fitting and (is_primary or len(fitting) == 1):
-        return fitting[0]
+    preset = {each.column for each in writes.insert_presets}
+    given = [preset.union(row) for row in rows]
+    fitting = [key for key in keys if all(each.issuperset(key) for each in given)]
     hint = f"Keys: {_spelled(fitting or keys)}."
-    if fitting:
+    if not fitting:
+        raise errors.BadArgument("on_conflict: each row must give all columns of one unique key.", hint=hint)
+    primary = any(
+        key.primary and key.columns == tuple(each.name for each in fitting[0]) for key in table.keys
+    )
+    if len(fitting) > 1 and not primary:
         raise errors.BadArgument(
             "conflict_key: the rows give several unique keys.", hint=f"Choose one. {hint}"
         )
-    raise errors.BadArgument("on_conflict: each row must give all columns of one unique key.", hint=hint)
+    return fitting[0]
 
 
 def _named_key(table: Table, keys: Sequence[KeyColumns], names: Sequence[str]) -> KeyColumns:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from pydantic import Field
+
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut
 from dbtools.errors import BadArgument, listing
@@ -22,10 +24,10 @@ from dbtools.paging import (
 )
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import Output, Select, Statement
+from dbtools.statement import Match, Output, Select, Statement
 from dbtools.terms import Bucketed, Calculation, Operand, Rank
+from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
-from dbtools.tools.clauses import ListArguments, RowsArguments
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
@@ -39,6 +41,24 @@ DESCRIPTION = (
     "Columns may be foreign-key paths, such as customer.country; describe_tables "
     "lists columns and paths. For totals use aggregate_rows."
 )
+
+
+class ListArguments(Arguments):
+    """Arguments of `list_T`."""
+
+    where: Conditions = ()
+    match: Match = Match.ALL
+    columns: Columns = ()
+    order_by: Steps = Field(default=(), description="such as total desc")
+    limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
+    offset: Count = Field(default=0, ge=0, le=MOST_SKIPPED)
+    cursor: str = ""
+
+
+class RowsArguments(ListArguments):
+    """Arguments of `list_rows`."""
+
+    table: str
 
 
 class ListRows(TableTool):
@@ -216,7 +236,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
-            more = "Limit reached as asked." if "limit" in self.asked.model_fields_set else more
+            more = "Stopped at your limit." if "limit" in self.asked.model_fields_set else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut, null]))

@@ -20,7 +20,7 @@ from dbtools.statement import Output, QueryShape, Statement, argument
 from dbtools.styles import Rows, Surface
 from dbtools.tools.arguments import Arguments, Object, Schema, read
 from dbtools.tools.change_calls import ChangeCall
-from dbtools.tools.changing import CHANGES, ChangeArguments, effects, shown_change, transaction_of
+from dbtools.tools.changing import CHANGES, ChangeArguments, change_schemas, effects, transaction_of
 from dbtools.tools.definition import (
     BOOLEAN,
     ENTRIES,
@@ -81,7 +81,7 @@ class QueryTool(Tool):
     def schema(self) -> Schema:
         """The JSON Schema of its arguments, with those of every change if it changes rows."""
         confirms = self.permitted.query.confirm
-        changes = shown_change(self.setting, confirms=confirms) if self.permitted.effects else {}
+        changes = change_schemas(self.setting, confirms=confirms) if self.permitted.effects else {}
         return arguments_schema(self.permitted, changes)
 
     def _answers(self) -> Mapping[str, object]:

@@ -1,5 +1,6 @@
 """Explain why an answer is empty or null. Conditions in, statements that ask about them and a note out."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import ClassVar
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
-from dbtools.dates import shortest
+from dbtools.dates import DAY, shortest
 from dbtools.expressions import Expressions
 from dbtools.paths import PathColumn
 from dbtools.results import ResultSet
@@ -29,9 +30,9 @@ from dbtools.terms import (
     functions_of,
     parts_within,
 )
-from dbtools.tools.binding import FOR_NULL, NULLS, column_advice
-from dbtools.tools.clauses import Comparison, Where, Within, not_meant, sought
-from dbtools.types import NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
+from dbtools.tools.arguments import Comparison, Where, Within
+from dbtools.tools.binding import FOR_NULL, NULLS, SEARCH_FORM, column_advice
+from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
 MOST_VALUES = 1_000
@@ -48,13 +49,15 @@ PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
     Operator.STARTS_WITH: str.startswith,
     Operator.ENDS_WITH: str.endswith,
 }
-EXCLUDING = (Operator.NE, Operator.NOT_IN)
-LOOKED_UP = {Operator.EQ, Operator.IN, *EXCLUDING, *PARTS}
+LOOKED_UP = {Operator.EQ, Operator.IN, *PARTS}
 SIDES = ORDER[:4]  #: operators that one end of a range meets, if any value does
 RANGING = {Operator.EQ, Operator.IN, *ORDER}
 WORDS = (Family.TEXT, Family.ENUM, Family.ANY)
 ORDERED = (*NUMERIC, *TEMPORAL, Family.INTERVAL)
 CHECKED = {*WORDS, *NUMERIC, *TEMPORAL}
+#: Operators that compare a time with a day, and may exclude or include more than the caller expects.
+MISTAKABLE = (Operator.EQ, Operator.NE, Operator.LTE, Operator.GT)
+SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
 STORED = ""  #: the finding if all wanted values are stored
 PAST_END = "Past the last row."
 TOGETHER = "Each condition asks for something that is stored, but no row meets all of them."
@@ -108,20 +111,16 @@ class ValuesQuestion:
 
     def _among(self, texts: Sequence[str], *, partial: bool) -> str | None:
         """Return which values are stored instead of the wanted values."""
-        only = f"{self.name} has only these values: {_listed(texts[:SOME])}."
         if not (missing := self._missing(texts)):
-            if self.operator not in EXCLUDING:
-                return STORED
-            others = set(self._values(texts)) - set(self._values(self.wanted))
-            return None if others or partial or len(texts) > SOME else only
+            return STORED
         if self.operator in TEXTUAL and any("%" in wanted for wanted in missing):
             return f"{self.operator} matches % literally: omit it."
         nearest = (value for each in missing for value in nearest_values(self.place.type.family, each, texts))
         near = _listed(list(dict.fromkeys(nearest))[:NEAR])
-        if partial or self.operator in EXCLUDING or not texts:
+        if partial or not texts:
             said = f"Stored values of {self.name}: {near}, …" if near else ""
         elif len(texts) <= (FEW if near else SOME):
-            said = only
+            said = f"{self.name} has only these values: {_listed(texts)}."
         elif near:
             said = f"{self.name} has no {_listed(missing)}; nearest stored values: {near}."
         else:
@@ -186,7 +185,7 @@ class Reasons:
             return TOGETHER
         # The stored values explain more than the fact that some are missing.
         checked = [said for each, said in asked if said and isinstance(each, ValuesQuestion)]
-        items = (sought(comparison, condition) for _, _, comparison, condition in self._compared)
+        items = (_search_note(comparison, condition) for _, _, comparison, condition in self._compared)
         return " ".join(dict.fromkeys(filter(None, [*(checked or findings), *items])))
 
     def nulls(self, terms: Sequence[Operand]) -> Sequence[RowQuestion]:
@@ -202,7 +201,7 @@ class Reasons:
     def meanings(self) -> str:
         """A note on a value that may not mean what the caller expects: a day, or a search."""
         pairs = [(comparison, condition) for _, _, comparison, condition in self._compared]
-        return next(filter(None, (not_meant(*pair) for pair in pairs)), "")
+        return next(filter(None, (_meaning_note(*pair) for pair in pairs)), "")
 
     @property
     def _joined(self) -> bool:
@@ -276,6 +275,32 @@ class Reasons:
         return next(filter(None, advice), FOR_NULL if null else "")
 
 
+def _meaning_note(comparison: Comparison, condition: Condition) -> str:
+    """Return a note if *comparison* may not mean what the caller expects: a time of day, or a search."""
+    if comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or ""):
+        return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}"
+    last = comparison.texts[-1].strip() if comparison.texts else ""
+    mistakable = comparison.op in (*MISTAKABLE, Operator.BETWEEN) and DAY.fullmatch(last)
+    if mistakable and condition.term.type.family in MOMENTS:
+        return (
+            f"{condition.term.name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
+        )
+    return ""
+
+
+def _search_note(comparison: Comparison, condition: Condition) -> str:
+    """Return a note on what contains and matches find, if callers may expect something else."""
+    match condition.operator, condition.term.type.family:
+        case Operator.CONTAINS, Family.ARRAY:
+            return f"contains looks for a whole item of {condition.term.name}, case included."
+        case Operator.CONTAINS, Family.JSON:
+            return f"contains searches the text of {condition.term.name}: look for one key or one value."
+        case Operator.MATCHES, _ if not _meaning_note(comparison, condition):
+            return "matches looks for all of these words: write or between them, or search for one."
+        case _:
+            return ""
+
+
 def _any_row(table: Table, *conditions: Clause, match: Match = Match.ALL) -> Select:
     """Return the shape that reads whether a row of *table* meets *conditions*."""
     column = (*table.key_columns, *table.columns)[0]
@@ -325,7 +350,7 @@ def _is_listed(table: Table, place: Operand) -> bool:
 
 
 def _value(text: str, family: Family) -> str | Decimal:
-    """Return the value of *text*, which is equal for two spellings of it."""
+    """Return the value of *text*, equal for all spellings of the same value."""
     if family not in NUMERIC:
         return shortest(text) if family in TEMPORAL else text
     try:

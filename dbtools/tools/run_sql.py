@@ -14,8 +14,9 @@ from dbtools.tools.definition import ROWS, Setting, SingleCall, Tool, ToolDefini
 
 LONGEST_SQL = 20_000  #: characters
 DESCRIPTION = (
-    "Run one SELECT of {} over the tables of describe_tables. Only for what no other tool says: windows, "
-    "top rows per group, percentiles, recursion, unions. The others know the relations, page and need no SQL."
+    "Run one SELECT of {} over the tables of describe_tables. Only for what other tools cannot: "
+    "window functions, top rows per group, percentiles, recursion, unions. They know relations, page and "
+    "need no SQL."
 )
 
 

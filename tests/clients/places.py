@@ -1,7 +1,6 @@
 """Where a client meets a server: over stdio or HTTP, on either database, with a hand that changes it."""
 
 import sqlite3
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import asyncpg
 
 from dbtools.backends import open_backend
 from dbtools.server.identity import hash_of, new_token
+from tests.processes import forked
 from tests.protocol.changing import Changing
 from tests.protocol.client import PATIENCE
 from tests.protocol.http_server import http_server
@@ -148,7 +148,7 @@ async def open_place(kind: Kind, changing: Changing, folder: Path) -> AsyncItera
     path = folder / "dbtools.toml"
     path.write_text(kind.configuration(changing.url))
     if not kind.http:
-        command = (sys.executable, "-m", "dbtools", "serve", str(path))
+        command = (*forked(), "serve", str(path))
         yield Place(kind=kind, changing=changing, folder=folder, command=command)
         return
     headers = {"Authorization": f"Bearer {kind.token}"} if kind.token else {}

@@ -1,7 +1,6 @@
 """A person at the client of each SDK confirms or declines a change, over stdio and HTTP, in both eras."""
 
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from mcp_types import ElicitRequestParams, ElicitResult, TextContent
 
 from dbtools.alembic import upgrade
 from tests.clients.node import FOLDER, needs_node, run_node
-from tests.protocol.changing import Changing
+from tests.processes import forked
+from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import MODERN, ROOT
-from tests.protocol.confirmed_things import AGREED, PARAMS, QUESTION, REFUSALS, value_of
+from tests.protocol.confirmed_things import AGREED, DDL as THINGS, PARAMS, QUESTION, REFUSALS, value_of
 from tests.protocol.http_server import http_server
 
 GRANTED = """
@@ -57,7 +57,7 @@ async def open_place(things: Changing, folder: Path, *options: str, http: bool) 
     path = folder / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{things.url}"\n{GRANTED}')
     if not http:
-        yield Place(folder=folder, command=(sys.executable, "-m", "dbtools", "serve", str(path)))
+        yield Place(folder=folder, command=(*forked(), "serve", str(path)))
         return
     async with http_server(path, folder, *options) as server:
         yield Place(folder=folder, url=f"{server.url}/mcp")
@@ -68,6 +68,26 @@ async def place(request: pytest.FixtureRequest, things: Changing, tmp_path: Path
     """Give a server of the things, over each transport."""
     async with open_place(things, tmp_path, http=request.param == "http") as place:
         yield place
+
+
+@pytest.fixture(scope="module")
+async def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Place, Changing]]:
+    """Give a server with two workers, and what it serves."""
+    with open_changing("sqlite", THINGS, request) as things:
+        await anyio.to_thread.run_sync(upgrade, things.url)
+        folder = tmp_path_factory.mktemp("workers")
+        async with open_place(things, folder, "--workers", "2", http=True) as place:
+            yield place, things
+
+
+@pytest.fixture
+async def of_workers(shared: tuple[Place, Changing]) -> tuple[Place, Changing]:
+    """Give the server with two workers, and what it serves as at first."""
+    _, things = shared
+    await things.change("update things set v = 'one' where id = 1")
+    return shared
 
 
 def in_python(mode: str) -> Visit:
@@ -175,21 +195,21 @@ async def test_client_without_elicitation_gets_a_token(place: Place, things: Cha
 @BOTH_WAYS
 @pytest.mark.parametrize("visit", MODERN_CLIENTS)
 async def test_any_worker_takes_the_answer(
-    things: Changing, tmp_path: Path, visit: Visit, answer: Mapping[str, Any], value: str
+    of_workers: tuple[Place, Changing], visit: Visit, answer: Mapping[str, Any], value: str
 ) -> None:
-    await anyio.to_thread.run_sync(upgrade, things.url)
-    async with open_place(things, tmp_path, "--workers", "2", http=True) as place:
-        made = await visit(place, answer)
+    place, things = of_workers
+    made = await visit(place, answer)
 
     assert made.questions == [QUESTION]
     assert await value_of(things) == value
 
 
 @pytest.mark.parametrize("visit", [CLIENTS[0], CLIENTS[3]])
-async def test_client_without_a_session_gets_a_token(things: Changing, tmp_path: Path, visit: Visit) -> None:
-    await anyio.to_thread.run_sync(upgrade, things.url)
-    async with open_place(things, tmp_path, "--workers", "2", http=True) as place:
-        made = await visit(place, AGREED)
+async def test_client_without_a_session_gets_a_token(
+    of_workers: tuple[Place, Changing], visit: Visit
+) -> None:
+    place, things = of_workers
+    made = await visit(place, AGREED)
 
     assert made.questions == []
     assert made.structured is not None

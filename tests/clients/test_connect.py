@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from dbtools.server.identity import hash_of, new_token
 from tests.clients.node import PACKAGES, TIME, needs_node
 from tests.clients.places import DDL
+from tests.processes import forked
 from tests.protocol.client import ROOT
 from tests.protocol.http_server import http_server
 
@@ -53,7 +53,7 @@ def _run(home: Path, *words: str, **more: str) -> str:
 
 
 def _connect(home: Path, *words: str) -> None:
-    _run(home, sys.executable, "-m", "dbtools", "connect", *words, "--write")
+    _run(home, *forked(), "connect", *words, "--write")
 
 
 def _reached(home: Path, client: str, **more: str) -> list[str]:

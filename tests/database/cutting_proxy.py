@@ -1,16 +1,19 @@
 """A proxy of a PostgreSQL server that holds or cuts a connection at a chosen request of the client."""
 
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import urlsplit
 
 import anyio
+import pytest
 from anyio.abc import ByteStream
+from anyio.from_thread import BlockingPortal
 
 from tests.database.poolers import PROTOCOL, SYNC, messages_of, startup_of
+from tests.database.shop import Shop
 
 #: Kinds of messages that end a request: Query, Sync, Flush and Terminate.
 ENDS = (b"Q", b"S", b"H", b"X")
@@ -98,6 +101,13 @@ async def cutting_proxy(url: str) -> AsyncIterator[Cutting]:
 
 
 CANCEL = 80_877_102  #: the code of a request to cancel a statement
+
+
+@pytest.fixture(name="proxy")
+def proxy_of_shop(shop: Shop, portal: BlockingPortal) -> Iterator[Cutting]:
+    """Give a proxy in front of the database."""
+    with portal.wrap_async_context_manager(cutting_proxy(shop.url)) as proxy:
+        yield proxy
 
 
 async def _relay(proxy: Cutting, client: ByteStream, server: ByteStream, group: anyio.abc.TaskGroup) -> None:

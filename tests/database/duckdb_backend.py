@@ -195,9 +195,6 @@ class Backend(port.Backend):
         claim_casts=DECLARED,
         implicit_casts={Family.DECIMAL: frozenset({Family.NUMBER})},
         alike=lambda target, source: target.type.family is source.type.family,
-        names_connections=False,
-        announcement=None,
-        watch_script=None,
     )
 
     def __init__(self, url: str) -> None:

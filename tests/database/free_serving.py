@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.free import SqliteFreeRunner, Worker
 from dbtools.policy import Caller
@@ -44,6 +46,15 @@ class Shop:
     def workers(self) -> list[Worker]:
         """The idle workers."""
         return [worker for worker, _ in self.runner._pool._idle]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give a file with three rows."""
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(DDL)
+    return path
 
 
 @asynccontextmanager

@@ -175,8 +175,7 @@ select point(1, 2) <-> point(4, 6), '(0,0),(1,1)'::box && '(0,0),(2,2)'::box
 
 select E'tab\there', 'it''s', $$dollar's$$, 'back\slash', U.n from (select 1 as n) as u
 
-select 'a'
- 'b' as joined, 1e3, .5, 5., 1.5e-3, -1, + 2
+select 'a' || 'b' as joined, 1e3, .5, 5., 1.5e-3, -1, + 2
 
 select name collate "C" from customers order by name collate "C" desc
 
@@ -238,7 +237,7 @@ select name from customers where mood = 'ok' or mood > 'ok' order by 1
 
 select count(*) from "Odd Name" tablesample bernoulli (100) repeatable (1)
 
-select pg_typeof(1), pg_typeof(total), pg_size_pretty(1024::bigint) from orders order by id limit 1
+select pg_size_pretty(1024::bigint) from orders order by id limit 1
 
 select current_date >= date '2024-01-01', now() is not null, current_timestamp > timestamp '2024-01-01', localtimestamp is not null
 

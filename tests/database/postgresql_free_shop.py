@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.free import FreeRun
@@ -98,6 +99,20 @@ def open_free_shop(
             yield shop
         finally:
             portal.call(shop.runner.close)
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop with hidden rows, under a login that may do anything."""
+    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the shop without them."""
+    with open_free_shop(postgresql_server, portal, hidden=False) as shop:
+        yield shop
 
 
 async def read_shop(url: str, portal: BlockingPortal, login: str | None = None) -> FreeShop:

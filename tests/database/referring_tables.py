@@ -34,8 +34,4 @@ references = { region_id = "regions.id", region_code = "regions.code" }
 
 def problems_of(shop: QueryShop) -> list[Finding]:
     shop.refresh()
-    return [
-        each
-        for each in shop.view().problems
-        if isinstance(each, Finding) and each.code not in ("posture", "no_sql")
-    ]
+    return [each for each in shop.view().problems if each.code not in ("posture", "no_sql")]

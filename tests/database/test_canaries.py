@@ -25,7 +25,7 @@ from tests.database.role_callers import (
     reading,
 )
 
-EXAMPLES = 500
+EXAMPLES = 200
 CALLS = 8  #: in one example at the most
 #: In any case of letters; the last ones are "CANARY" in base64, by the place at which it begins, and in hex.
 CANARY = re.compile("canary|424242|1942|Q0FOQVJZ|NBTkFSW|DQU5BUl|43414e415259", re.IGNORECASE)

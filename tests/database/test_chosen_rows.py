@@ -179,7 +179,6 @@ def test_no_row_is_no_error_and_needs_no_confirmation(confirm: bool, opened: Ope
             "expected: not together with where",
             id="expected",
         ),
-        pytest.param({"key": {"id": 1}, "match": "any"}, "match: only with where", id="match"),
         pytest.param({"where": [{}]}, "where[0]: a condition needs one of column", id="no column"),
         pytest.param(
             {"where": [{"column": "margin", "value": 1}]},
@@ -279,13 +278,6 @@ def test_generic_tools_are_listed_besides_typed_ones_if_they_may_change_several_
 
         assert listed(several) >= tools | {"update_rows", "delete_rows"}
         assert listed(one) & (tools | {"update_rows", "delete_rows"}) == tools
-
-
-def test_typed_tool_names_the_tool_that_takes_conditions(opened: Opens, dialect: str) -> None:
-    with opened(dialect) as (caller, _):
-        error = refused(caller, "delete_orders", where=[{"column": "id", "value": 1}])
-
-    assert (error.code, error.hint) == ("unknown_argument", "delete_rows takes where. " + error.hint[25:])
 
 
 @pytest.mark.parametrize(

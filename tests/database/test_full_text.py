@@ -139,7 +139,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=75, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.sampled_from([*SYNTAX, *WORDS, " "]) | st.text(max_size=3), max_size=12).map(" ".join))
 def test_no_search_is_an_error_of_the_database(caller: Caller, search: str) -> None:
     asked = matching(search, order_by=["rank(body)"])
@@ -157,7 +157,7 @@ groups = st.builds(
 )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(groups, min_size=1, max_size=3).map(" or ".join))
 def test_databases_find_the_same(callers: Mapping[str, Caller], search: str) -> None:
     assert found(callers["sqlite"], search) == found(callers["postgresql"], search)
@@ -261,12 +261,12 @@ def test_search_is_within_related_rows(serve: Serve, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["region", "lower(body)", "id"])
-def test_error_names_the_columns_that_can_be_searched(caller: Caller, column: str) -> None:
+def test_column_without_an_index_does_not_support_matches(caller: Caller, column: str) -> None:
     with pytest.raises(CallError) as caught:
         found(caller, "red", column)
 
     assert caught.value.code == "bad_operator"
-    assert "title, body, secret" in str(caught.value)
+    assert "does not support matches. Operators: eq, ne," in str(caught.value)
 
 
 def test_hidden_rows_and_columns_change_nothing(shops: Shops, poor: Shops, dialect: str) -> None:

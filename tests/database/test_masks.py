@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from dbtools import errors
-from dbtools.masks import REDACTED
+from dbtools.cells import REDACTED
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops

@@ -172,7 +172,7 @@ PLACES = (
 )
 BODIES = st.lists(st.sampled_from(SCRAPS), max_size=3).map("".join)
 ITEMS = st.tuples(st.sampled_from(PLACES), BODIES).map(lambda item: item[0].replace("{}", item[1]))
-FUZZ = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

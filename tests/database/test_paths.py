@@ -28,7 +28,7 @@ from tests.database.python_aggregates import (
 from tests.database.shop import Shop, rows_of
 from tests.database.test_values import examples
 
-EXAMPLES = 100
+EXAMPLES = 50
 MOST_ROWS = 8  #: of each table
 
 NUMBER = Kind(

@@ -4,20 +4,16 @@ Each attack has the same answer, or the same refusal, on a database that has not
 """
 
 import re
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import asyncpg
-import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql.guard import guard
-from dbtools.backends.postgresql.lenses import lens
 from dbtools.backends.postgresql.vocabulary import read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy import FunctionRules
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop, shop as shop, twin as twin
 from tests.postgresql_server import PostgresqlServer
 
 CANARY = re.compile("canary|424242|1942|Q0FOQVJZ|43414e415259", re.IGNORECASE)
@@ -104,20 +100,6 @@ OTHERS = (Path(__file__).parent / "postgresql_free_attacks.sql").read_text().str
 ATTACKS = (*(place.format(table) for place in PLACES for table in HIDDEN), *OTHERS)
 
 
-@pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop with hidden rows, under a login that may do anything."""
-    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop without them."""
-    with open_free_shop(postgresql_server, portal, hidden=False) as shop:
-        yield shop
-
-
 def test_there_are_many_attacks() -> None:
     assert len(PLACES) + len(OTHERS) > 300
 
@@ -184,10 +166,9 @@ async def _guarded_answers(shop: FreeShop) -> list[tuple[str, str]]:
     shown = []
     connection = await asyncpg.connect(shop.url)
     vocabulary = await read_vocabulary(connection, shop.catalog.search_path, FunctionRules())
-    seen = partial(lens, whole=shop.whole)
     for attack in ATTACKS:
         try:
-            guarded = guard(attack, shop.catalog, vocabulary, seen)
+            guarded = guard(attack, shop.catalog, shop.whole, vocabulary)
             values = [shop.claims[claim] for claim in guarded.claims]
             async with connection.transaction(readonly=True):
                 answer = str(

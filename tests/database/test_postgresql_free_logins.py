@@ -11,7 +11,7 @@ from dbtools.backends.postgresql import Backend
 from dbtools.catalog import Selection
 from dbtools.policy import FunctionRules
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
-from tests.postgresql_server import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer, execute
 
 LOGIN = "dbtools_free_tests"
 
@@ -65,11 +65,11 @@ def test_login_that_may_only_read_is_offered_free_sql(poor: FreeShop) -> None:
     ],
 )
 def test_login_that_can_do_more_is_not_offered_free_sql(poor: FreeShop, grant: str, word: str) -> None:
-    poor.portal.call(_execute, poor.url, grant.replace("{}", LOGIN))
+    poor.portal.call(execute, poor.url, grant.replace("{}", LOGIN))
     try:
         offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
     finally:
-        poor.portal.call(_execute, poor.url, f"alter table regions owner to dbtools; drop owned by {LOGIN}")
+        poor.portal.call(execute, poor.url, f"alter table regions owner to dbtools; drop owned by {LOGIN}")
 
     assert word in offer.obstacle
 
@@ -79,7 +79,7 @@ def test_redefined_operator_is_an_obstacle(poor: FreeShop) -> None:
     create function same(text, integer) returns boolean language sql stable as 'select true';
     create operator = (function = same, leftarg = text, rightarg = integer);
     """
-    poor.portal.call(_execute, poor.url, redefined)
+    poor.portal.call(execute, poor.url, redefined)
     offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
 
     assert "operator = calls the function public.same" in offer.obstacle
@@ -92,7 +92,7 @@ def test_redefined_cast_is_an_obstacle(poor: FreeShop) -> None:
     create function whole(text) returns integer language sql stable as 'select 1';
     create cast (text as integer) with function whole(text) as implicit;
     """
-    poor.portal.call(_execute, poor.url, redefined)
+    poor.portal.call(execute, poor.url, redefined)
     offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
 
     assert "implicit cast from text to int4 calls the function public.whole" in offer.obstacle
@@ -137,13 +137,13 @@ def test_statement_runs_as_the_role_of_its_session(poor: FreeShop) -> None:
     alter role {LOGIN} noinherit;
     grant {reader} to {LOGIN};
     """
-    poor.portal.call(_execute, poor.url, made)
+    poor.portal.call(execute, poor.url, made)
     try:
         alone = poor.answer("select count(*) from regions")
         become = poor.rows("select count(*) from regions", session={"role": reader})
         offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
     finally:
-        poor.portal.call(_execute, poor.url, f"drop owned by {reader}; drop role {reader}")
+        poor.portal.call(execute, poor.url, f"drop owned by {reader}; drop role {reader}")
 
     assert alone[0] == "sql_refused"
     assert become == [(2,)]
@@ -154,7 +154,7 @@ def test_login_hides_what_it_may_not_read_without_any_guard(poor: FreeShop) -> N
     denied = []
     for sql in ("select v from secrets", "select ssn from customers", "select * from vault.keys"):
         try:
-            poor.portal.call(_execute, poor.url.replace("//dbtools@", f"//{LOGIN}@"), sql)
+            poor.portal.call(execute, poor.url.replace("//dbtools@", f"//{LOGIN}@"), sql)
         except asyncpg.InsufficientPrivilegeError:
             denied.append(sql)
 
@@ -167,11 +167,3 @@ async def _offer(url: str) -> Any:
         return await backend.offer(await backend.introspect(Selection()))
     finally:
         await backend.close()
-
-
-async def _execute(url: str, sql: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(sql)
-    finally:
-        await connection.close()

@@ -1,31 +1,14 @@
 """What analysts ask on PostgreSQL has the answer that plain SQL has over what the role sees."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
-from anyio.from_thread import BlockingPortal
 
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop
-from tests.postgresql_server import PostgresqlServer
+from tests.database.postgresql_free_shop import FreeShop, shop as shop, twin as twin
 
 #: Queries, separated by empty lines. Their rows have a definite order, or there is only one.
 QUERIES = (Path(__file__).parent / "postgresql_free_queries.sql").read_text().strip().split("\n\n")
-
-
-@pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop with hidden rows."""
-    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop without them."""
-    with open_free_shop(postgresql_server, portal, hidden=False) as shop:
-        yield shop
 
 
 def test_there_are_many_queries() -> None:

@@ -1,17 +1,14 @@
 """Random free SQL on PostgreSQL has the answer of plain SQL on a database with only what the role sees."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import asyncpg
-import pytest
-from anyio.from_thread import BlockingPortal
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.errors import OutOfRange, SqlRefused
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop
-from tests.postgresql_server import PostgresqlServer
+from tests.database.postgresql_free_shop import FreeShop, shop as shop, twin as twin
 
-EXAMPLES = 250
+EXAMPLES = 100
 #: The columns of tables by the family of their types.
 TABLES = {
     "customers": {"n": ["id"], "t": ["name", "region", "mood::text"], "d": ["born"]},
@@ -140,20 +137,6 @@ def query(draw: st.DrawFn, depth: int = 2) -> str:
             return f"select l.x, l.y from {clause}, lateral ({inner}) as l"
         case _:
             return plain
-
-
-@pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop with hidden rows."""
-    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop without them."""
-    with open_free_shop(postgresql_server, portal, hidden=False) as shop:
-        yield shop
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -19,7 +19,7 @@ from dbtools.cells import Cut
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from tests.database.poolers import proxy
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop
-from tests.postgresql_server import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer, execute
 
 OTHERS = (
     "select v from secrets",
@@ -258,7 +258,7 @@ def test_lost_connections_are_replaced(shop: FreeShop) -> None:
         "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() "
         "and datname = current_database()"
     )
-    shop.portal.call(_execute, shop.url, ended)
+    shop.portal.call(execute, shop.url, ended)
 
     assert shop.rows("select count(*) from regions") == [(2,)]
 
@@ -284,10 +284,10 @@ def test_pooler_that_passes_no_settings_on_changes_no_answer(shop: FreeShop, ref
 def test_changed_table_is_noticed(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> None:
     with open_free_shop(postgresql_server, portal, hidden=True) as shop:
         assert shop.rows("select count(*) from regions") == [(2,)]
-        portal.call(_execute, shop.url, "alter table regions rename to r2; create table regions (v text)")
+        portal.call(execute, shop.url, "alter table regions rename to r2; create table regions (v text)")
         with pytest.raises(CallError) as refused:
             shop.run("select * from regions")
-        portal.call(_execute, shop.url, 'alter table "Odd Name" add column hidden text default 1')
+        portal.call(execute, shop.url, 'alter table "Odd Name" add column hidden text default 1')
         with pytest.raises(SchemaChanged):
             shop.run('select * from "Odd Name"')
         later = portal.call(read_shop, shop.url, portal)
@@ -321,14 +321,6 @@ def test_migrations_in_the_middle_fail_no_call_for_another_reason(
             return codes
 
         assert portal.call(migrated) <= {"schema_changed"}
-
-
-async def _execute(url: str, sql: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(sql)
-    finally:
-        await connection.close()
 
 
 async def _until_idle(url: str, application: str) -> int:

@@ -267,7 +267,7 @@ def test_server_that_is_not_strict_warns_at_start(
 
     assert tuple(map(str, view.problems)) == (
         "shop.toml:1: warning: The login may write to public.orders. "
-        "`dbtools grants` prints a login that can only read.",
+        "`dbtools grants` prints the SQL for a login that can only read.",
     )
     assert (view.catalog.posture, view.catalog.warnings) == ((), ())
 

@@ -12,7 +12,7 @@ from tests.database.role_callers import Caller, calling_as
 from tests.database.shop import Shop, rows_of
 from tests.database.test_random_writes import CLAIMS, GRANTED, TYPES, Granted
 
-EXAMPLES = 250
+EXAMPLES = 100
 PRESETS = {":claims.region": "north", ":claims.sub": "ann"}
 SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "eq": lambda cell, value: cell == value,

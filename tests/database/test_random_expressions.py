@@ -15,7 +15,7 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.python_aggregates import insert
 from tests.database.shop import Shop, rows_of
 
-EXAMPLES = 150
+EXAMPLES = 75
 DDL = """
 create table parcels (
     id integer not null primary key, a integer, b bigint, p decimal(12,2), q decimal(8,2), x double precision,

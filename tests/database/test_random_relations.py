@@ -11,7 +11,7 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.python_aggregates import insert
 from tests.database.shop import Shop, rows_of
 
-EXAMPLES = 150
+EXAMPLES = 75
 DDL = """
 create table owners (id integer not null primary key, n integer);
 create table things (id integer not null primary key, owner_id integer references owners (id), n integer);

@@ -15,7 +15,7 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Caller, calling_as
 from tests.database.shop import Shop
 
-EXAMPLES = 400
+EXAMPLES = 150
 TABLES = 24
 CLAIMS = {"region": "north", "sub": "ann"}
 Record = dict[str, Any]

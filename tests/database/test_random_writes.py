@@ -15,7 +15,7 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Caller, calling_as
 from tests.database.shop import Row, Shop, rows_of
 
-EXAMPLES = 250
+EXAMPLES = 100
 TABLES = 24
 CLAIMS = {"region": "north", "sub": "ann"}
 FILTERS = ("region = :claims.region", "region = :claims.region or region = 'both'", None)

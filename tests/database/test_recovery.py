@@ -1,4 +1,4 @@
-"""A SQLite file in the middle of a change, since whoever wrote to it is gone: it has to be recovered."""
+"""A SQLite file in the middle of a change, whose writer is gone: it must be recovered."""
 
 import shutil
 import sqlite3
@@ -46,7 +46,7 @@ def test_file_that_has_to_be_recovered_is_reported_as_that(tmp_path: Path, comma
     _recover(path)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"dbtools: {path}: The database file has to be recovered")
+    assert result.stderr.startswith(f"dbtools: {path}: The database file must be recovered")
     assert "Open it once with a program that may write to it" in result.stderr
     assert run("check", str(path)).exit_code == 0
 
@@ -68,7 +68,7 @@ def test_call_is_refused_while_the_file_must_be_recovered_and_answered_afterward
         before = shop.call(tool, arguments).structured
         path = location_of(shop.url).path
         _interrupt(path)
-        with pytest.raises(DatabaseUnavailable, match="has to be recovered"):
+        with pytest.raises(DatabaseUnavailable, match="must be recovered"):
             shop.call(tool, arguments)
         _recover(path)
         after = shop.call(tool, arguments).structured

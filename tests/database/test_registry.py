@@ -144,7 +144,7 @@ def test_files_win_over_the_registry(registry: Place, tmp_path: Path) -> None:
     queries, told = _served(_configured(tmp_path, text))
 
     assert queries == ["names", "things"]
-    problem = "it is not served: the name is already used at queries/things.sql:1."
+    problem = "is not served: the name is already used at queries/things.sql:1."
     assert told == [f"registry/things:1: warning: query things: {problem}"]
 
 

@@ -15,7 +15,7 @@ from dbtools.policy import Caller
 from dbtools.service.explanation import explain
 from dbtools.settings.sections import FunctionsSection, GrantSection, RoleSection
 from dbtools.types import Mask
-from tests.database.free_serving import DDL, serving
+from tests.database.free_serving import DDL, path as path, serving
 
 TABLES_OF_FILTERS = """
     create table tag (item integer, name text);
@@ -32,15 +32,6 @@ TABLES_OF_FILTERS = """
     create virtual table texts using fts5(body);
     insert into texts values ('one'), ('two');
 """
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Give a file with three rows."""
-    path = tmp_path / "shop.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(DDL)
-    return path
 
 
 async def test_schema_change_is_seen_by_the_next_statement(path: Path) -> None:

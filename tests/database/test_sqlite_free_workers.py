@@ -3,10 +3,9 @@
 import asyncio
 import os
 import shutil
-import sqlite3
 import sys
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -17,19 +16,10 @@ from dbtools import errors
 from dbtools.backends.sqlite import free, worker
 from dbtools.backends.sqlite.free import Worker
 from dbtools.policy import Caller
-from tests.database.free_serving import DDL, serving
+from tests.database.free_serving import path as path, serving
 
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t) select count(*) from t"
 MIB = 2**20
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Give a file with three rows."""
-    path = tmp_path / "shop.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(DDL)
-    return path
 
 
 def memory() -> int:

@@ -303,7 +303,7 @@ def test_server_that_restarts_is_found_again(portal: BlockingPortal) -> None:
             cluster.stop()
             with pytest.raises(DbtoolsError) as away:
                 shop.rows("t")
-            cluster._start(port, ())
+            cluster.start_at(port)
 
             assert (before, away.value.code, shop.rows("t")) == ([[1]], "database_unavailable", [[1]])
 

@@ -196,10 +196,14 @@ EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
     ("list_patients", {"columns": ["length(sec-ret)"]}, "Columns: id, name, region, email, height."),
     ("list_patients", {"where": [{"some": "doctors"}]}, "Relations: visits."),
     ("list_patients", {"where": [{"column": "doctor_id", "value": "Dr Who"}]}, "Columns: id"),
-    ("list_patients", {"where": [{"column": "name", "op": "matches", "value": "x"}]}, "index: none"),
+    (
+        "list_patients",
+        {"where": [{"column": "name", "op": "matches", "value": "x"}]},
+        "does not support matches",
+    ),
     ("list_visits", {"columns": ["patient.doctors.name"]}, "Columns: id, name, region, email, height."),
     ("list_visits", {"columns": ["patient"]}, "such as patient.name."),
-    ("list_visits", {"where": [{"column": "patient_id", "value": "Bob"}]}, "use patient.name."),
+    ("list_visits", {"where": [{"column": "patient_id", "value": "Bob"}]}, "is not an integer"),
     ("list_patients", {"where": [{"column": "name", "op": "is_null", "value": "true"}]}, "never null"),
     (
         "list_patients",

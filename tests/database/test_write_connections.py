@@ -7,11 +7,10 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from dbtools import errors
 from tests.database.conftest import Serve
-from tests.database.cutting_proxy import Cut, Cutting, cutting_proxy, is_commit, numbered
+from tests.database.cutting_proxy import Cut, Cutting, is_commit, numbered, proxy_of_shop as proxy_of_shop
 from tests.database.role_callers import Caller
 from tests.database.shop import Shop
 from tests.database.written_journal import (
@@ -35,13 +34,6 @@ def shop(serve: Serve) -> Iterator[Shop]:
     """Give a database on PostgreSQL."""
     with serve("postgresql", DDL["postgresql"]) as shop:
         yield shop
-
-
-@pytest.fixture
-def proxy(shop: Shop, portal: BlockingPortal) -> Iterator[Cutting]:
-    """Give a proxy in front of the database."""
-    with portal.wrap_async_context_manager(cutting_proxy(shop.url)) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, closing, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
@@ -14,6 +14,7 @@ import pytest
 from dbtools.alembic import upgrade
 from tests.database.cutting_proxy import Cutting, cutting_proxy, is_commit, numbered
 from tests.database.written_journal import AFTER, BEFORE, CALLS, DDL
+from tests.processes import forked
 from tests.protocol.client import ProcessClient, spawn
 
 PATIENCE = 60  #: seconds
@@ -42,8 +43,9 @@ async def _server(path: Path) -> AsyncIterator[ProcessClient]:
 
 
 async def _kill(client: ProcessClient) -> None:
+    """Kill the server, and wait until its output ends."""
     client.process.kill()
-    await client.process.wait()
+    await client.rest()
 
 
 async def _stored(connection: "asyncpg.Connection[asyncpg.Record]") -> Stored:
@@ -64,19 +66,21 @@ async def _killed_at(number: int, path: Path, proxy: Cutting, arguments: Mapping
         await client.call("update_things", WARM)
         proxy.at(numbered(number), None)
         id = await client.start_call("update_things", arguments)
+        killed = anyio.Event()
         async with anyio.create_task_group() as group:
 
             async def answered() -> None:
-                # The output ends when the server is killed.
-                with suppress(EOFError):
+                try:
                     await client.answer(id)
                     group.cancel_scope.cancel()
+                except EOFError:
+                    killed.set()
 
             group.start_soon(answered)
             await proxy.met.wait()
-            await _kill(client)
+            client.process.kill()
+            await killed.wait()
             proxy.released.set()
-            group.cancel_scope.cancel()
     return proxy.met.is_set()
 
 
@@ -188,7 +192,7 @@ async def _waiting_for_readers(path: Path) -> None:
                 connection.execute("select * from things").fetchall()
         except sqlite3.OperationalError:
             return
-        await anyio.lowlevel.checkpoint()
+        await anyio.sleep(0.01)
 
 
 async def _at_once(path: Path) -> None:
@@ -266,9 +270,9 @@ async def test_file_is_not_recovered_for_a_server_that_only_reads(
             await _spilled(file)
         await _kill(client)
     before = file.read_bytes()
-    command = [sys.executable, "-m", "dbtools", "call", str(file), "list_things"]
+    command = [*forked(), "call", str(file), "list_things"]
     called = await anyio.run_process(command, check=False)
 
     assert called.returncode == 2
-    assert b"has to be recovered" in called.stderr
+    assert b"must be recovered" in called.stderr
     assert file.read_bytes() == before

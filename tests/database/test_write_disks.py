@@ -18,6 +18,7 @@ from tests.database.role_callers import Caller
 from tests.database.shop import Shop, open_shop
 from tests.database.written_journal import BEFORE, CALLS, DDL, journal, restore, things, told, writing
 from tests.postgresql_server import LOGIN, Cluster, open_cluster
+from tests.processes import FRESH
 from tests.protocol.client import spawn
 
 LARGE = "x" * 2_000
@@ -72,7 +73,7 @@ async def test_commit_that_cannot_be_written_is_rolled_back(
 ) -> None:
     file = sqlite_database(f"pragma journal_mode = {mode};{DDL['sqlite']}")
     rows = [{"id": 10 + each, "v": LARGE} for each in range(50)]
-    async with spawn(file, tmp_path, options=["--write"]) as client:
+    async with spawn(file, tmp_path, options=["--write"], program=FRESH) as client:
         await client.open()
         await client.call("update_things", {"id": 1, "set": {"v": "one"}})
         sizes = [each.stat().st_size for each in file.parent.iterdir() if each.suffix != ".db-shm"]
@@ -114,7 +115,7 @@ def _stop(cluster: tuple[Cluster, int]) -> None:
 
 
 def _start(cluster: tuple[Cluster, int]) -> None:
-    cluster[0]._start(cluster[1], ())
+    cluster[0].start_at(cluster[1])
 
 
 @contextmanager
@@ -164,22 +165,23 @@ select pg_advisory_lock(7);
 """
 
 
+async def _change(caller: Caller, codes: list[str]) -> None:
+    """Update a row; *codes* gets the code and the message of an error."""
+    tool, arguments, _ = CALLS["update"]
+    try:
+        await caller.toolbox.call(caller.identity, tool, arguments)
+    except errors.CallError as exc:
+        codes.append(f"{exc.code}: {exc}")
+
+
 def test_change_during_which_the_server_stops_is_not_made(
     stopped: Shop, cluster: tuple[Cluster, int]
 ) -> None:
     async def stop_during_a_call() -> str:
         codes: list[str] = []
-
-        async def call() -> None:
-            tool, arguments, _ = CALLS["update"]
-            try:
-                await caller.toolbox.call(caller.identity, tool, arguments)
-            except errors.CallError as exc:
-                codes.append(f"{exc.code}: {exc}")
-
         watcher = await asyncpg.connect(stopped.url)
         async with anyio.create_task_group() as group:
-            group.start_soon(call)
+            group.start_soon(_change, caller, codes)
             while not await watcher.fetchval(WAITING):
                 await anyio.lowlevel.checkpoint()
             await anyio.to_thread.run_sync(_stop, cluster)
@@ -207,16 +209,8 @@ def test_outcome_of_a_change_whose_commit_meets_a_restart_is_told_as_far_as_it_i
     async def restart_at_commit() -> str:
         proxy.at(is_commit, None)
         codes: list[str] = []
-
-        async def call() -> None:
-            tool, arguments, _ = CALLS["update"]
-            try:
-                await caller.toolbox.call(caller.identity, tool, arguments)
-            except errors.CallError as exc:
-                codes.append(exc.code)
-
         async with anyio.create_task_group() as group:
-            group.start_soon(call)
+            group.start_soon(_change, caller, codes)
             await proxy.met.wait()
             await anyio.to_thread.run_sync(_stop, cluster)
             await anyio.to_thread.run_sync(_start, cluster)
@@ -231,5 +225,5 @@ def test_outcome_of_a_change_whose_commit_meets_a_restart_is_told_as_far_as_it_i
     with _looking(stopped) as shop:
         stored = things(shop), journal(shop)
 
-    assert code in ("database_unavailable", "unknown_outcome")
+    assert code.partition(":")[0] in ("database_unavailable", "unknown_outcome")
     assert stored == (BEFORE, [])

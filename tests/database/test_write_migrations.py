@@ -11,7 +11,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.errors import DbtoolsError
 from tests.database.conftest import Serve
-from tests.database.cutting_proxy import Cutting, cutting_proxy, is_commit, numbered
+from tests.database.cutting_proxy import Cutting, is_commit, numbered, proxy_of_shop as proxy_of_shop
 from tests.database.role_callers import Caller
 from tests.database.shop import Shop
 from tests.database.written_journal import AFTER, BEFORE, CALLS, DDL, journal, things, told, writing
@@ -110,13 +110,6 @@ def shop(serve: Serve) -> Iterator[Shop]:
     """Give a database on PostgreSQL."""
     with serve("postgresql", DDL["postgresql"]) as shop:
         yield shop
-
-
-@pytest.fixture
-def proxy(shop: Shop, portal: BlockingPortal) -> Iterator[Cutting]:
-    """Give a proxy in front of the database."""
-    with portal.wrap_async_context_manager(cutting_proxy(shop.url)) as proxy:
-        yield proxy
 
 
 async def _during(caller: Caller, proxy: Cutting, url: str, migration: str) -> str:

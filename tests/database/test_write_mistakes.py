@@ -88,8 +88,7 @@ def opened(serve: Serve) -> Opens:
         pytest.param(
             "delete_lines",
             {"where": {"id": 1}},
-            "There is no argument 'where'. delete_rows takes where. "
-            "Arguments: id, expected, dry_run, idempotency_key.",
+            "There is no argument 'where'. Arguments: id, expected, dry_run, idempotency_key.",
             id="where",
         ),
         pytest.param(

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from dbtools.server.protocol import Server
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
 from tests.oracle.validation import validate
+from tests.processes import started_by
 
 ROOT = Path(__file__).parents[2]
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -246,10 +246,14 @@ async def spawn(
     version: str = MODERN,
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = (),
 ) -> AsyncIterator[ProcessClient]:
-    """Run `dbtools serve TARGET` with its stderr in *folder*, and give a client of it."""
+    """Run `dbtools serve TARGET` with its stderr in *folder*, and give a client of it.
+
+    It is forked, unless it has an *environment* of its own or *program* starts it.
+    """
     log = folder / "stderr.txt"
-    command = (sys.executable, "-m", "dbtools", "serve", str(target), *options)
+    command = (*(program or started_by(environment)), "serve", str(target), *options)
     their_input, our_output = os.pipe()
     our_input, their_output = os.pipe()
     with log.open("wb") as errors:

@@ -5,8 +5,7 @@ import json
 import os
 import re
 import signal
-import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import anyio
 import httpx2
 
 from tests.oracle.validation import ValidatingTransport
+from tests.processes import started_by
 from tests.protocol.client import CLIENT, MODERN, PATIENCE, ROOT
 
 HANDSHAKE = "2025-11-25"
@@ -56,12 +56,20 @@ class HttpServer:
 
 @asynccontextmanager
 async def http_server(
-    target: object, folder: Path, *options: str, environment: Mapping[str, str] | None = None, port: int = 0
+    target: object,
+    folder: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    port: int = 0,
+    program: Sequence[str] = (),
 ) -> AsyncIterator[HttpServer]:
-    """Run `dbtools serve TARGET --http` on *port*, or a free one, with its stderr in *folder*."""
+    """Run `dbtools serve TARGET --http` on *port*, or a free one, with its stderr in *folder*.
+
+    It is forked, unless it has an *environment* of its own or *program* starts it.
+    """
     log = folder / "stderr.txt"
     address = f"127.0.0.1:{port}"
-    command = (sys.executable, "-m", "dbtools", "serve", str(target), "--http", address, *options)
+    command = (*(program or started_by(environment)), "serve", str(target), "--http", address, *options)
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *command,

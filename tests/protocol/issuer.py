@@ -73,7 +73,7 @@ class Issuer:
                 issuer.asked += 1
                 issuer.came.set()
                 with suppress(OSError):
-                    issuer._answer(self.request)
+                    issuer.respond(self.request)
 
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
@@ -84,7 +84,8 @@ class Issuer:
         self._thread = Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def _answer(self, connection: Any) -> None:
+    def respond(self, connection: Any) -> None:
+        """Answer a request on *connection*, once it may."""
         if self.drips:
             connection.sendall(b"HTTP/1.1 200 OK\r\n")
             while not self._ended.wait(0.1):

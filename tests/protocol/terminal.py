@@ -5,7 +5,6 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Literal
 
+from tests.processes import FRESH
 from tests.protocol.client import PATIENCE, ROOT
 
 #: Nothing of the machine that the tests run on.
@@ -69,14 +69,14 @@ def on_terminal(
     folder: Path,
     columns: int = 100,
     piped: Literal["stdout", "stderr"] = "stdout",
-    program: Sequence[str] = ("-m", "dbtools"),
+    program: Sequence[str] = FRESH,
     environment: Mapping[str, str] = NOTHING,
 ) -> Iterator[Screen]:
     """Run *program* with *words* at a terminal of as many *columns*, with one stream *piped*."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     process = subprocess.Popen(
-        (sys.executable, *program, *words),
+        (*program, *words),
         cwd=folder,
         env={**ENVIRONMENT, **environment},
         stdin=theirs,

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from dbtools.alembic import upgrade
+from tests.processes import forked
 from tests.protocol.changing import Changing
 from tests.protocol.command_line import run
 from tests.protocol.confirmed_things import MADE, PREVIEWED, QUESTION, UNCONFIRMED, entries, value_of
@@ -35,12 +36,12 @@ def with_secret(folder: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["y", "YES"])
 async def test_person_at_a_terminal_confirms(folder: Path, things: Changing, log: Path, answer: str) -> None:
-    with on_terminal(*CALL, folder=folder) as screen:
+    with on_terminal(*CALL, folder=folder, program=forked()) as screen:
         screen.wait_for(PROMPT)
         screen.type(f"{answer}\n")
         status, printed = screen.end()
 
-    assert screen.shown.decode().replace("\r\n", "\n").startswith(f"{QUESTION}\n{PROMPT}")
+    assert screen.shown.decode().replace("\r\n", "\n").endswith(f"{QUESTION}\n{PROMPT} {answer}\n")
     assert (status, printed.splitlines()[-1]) == (0, "1 row")
     assert await value_of(things) == "new"
     assert entries(log) == [MADE]
@@ -48,7 +49,7 @@ async def test_person_at_a_terminal_confirms(folder: Path, things: Changing, log
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", "x\n", "\x04"], ids=["n", "nothing", "x", "end"])
 async def test_person_at_a_terminal_declines(folder: Path, things: Changing, log: Path, typed: str) -> None:
-    with on_terminal(*CALL, folder=folder) as screen:
+    with on_terminal(*CALL, folder=folder, program=forked()) as screen:
         screen.wait_for(PROMPT)
         screen.type(typed)
         status, printed = screen.end()
@@ -60,7 +61,7 @@ async def test_person_at_a_terminal_declines(folder: Path, things: Changing, log
 
 
 async def test_interrupted_question_changes_nothing(folder: Path, things: Changing, log: Path) -> None:
-    with on_terminal(*CALL, folder=folder) as screen:
+    with on_terminal(*CALL, folder=folder, program=forked()) as screen:
         screen.wait_for(PROMPT)
         screen.interrupt()
         status, printed = screen.end()
@@ -71,7 +72,7 @@ async def test_interrupted_question_changes_nothing(folder: Path, things: Changi
 
 
 def test_json_for_a_script_asks_nothing(folder: Path) -> None:
-    with on_terminal(*CALL, "--json", folder=folder) as screen:
+    with on_terminal(*CALL, "--json", folder=folder, program=forked()) as screen:
         status, printed = screen.end()
 
     assert (status, json.loads(printed)["expires_in"]) == (0, 300)

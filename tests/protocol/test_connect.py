@@ -5,7 +5,6 @@ import os
 import sqlite3
 import stat
 import subprocess
-import sys
 import tomllib
 from collections.abc import Mapping
 from contextlib import closing
@@ -16,6 +15,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from dbtools.cli.connecting import CLIENTS
+from tests.processes import forked
 from tests.protocol.client import PATIENCE, ROOT
 
 URL = "postgresql://ann:p%40ss@db.invalid:5433/shop?sslmode=require"
@@ -60,7 +60,7 @@ class Home:
         """Run `dbtools connect` with *words*."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "XDG"))}
         done = subprocess.run(
-            [sys.executable, "-m", "dbtools", "connect", *words],
+            [*forked(), "connect", *words],
             cwd=self.folder,
             env={**kept, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), **environment},
             capture_output=True,

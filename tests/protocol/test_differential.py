@@ -256,13 +256,13 @@ async def test_recorded_requests_are_answered_alike(script: list[HttpRequest], a
     _assert_none(await http_differences(script, apps[False]))
 
 
-@settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(script=strategies.line_scripts())
 async def test_generated_lines_are_answered_alike(script: list[bytes], toolbox: Toolbox) -> None:
     _assert_none(await line_differences(script, toolbox))
 
 
-@settings(max_examples=1_000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.booleans().flatmap(strategies.in_mode))
 async def test_generated_requests_are_answered_alike(
     sent: tuple[bool, list[HttpRequest]], apps: Apps

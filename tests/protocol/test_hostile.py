@@ -15,6 +15,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools.server.identity import hash_of, new_token
+from tests.processes import FRESH
 from tests.protocol.client import PATIENCE
 from tests.protocol.http_server import (
     HttpServer,
@@ -291,7 +292,9 @@ async def _is_running(client: httpx2.AsyncClient) -> None:
 async def test_workers_end_when_their_parent_is_gone(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    async with http_server(sqlite_database(DDL["sqlite"]), tmp_path, "--workers", "2") as server:
+    async with http_server(
+        sqlite_database(DDL["sqlite"]), tmp_path, "--workers", "2", program=FRESH
+    ) as server:
         workers = await _workers(server)
         os.kill(server.process.pid, signal.SIGKILL)
         gone, left = await anyio.to_thread.run_sync(psutil.wait_procs, workers, PATIENCE)
@@ -302,7 +305,9 @@ async def test_workers_end_when_their_parent_is_gone(
 async def test_ended_worker_is_replaced_and_reported(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    async with http_server(sqlite_database(DDL["sqlite"]), tmp_path, "--workers", "2") as server:
+    async with http_server(
+        sqlite_database(DDL["sqlite"]), tmp_path, "--workers", "2", program=FRESH
+    ) as server:
         first, _ = await _workers(server)
         first.kill()
         with anyio.fail_after(PATIENCE):

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dbtools.policy import Caller
-from dbtools.server.identity import Identity, Refusal, hash_of, new_token
+from dbtools.server.identity import Identity, Rejection, hash_of, new_token
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.protocol.client import MODERN, PATIENCE
@@ -162,9 +162,9 @@ async def test_log_tells_why_requests_are_refused(server: HttpServer) -> None:
         for case in REASONS:
             headers, *_ = HOSTILE[case]
             shown = [_decoded(value) for value in (headers or {}).values()]
-            refusal = await identity.admit(shown)
-            assert isinstance(refusal, Refusal)
-            found[case] = refusal.reason
+            rejection = await identity.admit(shown)
+            assert isinstance(rejection, Rejection)
+            found[case] = rejection.reason
     finally:
         await served.backend.close()
 

@@ -70,6 +70,7 @@ async def test_id_of_a_request_that_runs_is_taken_in_its_session(id: object, ser
             same = await client.post(**posted(ping, one))
             another = await client.post(**posted({**ping, "id": "b"}, one))
             elsewhere = await client.post(**posted(ping, other))
+        await client.delete("/mcp", headers=one)  # which also ends what runs in it
 
     assert running.status_code == 200
     assert (same.status_code, same.json()["error"]["code"]) == (400, -32600)
@@ -79,9 +80,11 @@ async def test_id_of_a_request_that_runs_is_taken_in_its_session(id: object, ser
 async def test_id_is_taken_as_the_sdk_reads_it(server: HttpServer) -> None:
     written = b'{"jsonrpc": "2.0", "id": 7, "x": NaN, "method": "%s", "params": {"name": "list_slow"}}'
     async with server.client() as client:
-        session = posted({}, await open_session(client))
+        headers = await open_session(client)
+        session = posted({}, headers)
         async with client.stream("POST", **{**session, "content": written % b"tools/call"}):
             same = await client.post(**{**session, "content": written % b"ping"})
+        await client.delete("/mcp", headers=headers)  # which also ends what runs in it
 
     assert same.status_code == 400
 

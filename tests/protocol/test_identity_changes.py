@@ -15,9 +15,10 @@ import pytest
 
 from dbtools.errors import DbtoolsError, Denied
 from dbtools.policy import Caller
-from dbtools.server.identity import Identity, Refusal, hash_of, new_token
+from dbtools.server.identity import Identity, Rejection, hash_of, new_token
 from dbtools.service.serving import Served, open_served
 from dbtools.settings import load
+from tests.processes import FRESH
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed
 
@@ -130,7 +131,7 @@ async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snaps
 
     async def roles() -> list[str | int]:
         found = [await identity.admit((f"Bearer {token}",)) for token in (ANN, BOB, CID)]
-        return [each.status if isinstance(each, Refusal) else each.role for each in found]
+        return [each.status if isinstance(each, Rejection) else each.role for each in found]
 
     await served.toolbox.snapshot()
     first = await roles()
@@ -153,7 +154,7 @@ async def test_challenge_without_anything_to_say_is_a_word(configured: Configure
     identity = Identity(served, Caller())
     found = await identity.admit(())
 
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Rejection)
     assert identity.challenge(found) == {"WWW-Authenticate": "Bearer"}
 
 
@@ -241,19 +242,19 @@ async def test_signed_token_of_a_key_that_is_withdrawn_counts_no_more(
         with anyio.fail_after(5):
             # Whoever names an unknown key has them read.
             await identity.admit((f"Bearer {signed(OTHER, kid='9')}",))
-            while isinstance(await identity.admit((f"Bearer {signed(OTHER, db_role='clerk')}",)), Refusal):
+            while isinstance(await identity.admit((f"Bearer {signed(OTHER, db_role='clerk')}",)), Rejection):
                 pass
         withdrawn = await identity.admit(shown)
         await served.backend.close()
 
     assert isinstance(first, Caller)
-    assert isinstance(withdrawn, Refusal)
+    assert isinstance(withdrawn, Rejection)
     assert withdrawn.status == 401
 
 
 async def test_restarted_worker_rejects_revoked_tokens(configured: Configured, tmp_path: Path) -> None:
     configured.write(_roles(ann="clerk", bob="clerk"))
-    async with http_server(configured.path, tmp_path, "--workers", "2") as server:
+    async with http_server(configured.path, tmp_path, "--workers", "2", program=FRESH) as server:
         first = await _asked(server, ANN)
         configured.write(_roles(bob="clerk"))
         workers = _workers(server)

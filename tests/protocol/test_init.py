@@ -5,7 +5,6 @@ import pty
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -14,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.processes import FRESH, started_by
 from tests.protocol.client import PATIENCE, ROOT
 from tests.protocol.terminal import on_terminal
 
-WORDS = (sys.executable, "-m", "dbtools")
 SHOP = """
 create table customer (id integer primary key, full_name text, password_hash text, age integer);
 create table "an ""odd"" name" ("it's a key" integer primary key, "Api Key" text, "line
@@ -35,7 +34,7 @@ def _environment(**more: str) -> Mapping[str, str]:
 def _run(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
     """Run dbtools in *folder*, in a pipe, and return what it says on both streams."""
     done = subprocess.run(
-        [*WORDS, *words],
+        [*started_by(environment), *words],
         cwd=folder,
         env=_environment(**environment),
         stdin=subprocess.DEVNULL,
@@ -122,7 +121,7 @@ def test_person_at_a_terminal_is_asked(tmp_path: Path) -> None:
     _file(tmp_path, SHOP)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*WORDS, "init"], cwd=tmp_path, env=_environment(), stdin=theirs, stdout=theirs, stderr=theirs
+        [*FRESH, "init"], cwd=tmp_path, env=_environment(), stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     os.write(ours, b"\nn\nOur shop.\n")

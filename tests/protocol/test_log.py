@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from dbtools.cli import main
 from dbtools.cli.log import OUTCOMES
 from dbtools.records import Outcome
+from tests.processes import forked
 from tests.protocol.client import PATIENCE, ROOT
 
 NOW = datetime.now(UTC)
@@ -270,7 +271,7 @@ def test_follow_prints_writes_alone(folder: Path) -> None:
 
 def following_in(folder: Path, *options: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        (sys.executable, "-m", "dbtools", "log", *options),
+        (*forked(), "log", *options),
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
         stdout=subprocess.PIPE,

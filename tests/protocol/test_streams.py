@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.server.stdio import LONGEST_LINE
+from tests.processes import FRESH
 from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, PATIENCE, ROOT, read_message, spawn
 
 TOO_LONG = LONGEST_LINE + 2**22  #: bytes; the end of the line comes when it has been refused already
@@ -196,7 +197,7 @@ def test_nothing_in_is_nothing_out(path: Path) -> None:
 
 
 async def test_sigterm_ends_an_idle_server(path: Path, tmp_path: Path) -> None:
-    async with spawn(path, tmp_path) as client:
+    async with spawn(path, tmp_path, program=FRESH) as client:
         await client.open()
         client.process.terminate()
 
@@ -205,7 +206,7 @@ async def test_sigterm_ends_an_idle_server(path: Path, tmp_path: Path) -> None:
 
 
 async def test_interrupt_ends_with_its_own_status(path: Path, tmp_path: Path) -> None:
-    async with spawn(path, tmp_path) as client:
+    async with spawn(path, tmp_path, program=FRESH) as client:
         await client.open()
         os.kill(client.process.pid, signal.SIGINT)
 
@@ -214,7 +215,7 @@ async def test_interrupt_ends_with_its_own_status(path: Path, tmp_path: Path) ->
 
 
 async def test_client_that_vanishes_ends_an_idle_server(path: Path, tmp_path: Path) -> None:
-    async with spawn(path, tmp_path) as client:
+    async with spawn(path, tmp_path, program=FRESH) as client:
         await client.open()
         client.vanish()
 
@@ -224,7 +225,7 @@ async def test_client_that_vanishes_ends_an_idle_server(path: Path, tmp_path: Pa
 
 async def test_client_that_stops_reading_ends_the_server(path: Path, tmp_path: Path) -> None:
     """Stdin stays open, but nobody reads any more."""
-    async with spawn(path, tmp_path) as client:
+    async with spawn(path, tmp_path, program=FRESH) as client:
         await client.open()
         client.stop_reading()
 
@@ -234,7 +235,7 @@ async def test_client_that_stops_reading_ends_the_server(path: Path, tmp_path: P
 
 async def test_line_over_the_limit_is_refused_and_the_next_is_read(path: Path, tmp_path: Path) -> None:
     call = b'{"jsonrpc":"2.0","id":"long","method":"tools/call","params":{"name":"' + b"x" * TOO_LONG
-    async with spawn(path, tmp_path) as client:
+    async with spawn(path, tmp_path, program=FRESH) as client:
         await client.open()
         await client.send_line(call + b'"}}')
         refused = await client.answer(None)
@@ -247,7 +248,7 @@ async def test_line_over_the_limit_is_refused_and_the_next_is_read(path: Path, t
 
 
 async def test_server_in_a_process_survives_bad_lines(path: Path, tmp_path: Path) -> None:
-    async with spawn(path, tmp_path, version=HANDSHAKES[0]) as client:
+    async with spawn(path, tmp_path, version=HANDSHAKES[0], program=FRESH) as client:
         await client.open()
         for line in (b"\xff\xfe", b"no JSON", b"[" * 100_000, b"\0", b"[]"):
             await client.send_line(line)
@@ -260,7 +261,7 @@ async def test_server_in_a_process_survives_bad_lines(path: Path, tmp_path: Path
 
 async def test_fifty_calls_at_once_are_answered_by_a_process(path: Path, tmp_path: Path) -> None:
     """Lists between them make more answers than a pipe holds before anybody reads."""
-    async with spawn(path, tmp_path) as client:
+    async with spawn(path, tmp_path, program=FRESH) as client:
         ids: list[object] = []
         for each in range(50):
             ids.append(await client.start_call("get_person", {"id": each % 3 + 1}))

@@ -148,7 +148,7 @@ print("Done")
 
 
 def test_progress_leaves_nothing_behind(folder: Path) -> None:
-    with on_terminal(folder=folder, program=("-c", WAITING)) as screen:
+    with on_terminal(folder=folder, program=(sys.executable, "-c", WAITING)) as screen:
         screen.wait_for("Checking")
         screen.type("\n")
         ended = screen.end()

@@ -76,7 +76,7 @@ def test_answer_shows_the_groups_and_whether_there_are_more() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [({}, "raise limit"), ({"limit": 2}, "Limit reached as asked."), ({"limit": 200}, "Limit reached as")],
+    [({}, "raise limit"), ({"limit": 2}, "Stopped at your limit."), ({"limit": 200}, "Limit reached as")],
 )
 def test_note_names_the_cheapest_next_step(limit: dict[str, object], says: str) -> None:
     more = _answer({"group_by": ["shop"], **limit}, ("a", 1), more=True)

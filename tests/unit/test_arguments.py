@@ -12,10 +12,20 @@ from dbtools.catalog import Column
 from dbtools.errors import CallError
 from dbtools.results import Answer
 from dbtools.statement import Match
-from dbtools.tools.arguments import DEEPEST, MOST_CHARACTERS, MOST_PARTS, Arguments, check, read
-from dbtools.tools.clauses import MOST_CONDITIONS, MOST_VALUES, ListArguments, Where
+from dbtools.tools.arguments import (
+    DEEPEST,
+    MOST_CHARACTERS,
+    MOST_CONDITIONS,
+    MOST_PARTS,
+    MOST_VALUES,
+    Arguments,
+    Where,
+    check,
+    read,
+)
 from dbtools.tools.definition import Call
 from dbtools.tools.describe_tables import DescribeArguments
+from dbtools.tools.list_rows import ListArguments
 from dbtools.types import Family, Operator
 from tests.unit.shop import ANYTHING, select_of, tools
 

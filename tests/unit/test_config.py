@@ -12,7 +12,7 @@ from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
-from dbtools.service.declarations import declaration_findings, described
+from dbtools.service.declarations import declared
 from dbtools.service.queries import query_files
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
@@ -317,20 +317,22 @@ def test_descriptions_replace_comments() -> None:
         "sale": TableSection(columns={"day": "of the sale"}),
     }
 
-    product, sale = described(SHOP, Settings(tables=sections), are_alike).tables
+    catalog, _ = declared(SHOP, Settings(tables=sections), are_alike)
+    product, sale = catalog.tables
     comments = {column.name: column.comment for column in product.columns}
 
     assert (product.comment, sale.comment) == ("What we sell", "")
     assert (comments["name"], comments["id"], comments["price"]) == ("in German", "", "")
     assert [column.comment for column in sale.columns] == ["of the sale", ""]
     assert product.keys == PRODUCT.keys
-    assert described(SHOP, Settings(), are_alike) == SHOP
+    assert declared(SHOP, Settings(), are_alike) == (SHOP, ())
 
 
 def test_comment_stays_where_nothing_replaces_it() -> None:
-    product, _ = described(
-        SHOP, Settings(tables={"product": TableSection(columns={"price": "in euros"})}), are_alike
-    ).tables
+    settings = Settings(tables={"product": TableSection(columns={"price": "in euros"})})
+
+    catalog, _ = declared(SHOP, settings, are_alike)
+    product, _ = catalog.tables
     comments = {column.name: column.comment for column in product.columns}
 
     assert product.comment == PRODUCT.comment
@@ -351,6 +353,7 @@ def test_description_of_an_unknown_name_is_reported(
     twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]
     catalog, settings = Catalog(tables=(*SHOP.tables, *twins)), Settings(tables=sections)
 
-    assert described(catalog, settings, are_alike) == catalog
-    (finding,) = declaration_findings(catalog, settings, are_alike)
+    served, (finding,) = declared(catalog, settings, are_alike)
+
+    assert served == catalog
     assert [said for said in says if said not in str(finding)] == []

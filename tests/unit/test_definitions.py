@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from dbtools.errors import CallError
 from dbtools.policy import Limits
 from dbtools.tools.arguments import read
-from dbtools.tools.clauses import ListArguments
 from dbtools.tools.definition import ToolDefinition, Toolset, tool_content
 from dbtools.tools.describe_tables import DescribeArguments
+from dbtools.tools.list_rows import ListArguments
 from dbtools.types import Family, Operator
 from tests.unit.shop import SHOP, TYPES, column, table, tools
 

@@ -83,7 +83,7 @@ def test_very_long_text_is_looked_at_quickly() -> None:
     [
         ("count(*)", "Use count without a column."),
         ("month", "Use a bucket in group_by"),
-        ("mean", "Use avg."),
+        ("distinct", "Use count_distinct."),
     ],
 )
 def test_function_of_another_name_is_answered_with_the_right_one(function: str, told: str) -> None:

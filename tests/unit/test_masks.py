@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import Cut
-from dbtools.masks import DIGITS, READ_OF_MASKED, REDACTED, masked, masked_rows
+from dbtools.cells import HASH_DIGITS, READ_OF_MASKED, REDACTED, Cut, masked, masked_rows
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import TYPES
 
@@ -118,7 +117,7 @@ def test_partial_shows_no_end_that_is_no_domain(text: str) -> None:
 )
 def test_hash_is_the_beginning_of_a_keyed_digest(cell: object, text: str) -> None:
     assert masked(cell, Mask.HASH, KEY) == _digest(text)
-    assert len(_digest(text)) == DIGITS
+    assert len(_digest(text)) == HASH_DIGITS
 
 
 @given(first=st.binary(), second=st.binary())

@@ -21,13 +21,15 @@ PLACE = re.compile(r"dbtools\.toml:[1-9]\d*: [^\n\x1b]*")
 
 #: What no key wants, or few do, as TOML.
 ODD = (
-    *("0", "-1", "true", "nan", "-inf", "1e400", "9" * 30, "9" * 4_300, "9" * 5_000, "0x" + "f" * 5_000),
-    *("[]", "[[]]", "[1]", "['x']", "[{}]", "[" * 5_000, "[" * 200 + "]" * 200, "{}", "{ x = 1 }"),
+    *("0", "-1", "true", "nan", "-inf", "1e400", "9" * 30, "9" * 4_300, "0x" + "f" * 5_000),
+    *("[]", "[[]]", "[1]", "['x']", "[{}]", "[" * 200 + "]" * 200, "{}", "{ x = 1 }"),
     *("{ a = { a = { a = { a = 1 } } } }", "1979-05-27T07:32:00Z", "07:32:00", "'${NOBODY}'", "'${'"),
-    *("''", "' '", "'/'", "'x'", "'x\\u0000'", '"\\u0000"', '"\\u001b[2J\\n"', "'''\nx\n'''", "'x", "="),
+    *("''", "' '", "'/'", "'x'", "'x\\u0000'", '"\\u0000"', '"\\u001b[2J\\n"', "'''\nx\n'''"),
     *('"' + "x" * 5_000 + '"', '"' + "../" * 2_000 + '"', "'://'", "'postgresql://h:x/d'", "'1e9h'"),
 )
-NAMES = ('""', "nope", "x", '"a.b"', '"\\n\\u001b"', '"\\u0000"', '"*"', "a.b.c", "é")
+NAMES = ('""', "nope", "x", '"a.b"', '"\\n\\u001b"', '"\\u0000"', '"*"', "a.b.c")
+#: What no key makes TOML.
+UNREADABLE = ("9" * 5_000, "[" * 5_000, "'x", "=")
 
 
 def _keys(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -75,13 +77,21 @@ def test_odd_value_of_each_key_is_read_or_refused_with_file_and_line(
 ) -> None:
     texts = {value: f"{'.'.join(key)} = {value}\n" for value in ODD}
     texts |= {name: f"{'.'.join((*key, name))} = 1\n" for name in NAMES}
-    texts |= {f"[[{name}]]": f"[[{'.'.join(key)}]]\n{name} = 1\n" for name in NAMES}
+    texts |= {f"[[{name}]]": f"[[{'.'.join(key)}]]\n{name} = 1\n" for name in ("x", NAMES[4])}
     database = DATABASE if key[0] != "database" else ""
 
     complaints = {odd: _read(tmp_path, text + database) for odd, text in texts.items()}
     assert {
         odd: told for odd, told in complaints.items() if told is not None and not PLACE.fullmatch(told)
     } == {}
+
+
+@pytest.mark.parametrize("text", [*(f"x = {value}" for value in UNREADABLE), "é = 1", "[[é]]"])
+def test_text_that_is_no_toml_is_refused_with_file_and_line(tmp_path: Path, text: str) -> None:
+    complaint = _read(tmp_path, f"{DATABASE}{text}\n")
+
+    assert complaint is not None
+    assert PLACE.fullmatch(complaint)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +164,7 @@ def test_bytes_that_are_no_text_are_refused_with_file_and_line(tmp_path: Path) -
 
 
 TEXTS = st.recursive(
-    st.sampled_from(ODD),
+    st.sampled_from((*ODD, *UNREADABLE)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
         st.dictionaries(st.sampled_from(NAMES), inner, max_size=3).map(

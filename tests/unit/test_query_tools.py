@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import jsonschema
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from dbtools import errors
 from dbtools.backends.sqlite.types import column_type
@@ -18,6 +18,7 @@ from dbtools.types import UNSENDABLE, ColumnType, Family
 from tests.unit.permitted_queries import EXACT, FAMILIES, permitted_query, statement_of, tool_of
 from tests.unit.shop import TYPES
 
+EXAMPLES = 20  #: of each type, exact and lenient
 LENIENT = {name: column_type("real" if name == "number" else name, strict=False) for name in FAMILIES}
 either = pytest.mark.parametrize(
     "types", [pytest.param(EXACT, id="exact"), pytest.param(LENIENT, id="lenient")]
@@ -76,6 +77,7 @@ def _meant(type: str, value: object) -> object:
 
 @either
 @pytest.mark.parametrize("type", FAMILIES)
+@settings(max_examples=EXAMPLES)
 @given(st.data())
 def test_what_the_schema_admits_is_read_as_what_it_means(
     types: Mapping[str, ColumnType], type: str, data: st.DataObject
@@ -105,6 +107,7 @@ WHOLLY_ADVERTISED = ("integer", "number", "text", "boolean")
 
 @either
 @pytest.mark.parametrize("type", FAMILIES)
+@settings(max_examples=EXAMPLES)
 @given(value=ANYTHING, array=st.booleans())
 @example(value=10**399, array=False)
 @example(value="[" * 100_000, array=True)

@@ -197,7 +197,6 @@ def test_rows_that_may_not_be_aggregated_are_not_summed_up_in_a_note() -> None:
 
     assert note_of(few, CITIES[:3]) == "Stored values of name: 'Lisbon', …"
     assert note_of(few, [None]) == ""
-    assert note_of(listing(where("name", "Porto", "ne"), of=tools(shop, CITY)), ["Porto"]) == ""
     assert asked_by(listing(where("rent", "5", "gt"), of=tools(shop, CITY))) == ()
     assert len(asked_by(listing(where("city.id", "5", "gt"), of=tools(shop, CITY)))) == 2
     closed = tools(SHOP, replace(CITY, aggregated=False))

@@ -160,7 +160,7 @@ def test_collations_are_found(column: str, collations: dict[str, str]) -> None:
     ],
 )
 def test_module_of_a_virtual_table_is_found(ddl: str, module: str) -> None:
-    assert module_of(ddl) == module
+    assert module_of(ddl).name == module
 
 
 def test_names_are_folded_as_in_ascii() -> None:

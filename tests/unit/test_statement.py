@@ -10,8 +10,8 @@ from dbtools.catalog import Table, TextIndex
 from dbtools.errors import CallError
 from dbtools.statement import Condition, Match, Output, Select
 from dbtools.terms import Function, Measure, alternatives_of
+from dbtools.tools.arguments import MOST_CONDITIONS, MOST_VALUES, Where
 from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES, bind_where
-from dbtools.tools.clauses import MOST_CONDITIONS, MOST_VALUES, Where
 from dbtools.types import TEXTUAL, Operator
 from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, column, names, terms
 

@@ -47,9 +47,6 @@ class Backend(port.Backend):
         announcement=changes.ANNOUNCEMENT,
         watch_script=changes.SCRIPT,
     )
-    runner_module = "dbtools.backends.postgresql.runner"
-    writer_module = "dbtools.backends.postgresql.writer"
-    free_module = "dbtools.backends.postgresql.free"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -81,9 +78,8 @@ class Backend(port.Backend):
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         if self._search_path not in (None, catalog.search_path):
             # Open connections keep their old search path.
-            for runner in (self._runner, self._free):
-                if runner is not None:
-                    await runner.close()
+            for name in self.halves.keys() & {"runner", "free"}:
+                await self.halves[name].close()
         self._search_path = catalog.search_path
         return catalog
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from dbtools.backends.free import refused
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.habits import TYPES
 from dbtools.backends.postgresql.spelling import Kind, Piece, name_piece, string_piece
 from dbtools.backends.postgresql.types import lexis
-from dbtools.backends.postgresql.vocabulary import SYSTEM, Vocabulary
+from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog
 from dbtools.errors import nearest
 from dbtools.sql import code_of, words
@@ -84,7 +83,7 @@ class Casts:
         cast = self._cast_of(names)
         if cast is None:
             rule = f"The type {quoted('.'.join(names), 60)} does not exist or is not permitted"
-            hint = TYPES.get(names[-1]) or nearest(names[-1], self._vocabulary.types).strip()
+            hint = HABITS.get(names[-1]) or nearest(names[-1], self._vocabulary.types).strip()
             raise refused(rule, hint, position=self._offset(at))
         length = "(1)" if names[-1] in ONE_CHARACTER and self.word(at + self._width(at)) != "(" else ""
         self._qualify(at, cast + length)
@@ -97,7 +96,7 @@ class Casts:
         return self._own.get(tuple(names))
 
     def _join_words(self) -> None:
-        """Join the words of each type that has several ones."""
+        """Join the words of each type whose name has several words."""
         at = 0
         while at < len(self._pieces):
             for phrase in SEVERAL_WORDS:

@@ -29,7 +29,7 @@ Read = Callable[[Any], Awaitable[T]]  #: reads something on a connection
 CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two polls
 PATIENCE = 10.0  #: seconds that a poll may take
-UNANSWERED = "The database does not answer whether it has changed."
+UNANSWERED = "The database does not answer whether its schema has changed."
 #: JIT compilation would take longer than the poll. It is off for the transaction only, because of poolers.
 BEGIN = "begin read only; set local jit = off"
 

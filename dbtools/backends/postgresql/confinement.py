@@ -1,28 +1,25 @@
 """Confine free SQL in a transaction of PostgreSQL. A guarded statement in, what may run or a refusal out.
 
-The server reads first what the role sees of the tables, and then the statement: it must lock no relation
-more, neither when it is parsed nor when it is planned.
+The server reads first what the role sees of the tables, and then the statement: it must lock no other
+relation, neither when it is parsed nor when it is planned.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.free import FreeRun, refused, unknown_column
+from dbtools.backends.free import MISSING, FreeRun, refused, unknown_column
 from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.guard import Guarded
-from dbtools.backends.postgresql.habits import syntax_hint
-from dbtools.backends.postgresql.parsing import SIMPLER
+from dbtools.backends.postgresql.parsing import SIMPLER, habit
 from dbtools.backends.postgresql.pipeline import Connection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
-from dbtools.backends.postgresql.spelling import Kind
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
@@ -33,42 +30,29 @@ from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
 """)
 EXPLAIN = "explain (format json, costs off) "
-VALUES = (Kind.NAME, Kind.NUMBER, Kind.STRING)
 CAST = "Cast the values, as in x::numeric, x::text or x::timestamp."
-ORDERED = "Order by columns of the result, and first by those of distinct on."
-REPEATED = "If it is the alias of an expression, repeat the expression, or use a subquery."
-NEVER_GROUPED = "Use having, or a subquery."
-#: The rules and hints for SQLSTATEs. {name}: of what is wrong, if it is known.
-STATES: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(
-        ("42P01", "42501", "3F000"),
-        ("There is no table or alias {name}", "Name each table in from, before where it is used."),
-    ),
-    "42601": ("The statement cannot be read near {name}", "Is a word or a comma missing?"),
-    "42702": ("{name} could be a column of several tables", "Write table.column."),
-    "42712": ("Two tables have the same name", "Give each an alias."),
-    "42803": ("{name} is neither grouped nor in an aggregate function", "Add it to group by."),
-    "42883": ("No function or operator {name} takes values of these types", CAST),
-    "42725": ("Several functions {name} take values of these types", CAST),
-    **dict.fromkeys(("42804", "42846", "42P18", "42P21", "42P22"), ("The types do not fit at {name}", CAST)),
-    "42P20": ("A window function is not permitted here", "Use it in a subquery, and its condition outside."),
-    "42P19": ("This recursion is not permitted", "select … union all select … from the CTE itself, once."),
-    "42P10": ("order by or distinct on does not fit the columns", ORDERED),
-    "21000": ("A subquery returned more than one row", "Add limit 1, or use in."),
-    "22003": ("A number is out of range", "Cast to bigint or numeric first."),
-    "22023": ("A value is not permitted there", "Is it negative, or out of range?"),
-    **dict.fromkeys(("2201W", "2201X"), ("limit or offset is negative", "Write a number from 0.")),
-    "22012": ("A division by zero", "Write a / nullif(b, 0)."),
-    "22P02": (
-        "A text is not a value of the type that is needed here",
-        "Cast the other values to text, or test the text with ~ in a case first.",
-    ),
-    **dict.fromkeys(
-        ("22007", "22008"), ("A text is not a date or time, or is out of range", "Write 2024-12-31.")
-    ),
-    "0A000": ("{name} is not supported here", SIMPLER),
-    "25006": ("The statement tries to write, but may only read", "Use the tools that change rows."),
-}
+OUTSIDE = "Use it in a subquery, and its condition outside."
+#: SQLSTATEs, our words and a hint. {name}: of what is wrong, if it is known.
+FAULTS: Sequence[tuple[str, str, str]] = (
+    ("42P01 42501 3F000", "There is no table or alias {name}", "Name each table in from, before its use."),
+    ("42601", "The statement cannot be read near {name}", MISSING),
+    ("42702", "{name} could be a column of several tables", "Write table.column."),
+    ("42712", "Two tables have the same name", "Give each an alias."),
+    ("42803", "{name} does not fit the groups", "Group by it, or aggregate it, but not in where."),
+    ("42883 42725", "No single function or operator {name} takes values of these types", CAST),
+    ("42804 42846 42P18 42P21 42P22", "The types do not fit at {name}", CAST),
+    ("42P20", "A window function is not permitted here", OUTSIDE),
+    ("42P19", "This recursion is not permitted", "select … union all select … from the CTE itself, once."),
+    ("42P10", "order by or distinct on does not fit the columns", "Order by columns of the result."),
+    ("21000", "A subquery returned more than one row", "Add limit 1, or use in."),
+    ("22003", "A number is out of range", "Cast to bigint or numeric first."),
+    ("22023 2201W 2201X", "A value is not permitted there", "Is it negative?"),
+    ("22012", "A division by zero", "Write a / nullif(b, 0)."),
+    ("22P02 22007 22008", "A text is not a value of the type that is needed here", "Cast to text instead."),
+    ("0A000", "{name} is not supported here", SIMPLER),
+    ("25006", "The statement tries to write, but may only read", "Use the tools that change rows."),
+)
+STATES = {state: (rule, hint) for states, rule, hint in FAULTS for state in states.split()}
 REFUSED = ("42", "22", "21", "0A", "54", "2F", "38", "39", "HV", "XX")
 
 
@@ -157,34 +141,15 @@ class Confined:
         offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
         tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
-            if self._is_alias(name):
-                rule = f"There is no column {quoted(name, 60)} here"
-                return refused(rule, REPEATED, position=offset)
             return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
-        if state == "42803" and at is not None and self._calls(at):
-            rule = f"The aggregate function {quoted(name, 60)} is not permitted here"
-            return refused(rule, NEVER_GROUPED, position=offset)
         if state in STATES:
             rule, hint = STATES[state]
             if state == "42601" and at is not None:
-                two = self.guarded.pieces[max(0, at - 1) : at + 1]
-                hint = syntax_hint(two[0].text, two[-1].text, hint)
+                hint = habit(self.guarded.pieces, at) or hint
             return refused(rule.format(name=quoted(name, 60) if name else "it"), hint, position=offset)
         if state.startswith(REFUSED):
             return refused("The database cannot run this statement", SIMPLER, position=offset)
         return translated(error)
-
-    def _is_alias(self, name: str) -> bool:
-        """Return whether *name* follows a value somewhere, as an alias does."""
-        return any(
-            piece.value == name and (before.kind in VALUES or before.text in ("as", ")"))
-            for before, piece in pairwise(self.guarded.pieces)
-        )
-
-    def _calls(self, at: int) -> bool:
-        """Return whether piece number *at* is called."""
-        after = self.guarded.pieces[at + 1 : at + 2]
-        return bool(after) and after[0].text == "("
 
     def _name_at(self, at: int) -> str:
         """Return the name, with the names after its dots, that begins with piece number *at*."""

@@ -1,21 +1,20 @@
 """Run free SQL on PostgreSQL, checked twice. A FreeRun in, rows or a refusal out.
 
 The guard checks the caller's SQL and writes what the role sees of each table into it. Then the server reads
-first what the role sees of the tables, and then the statement: it must lock no relation more, neither when it
-is parsed nor when it is planned. The transaction is read-only, and the login cannot write.
+first what the role sees of the tables, and then the statement: it must lock no other relation, neither when
+it is parsed nor when it is planned. The transaction is read-only, and the login cannot write.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
-import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
@@ -27,7 +26,6 @@ from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.connections import UNREADABLE, is_lost
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.guard import guard
-from dbtools.backends.postgresql.lenses import lens
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     PATIENCE,
@@ -42,6 +40,7 @@ from dbtools.backends.postgresql.runner import (
     ROLLBACK,
     begin_transaction,
     beginning,
+    fetch_batches,
     open_connection,
     rows_of,
     time_limit,
@@ -51,7 +50,6 @@ from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, read_typ
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.selects import CLAIM
 from dbtools.catalog import Column
-from dbtools.cells import held
 from dbtools.errors import listing
 from dbtools.results import ResultSet
 from dbtools.statement import Output, QueryShape
@@ -156,7 +154,7 @@ class PostgresqlFreeRunner:
                 self._slow[run.caller] = time.monotonic() + SLOW_FOR
 
     def _turn(self, caller: str) -> asyncio.Semaphore:
-        """Return what *caller* acquires to run a statement: slow callers share one turn, so as to leave the
+        """Return what *caller* acquires to run a statement: slow callers share one turn, which leaves the
         server's cores to others.
         """
         now = time.monotonic()
@@ -203,7 +201,7 @@ class PostgresqlFreeRunner:
     async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
-        checks = partial(guard, run.sql, run.catalog, vocabulary, partial(lens, whole=run.whole))
+        checks = partial(guard, run.sql, run.catalog, run.whole, vocabulary)
         guarded = await check(run.sql, checks, self._checking)
         begin = connection.begin + time_limit(run.timeout)
         if run.application:
@@ -261,35 +259,17 @@ async def _explanation(connection: Connection, statement: Confined) -> FreeExpla
 
 
 async def _result(connection: Connection, statement: Confined) -> ResultSet:
-    run, plan = statement.run, statement.plan
-    records, more = await _rows(connection, statement, run)
-    return ResultSet(outputs=plan.outputs, rows=rows_of(records[: run.limit], plan), more=more)
-
-
-async def _rows(
-    connection: Connection, statement: Confined, run: FreeRun
-) -> tuple[Sequence[asyncpg.Record], bool]:
-    """Return at most one row more than the limit, and whether there are more."""
+    """Return the rows of *statement*, at most one more than the limit."""
+    run, plan, values = statement.run, statement.plan, statement.values
+    batch = max(1, BYTES_AT_ONCE // max(1, plan.most_bytes))
     with statement.worded():
-        prepared = await statement.prepare(connection, statement.plan.sql)
-        batch = max(1, BYTES_AT_ONCE // max(1, statement.plan.most_bytes))
+        prepared = await statement.prepare(connection, plan.sql)
         if batch > run.limit:
-            records = await connection.run(prepared, statement.values, b"", ROLLBACK + CLEAN)
-            return records, len(records) > run.limit
-        return await _batches(await prepared.cursor(*statement.values), run, batch)
-
-
-async def _batches(cursor: Any, run: FreeRun, batch: int) -> tuple[Sequence[asyncpg.Record], bool]:
-    """Fetch *batch* records at a time, and stop at too large cells."""
-    records: list[asyncpg.Record] = []
-    room = run.most_bytes
-    while len(records) <= run.limit and room >= 0:
-        found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
-        if not found:
-            return records, False
-        records += found
-        room -= sum(map(held, zip(*found, strict=True)))
-    return records, True
+            records = await connection.run(prepared, values, b"", ROLLBACK + CLEAN)
+            more = len(records) > run.limit
+        else:
+            records, more = await fetch_batches(prepared, values, run.limit, batch, run.most_bytes)
+    return ResultSet(outputs=plan.outputs, rows=rows_of(records[: run.limit], plan), more=more)
 
 
 @lru_cache(maxsize=1_000)
@@ -306,17 +286,7 @@ def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
     names = ", ".join(identifier(f"c{at}") for at in range(len(outputs)))
     sql = statement.selecting(select, f" ({names}) limit {statement.run.limit + 1}")
     shape = QueryShape(name="run_sql", pieces=(sql,), outputs=outputs, types={}, casts={})
-    return Plan(
-        shape=shape,
-        sql=sql,
-        parameters=(),
-        types={},
-        lists=frozenset(),
-        constants={},
-        claims={},
-        one=GRAMMAR.bound,
-        many=GRAMMAR.bound_list,
-    )
+    return Plan(shape=shape, sql=sql, one=GRAMMAR.bound, many=GRAMMAR.bound_list)
 
 
 async def _connect(url: str) -> Connection:
@@ -327,7 +297,7 @@ async def _connect(url: str) -> Connection:
 
 
 async def _roll_back(connection: Connection) -> None:
-    """Roll back once the server has stopped the statement; it may not stop it for long."""
+    """Roll back once the server has stopped the statement, which may take long."""
     try:
         async with asyncio.timeout(LONGEST_STOP):
             await connection.send(messages("rollback") + CLEAN)
@@ -342,7 +312,7 @@ def _is_usable(connection: Connection) -> bool:
 
 
 def _ended(connection: Connection) -> asyncio.Future[object] | None:
-    """Close *connection*, if need be as soon as its statement has ended, which the future tells."""
+    """Close *connection*, if necessary after its statement has ended; the future is then done."""
     ended: asyncio.Future[Any] | None = connection.stopping
     if ended is None or ended.done():
         connection.terminate()

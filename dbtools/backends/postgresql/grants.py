@@ -31,7 +31,7 @@ from dbtools.queries import Permitted
 from dbtools.types import quoted
 
 Need = tuple[Location, str, str]  #: a table, a privilege, and a column; empty: the rows, or all columns
-JOURNAL_TABLE = (SCHEMA, "dbtools_write")  #: the journal of changes
+WRITE_JOURNAL = (SCHEMA, "dbtools_write")  #: the journal of changes
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
@@ -250,8 +250,8 @@ async def _needs_of_changes(
     needs = {
         (sequence, "usage", "") for each in given for _, sequence in await sequences_of(connection, each)
     }
-    if await connection.fetch(TABLES, JOURNAL_TABLE[1]):
-        needs |= {(JOURNAL_TABLE, privilege, "") for privilege in ("select", "insert", "update", "delete")}
+    if await connection.fetch(TABLES, WRITE_JOURNAL[1]):
+        needs |= {(WRITE_JOURNAL, privilege, "") for privilege in ("select", "insert", "update", "delete")}
     return needs
 
 
@@ -292,7 +292,7 @@ def _grants(catalog: Catalog, needs: Collection[Need], whole: Collection[Locatio
     grants = []
     for (location, privilege), names in sorted(columns.items(), key=itemgetter(0)):
         table, chosen = catalog.table(*location), ""
-        is_whole = location in (*whole, JOURNAL_TABLE) if privilege == "select" else "" in names
+        is_whole = location in (*whole, WRITE_JOURNAL) if privilege == "select" else "" in names
         if not is_whole:
             order = {name: at for at, name in enumerate(table.column_by_name if table is not None else ())}
             listed = sorted(names - {""}, key=lambda each: (order.get(each, len(order)), each))
@@ -355,7 +355,7 @@ def _left(
     yield "`dbtools check` with the URL of the login says what it still lacks."
     if changing:
         yield "Triggers run with the privileges of the login, unless their functions are `security definer`."
-    if changing and (JOURNAL_TABLE, "insert", "") not in changing:
+    if changing and (WRITE_JOURNAL, "insert", "") not in changing:
         yield (
             "Without the table dbtools_write, each server keeps confirmations and idempotency keys in "
             "memory. `dbtools registry upgrade URL` creates it; then print and run this again."

@@ -13,20 +13,18 @@ PostgreSQL disagree about what a name means. Every node of the tree must be of a
 string must occur in it, and every name before a bracket must be a permitted function or an alias.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from sqlglot import exp
 
-from dbtools.backends.free import DESCRIBED, not_reading, refused, unknown_table
+from dbtools.backends.free import refused, unknown_function, unknown_table
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.attributes import calls_like_columns
 from dbtools.backends.postgresql.casts import Casts
-from dbtools.backends.postgresql.habits import OPERATORS, function_refusal
+from dbtools.backends.postgresql.lenses import lens, numbered
 from dbtools.backends.postgresql.parsing import SIMPLER, Tree
 from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
-from dbtools.backends.postgresql.vocabulary import NAMES_TYPE, SYSTEM, Vocabulary
+from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import SqlRefused, listing
 from dbtools.sql import words
@@ -37,9 +35,6 @@ MOST_TABLES = 60  #: references to tables
 PUNCTUATION = words(":: => : . , ( ) [ ]")
 #: Keywords that look like functions.
 FORMS = words("coalesce nullif greatest least grouping row any all some exists array values")
-
-#: Returns what the role sees of a table, as texts that each a claim may follow; None if it is all of it.
-Lens = Callable[[Table], Sequence[tuple[str, str]] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +57,19 @@ class Guarded:
         return None
 
 
-def guard(sql: str, catalog: Catalog, vocabulary: Vocabulary, lens: Lens) -> Guarded:
-    """Return *sql* rewritten for what *catalog* shows through *lens*, or raise SqlRefused."""
+def guard(sql: str, catalog: Catalog, whole: Catalog, vocabulary: Vocabulary) -> Guarded:
+    """Return *sql* rewritten for what *catalog* shows of *whole*, or raise SqlRefused."""
     if vocabulary.obstacles:
         raise refused(f"run_sql is not available. {vocabulary.obstacles[0]}")
     try:
-        return _Guard(spelled(sql), catalog, vocabulary, lens).guarded()
+        return _Guard(spelled(sql), catalog, whole, vocabulary).guarded()
     except RecursionError as exc:
         raise refused("The statement is nested too deeply", SIMPLER) from exc
 
 
 class _Guard:
-    def __init__(self, pieces: list[Piece], catalog: Catalog, vocabulary: Vocabulary, lens: Lens) -> None:
-        self._pieces, self._catalog, self._vocabulary, self._lens = pieces, catalog, vocabulary, lens
+    def __init__(self, pieces: list[Piece], catalog: Catalog, whole: Catalog, vocabulary: Vocabulary) -> None:
+        self._pieces, self._catalog, self._whole, self._vocabulary = pieces, catalog, whole, vocabulary
         self._check_words()
         self._casts = Casts(pieces, catalog, vocabulary)
         self._casts.check()
@@ -87,9 +82,12 @@ class _Guard:
         """Return the statement, or raise SqlRefused."""
         self._check_nodes()
         self._check_names()
-        seen, claims = _seen(
-            {name: lens for table, name in self._sources.items() if (lens := self._lens(table))}
+        seen = ", ".join(
+            f"{name} as not materialized ({sql})"
+            for table, name in self._sources.items()
+            if (sql := lens(table, self._whole))
         )
+        seen, claims = numbered(f"with {seen}\n" if seen else "")
         return Guarded(
             seen=seen,
             sql="".join(piece.written for piece in self._pieces),
@@ -100,10 +98,7 @@ class _Guard:
         )
 
     def _check_words(self) -> None:
-        """Check the beginning, the operators and the system columns."""
-        if self._pieces[0].text not in ("select", "with", "values", "("):
-            first = self._pieces[0]
-            raise not_reading((first.value or first.text).lower(), position=first.offset)
+        """Check the operators and the system columns."""
         signs = self._vocabulary.operators | PUNCTUATION
         for piece in self._pieces:
             if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
@@ -111,7 +106,7 @@ class _Guard:
                 raise refused(rule, "Use the key of the table.", position=piece.offset)
             if piece.kind is Kind.SIGN and piece.text not in signs:
                 rule = f"The operator {piece.text} is not permitted"
-                raise refused(rule, OPERATORS.get(piece.text, ""), position=piece.offset)
+                raise refused(rule, HABITS.get(piece.text, ""), position=piece.offset)
 
     def _check_nodes(self) -> None:
         """Check and rename tables and CTEs, and the types of columns."""
@@ -169,7 +164,7 @@ class _Guard:
         if not table.aggregated:
             rule = f"The rows of {label} may not be aggregated, so run_sql does not read them"
             raise refused(rule, "Use the tools that list it.", position=offset)
-        if self._lens(table) is None:
+        if lens(table, self._whole) is None:
             return self._sources.setdefault(table, f"{identifier(table.schema)}.{identifier(table.name)}")
         # PostgreSQL would ignore the word before the name of a CTE.
         if node.args.get("only") or self._word(at - (3 if node.db else 1)) == "only":
@@ -186,13 +181,6 @@ class _Guard:
         known = self._namesakes(node)
         return known[0] if len(known) == 1 else None
 
-    def _table_at(self, node: exp.Expr) -> Table | None:
-        """Return the table that *node* names; None for anything else."""
-        match node:
-            case exp.Table(this=exp.Identifier()) if _cte_of(node) is None:
-                return self._table_of(node)
-        return None
-
     def _namesakes(self, node: exp.Table) -> Sequence[Table]:
         return [table for table in self._catalog.tables if table.name == node.name]
 
@@ -200,12 +188,6 @@ class _Guard:
         if len(known := self._namesakes(node)) > 1 and not node.db:
             names = listing(self._catalog.qualified(each) for each in known)
             return refused(f"{quoted(node.name, 60)} is ambiguous", f"Write {names}.", position=offset)
-        if node.db in (SYSTEM, "information_schema") or node.name.startswith("pg_"):
-            return refused("The catalogs of the database are not permitted", DESCRIBED, position=offset)
-        cte = node.find_ancestor(exp.CTE)
-        if cte is not None and cte.alias == node.name and not node.db:
-            rule = f"There is no table {quoted(node.name, 60)}"
-            return refused(rule, "To read a CTE in itself, write with recursive.", position=offset)
         name = ".".join(each for each in (node.catalog, node.db, node.name) if each)
         return unknown_table(name, self._catalog, position=offset)
 
@@ -215,14 +197,14 @@ class _Guard:
         read = {piece_of(node) for node in nodes if isinstance(node, exp.Identifier | exp.Literal)}
         called = {piece_of(node) for node in nodes if isinstance(node, exp.Anonymous)}
         aliases = {piece_of(node.this) for node in nodes if isinstance(node, exp.TableAlias)}
-        like_columns = {*calls_like_columns(self._pieces, nodes, self._vocabulary, self._table_at)}
+        like_columns = {*self._calls_like_columns()}
         for at, piece in enumerate(self._pieces):
             if piece.kind in (Kind.NAME, Kind.STRING) and at not in read | called:
                 raise refused(
                     f"{quoted(piece.value, 40)} cannot be read here", SIMPLER, position=piece.offset
                 )
             if piece.kind is Kind.KEYWORD and at in called and piece.text not in FORMS:
-                raise function_refusal(piece.text, (), position=piece.offset)
+                raise self._unknown_function(piece.text, piece.offset)
             if piece.kind is not Kind.NAME or at in aliases:
                 continue
             if at in called or self._word(at + 1) == "(":
@@ -239,17 +221,49 @@ class _Guard:
             is_called = is_called and self._word(at - 2) == '"' and self._word(at - 3) != "."
         found = self._vocabulary.schema_of(piece.value, schema) if is_called else None
         if found is None or self._word(at + 1) != "(":
-            raise function_refusal(piece.value, self._vocabulary.names, position=piece.offset)
+            raise self._unknown_function(piece.value, piece.offset)
         self._calls_others |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
         if found and not schema:
             piece.replacement = f"{identifier(found)}.{piece.text}"
-        if piece.value == NAMES_TYPE:
-            self._pieces[self._closing(at + 1)].replacement = f")::{identifier(SYSTEM)}.text"
 
-    def _closing(self, at: int) -> int:
-        """Return the number of the piece that closes the bracket at *at*."""
-        depths = accumulate((each.text == "(") - (each.text == ")") for each in self._pieces[at:])
-        return at + next(after for after, depth in enumerate(depths) if depth == 0)
+    def _unknown_function(self, name: str, offset: int) -> SqlRefused:
+        known = self._vocabulary.names
+        return unknown_function(name, known, hint=HABITS.get(name, ""), position=offset)
+
+    def _calls_like_columns(self) -> Iterator[int]:
+        """Yield the pieces that may be calls of what is not permitted, although no bracket follows.
+
+        To PostgreSQL, `x.f` and `(x).f` are the function f, or a cast to the type f, of the value x, unless x
+        is a row that has a column f.
+        """
+        owners: dict[str, list[exp.Expr]] = {}
+        for node in self._tree.nodes:
+            if isinstance(node, exp.Table | exp.Subquery | exp.CTE | exp.Lateral | exp.Unnest):
+                owners.setdefault(node.alias_or_name, []).append(node)
+        for at, piece in enumerate(self._pieces):
+            is_named = piece.kind is Kind.NAME and piece.value in self._vocabulary.attributes
+            if not is_named or self._word(at - 1) != "." or self._word(at + 1) == "(":
+                continue
+            owner = self._pieces[at - 2]
+            if owner.kind is Kind.NAME and self._word(at + 1) == "." and self._word(at - 3) != ".":
+                continue  # the table in schema.table.column
+            known = owners.get(owner.value, []) if owner.kind is Kind.NAME else []
+            if not known or not all(self._has_column(each, piece.value) for each in known):
+                yield at
+
+    def _has_column(self, owner: exp.Expr, name: str) -> bool:
+        """Return whether the alias of *owner* means rows, of which *name* can only be a column."""
+        takes_rows = name in self._vocabulary.attributes_of_rows
+        match owner:
+            case exp.Table(this=exp.Identifier()) if _cte_of(owner) is None:
+                table = self._table_of(owner)
+                return not takes_rows or (table is not None and name in table.column_by_name)
+            case exp.Table(this=exp.Identifier() | exp.Subquery()) | exp.Lateral(this=exp.Subquery()):
+                return not takes_rows
+            case exp.Subquery() | exp.CTE():
+                return not takes_rows
+            case _:
+                return False
 
 
 def _name_of_cte(at: int) -> str:
@@ -273,15 +287,3 @@ def _cte_of(table: exp.Table) -> exp.CTE | None:
                 return cte
         node = parent
     return None
-
-
-def _seen(lenses: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[str, Sequence[str]]:
-    """Return *lenses* as CTEs with their names, and the claims that they read."""
-    claims: dict[str, int] = {}
-    ctes = []
-    for name, lens in lenses.items():
-        numbered = (
-            text + (f"${claims.setdefault(claim, len(claims) + 1)}" if claim else "") for text, claim in lens
-        )
-        ctes.append(f"{name} as not materialized ({''.join(numbered)})")
-    return (f"with {', '.join(ctes)}\n" if ctes else ""), tuple(claims)

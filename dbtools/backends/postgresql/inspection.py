@@ -189,7 +189,7 @@ class Shown:
 async def describe(
     url: str, session: Mapping[str, str], kind: "type[Description] | None" = None
 ) -> AsyncIterator["Description"]:
-    """Open a connection to *url* with the settings *session*, and yield what asks the server on it."""
+    """Open a connection to *url* with the settings *session*, and yield a Description that uses it."""
     async with opened(url, UNANSWERED) as connection:
         await connection.keep_setting({"lock_timeout": LOCK_TIMEOUT})
         # As for calls: names have the same meaning, and the driver has the same codecs.

@@ -273,7 +273,7 @@ def _columns(facts: _Facts) -> Columns:
                 sources=frozenset(sources),
                 comment=comment,
                 collation=str(collation or ""),
-                **limits_of(limits, declared.type.family)._asdict(),
+                **limits_of(limits, declared.type.family),
             ),
         )
     return columns

@@ -1,4 +1,4 @@
-"""What a role sees of a table, as SQL for free statements. A table in, pieces of SQL and claims out."""
+"""What a role sees of a table, as SQL for free statements. A table in, SQL and the claims in it out."""
 
 import re
 import secrets
@@ -13,10 +13,10 @@ from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.vocabulary import NAMING
 from dbtools.backends.sources import Element, column_of, source
 from dbtools.catalog import Catalog, Column, Table, TableKind
-from dbtools.masks import READ_OF_MASKED, REDACTED
+from dbtools.cells import READ_OF_MASKED, REDACTED
 from dbtools.types import ColumnType, Mask
 
-#: Stands before and after the name of a parameter, and occurs nowhere else.
+#: Stands before and after the name of a claim, and occurs nowhere else.
 PLACE = f"dbtools{secrets.token_hex(16)}"
 LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
 #: The address in masks.ADDRESS, as PostgreSQL writes it; what it finds is the domain. Which letters beyond
@@ -24,22 +24,24 @@ LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
 DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)$'
 
 
+TEXT = Named("pg_catalog.text")
+
+
 class LensGrammar(PostgresqlGrammar):
     """The Grammar of lenses, in which parameters can be numbered later."""
 
     hides_statistics = True
 
+    def __init__(self) -> None:
+        self.claims: dict[str, str] = {}  #: by parameter
+
     def claim(self, name: str, cast: str) -> Element:
-        """Return the parameter *name*, to be replaced by its number."""
-        return sa.cast(sa.literal_column(f"{PLACE}{name}{PLACE}"), Named(cast or "pg_catalog.text"))
+        """Return the claim that the parameter *name* is, to be replaced by its number."""
+        return sa.cast(sa.literal_column(f"{PLACE}{self.claims[name]}{PLACE}"), Named(cast or TEXT.name))
 
 
-GRAMMAR = LensGrammar()
-TEXT = Named("pg_catalog.text")
-
-
-def lens(table: Table, whole: Catalog) -> Sequence[tuple[str, str]] | None:
-    """Return what a role sees of *table*, as texts that each a claim may follow; None if it is all of it.
+def lens(table: Table, whole: Catalog) -> str | None:
+    """Return the SQL of what a role sees of *table*, for `numbered`; None if it sees all.
 
     *whole*: what the login sees.
     """
@@ -53,22 +55,27 @@ def lens(table: Table, whole: Catalog) -> Sequence[tuple[str, str]] | None:
     return _written(table)
 
 
+def numbered(sql: str) -> tuple[str, Sequence[str]]:
+    """Return *sql* with parameters for the claims in it, and the claims in their order."""
+    texts = re.split(f"{PLACE}(.*?){PLACE}", sql)
+    claims = tuple(dict.fromkeys(texts[1::2]))
+    texts[1::2] = [f"${claims.index(claim) + 1}" for claim in texts[1::2]]
+    return "".join(texts), claims
+
+
 @lru_cache(maxsize=1_000)
-def _written(table: Table) -> Sequence[tuple[str, str]]:
+def _written(table: Table) -> str:
+    grammar = LensGrammar()
+    rows = source(table, "t", grammar, grammar.claims, guarded=True, tied={}, searched=False)
     shown = [column for column in table.columns if column.type.mask is not Mask.HASH]
-    claims: dict[str, str] = {}
-    rows = source(table, "t", GRAMMAR, claims, guarded=True, tied={}, searched=False)
     cells = (_cell(rows, column).label(quoted_name(column.name, quote=True)) for column in shown)
-    compiled = sa.select(*cells).select_from(rows).compile(dialect=GRAMMAR.dialect)
-    texts = re.split(f"{PLACE}(.*?){PLACE}", str(compiled))
-    after = (claims[name] for name in texts[1::2])
-    return tuple(zip(texts[::2], [*after, ""], strict=True))
+    return str(sa.select(*cells).select_from(rows).compile(dialect=grammar.dialect))
 
 
 def names_objects(type: ColumnType) -> bool:
     """Return whether texts and numbers compared with a value of *type* become names in the database.
 
-    Such a value would tell which hidden relations there are, so free SQL reads it as a text.
+    Such a value would reveal which hidden relations exist, so free SQL reads it as a text.
     """
     parts = (*(each for _, each in type.fields), *([type.element] if type.element else []))
     return type.cast.rpartition(".")[2] in NAMING.split() or any(map(names_objects, parts))

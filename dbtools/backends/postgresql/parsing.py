@@ -13,9 +13,9 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
-from dbtools.backends.free import SELECT_ONLY, no_parameters, refused
-from dbtools.backends.postgresql.habits import syntax_hint
+from dbtools.backends.free import SELECT_ONLY, refused
 from dbtools.backends.postgresql.spelling import Kind, Piece
+from dbtools.backends.postgresql.vocabulary import HABITS
 from dbtools.sql import words
 from dbtools.types import quoted
 
@@ -93,15 +93,17 @@ class Tree:
     def _unreadable(self, error: Exception) -> Exception:
         """Return the refusal of what sqlglot cannot parse."""
         column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
-        before = [at for start, at in self._places.items() if start < column]
-        last = before[-1] if before else 0
-        piece, word = self._pieces[last], self._pieces[max(0, last - 1)]
-        if piece.text == "?":
-            return no_parameters(position=piece.offset)
+        last = max((at for start, at in self._places.items() if start < column), default=0)
+        piece = self._pieces[last]
         rule = f"The statement cannot be read near {quoted(piece.value or piece.text, 40)}"
         hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
-        hint = syntax_hint(word.value or word.text, piece.value or piece.text, hint)
-        return refused(rule, hint, position=piece.offset)
+        return refused(rule, habit(self._pieces, last) or hint, position=piece.offset)
+
+
+def habit(pieces: Sequence[Piece], at: int) -> str:
+    """Return what to write instead of piece number *at*, or the one before it, if that is known."""
+    names = [piece.value or piece.text for piece in pieces[max(0, at - 1) : at + 1]]
+    return next((HABITS[name] for name in reversed(names) if name in HABITS), "")
 
 
 def _read_as(piece: Piece, after: Piece | None = None, *, before: Piece | None) -> str:

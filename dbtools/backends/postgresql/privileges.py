@@ -11,8 +11,8 @@ from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.registry import PIN_READING, TABLES, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
+from dbtools.cells import BLANK
 from dbtools.errors import listing
-from dbtools.masks import BLANK
 from dbtools.queries import Effect
 
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
@@ -53,7 +53,7 @@ where pg_catalog.has_schema_privilege(n.oid, 'usage') is not true
     end is not true
 """
 Given = Mapping[Location, Collection[str]]  #: the columns that new rows of a table are given
-STANDBY = "the server is a standby, which takes no changes."
+STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 

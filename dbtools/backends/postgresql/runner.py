@@ -290,7 +290,9 @@ async def _run(
     else:
         if before:
             await connection.send(before)
-        records, more = await _fetch_batches(prepared.statement, values, run, batch)
+        fits = run.plan.is_bounded and run.limit * run.plan.most_bytes < CELLS_HELD
+        room = None if fits else CELLS_HELD
+        records, more = await fetch_batches(prepared.statement, values, run.limit, batch, room)
         await connection.send(end)
     prepared.is_confirmed = bool(prepared.guard)
     return records, more
@@ -302,24 +304,21 @@ def time_limit(timeout: float) -> bytes:
     return messages(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
 
 
-async def _fetch_batches(
-    statement: Any, values: tuple[object, ...], run: Run, batch: int
+async def fetch_batches(
+    statement: Any, values: tuple[object, ...], limit: int, batch: int, room: int | None
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Fetch *batch* records at a time, at most one more than the limit, and say whether there are more.
+    """Fetch *batch* records at a time, at most one more than *limit*, and say whether there are more.
 
-    Stop when the cells exceed CELLS_HELD.
+    Stop when the cells have more than *room* characters and bytes, unless *room* is None.
     """
     cursor = await statement.cursor(*values)
     records: list[asyncpg.Record] = []
-    room, fits = CELLS_HELD, run.plan.is_bounded and run.limit * run.plan.most_bytes < CELLS_HELD
-    while len(records) <= run.limit:
-        found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
+    while len(records) <= limit and (room is None or room >= 0):
+        found = await cursor.fetch(min(batch, limit + 1 - len(records)))
         if not found:
             return records, False
         records += found
-        room -= 0 if fits else sum(map(held, zip(*found, strict=True)))
-        if room < 0:
-            break
+        room = None if room is None else room - sum(map(held, zip(*found, strict=True)))
     return records, True
 
 

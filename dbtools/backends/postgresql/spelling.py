@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
-from dbtools.backends.free import SELECT_ONLY, no_parameters, refused
+from dbtools.backends.free import refused, statement_of
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.types import lexis
-from dbtools.sql import Kind as Lexeme, SqlError, Token, code_of, grouped, words
+from dbtools.sql import Kind as Lexeme, Token, words
 
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 MOST_PIECES = 4_000
@@ -98,11 +98,7 @@ def spelled(sql: str) -> list[Piece]:
     for at, token in enumerate(tokens):
         piece = _piece(token, is_keyword=at in keywords)
         if piece.kind is Kind.STRING and pieces and pieces[-1].kind is Kind.STRING:
-            # Strings on lines that follow each other are one.
-            if "\n" not in sql[tokens[at - 1].end : token.offset]:
-                raise refused("A string follows another one", "Write || between them.", position=token.offset)
-            first = pieces.pop()
-            piece = string_piece(first.value + piece.value, first.offset)
+            raise refused("A string follows another one", "Write || between them.", position=token.offset)
         pieces.append(piece)
     return pieces
 
@@ -119,17 +115,7 @@ def name_piece(name: str, offset: int) -> Piece:
 
 
 def _tokens(sql: str) -> Sequence[Token]:
-    try:
-        tokens = list(_with_whole_numbers(code_of(sql, lexis), sql))
-        while tokens and tokens[-1].kind is Lexeme.SEMICOLON:
-            tokens.pop()
-        grouped(tokens, sql)
-    except SqlError as exc:
-        if "parameter" in exc.problem:
-            raise no_parameters(position=exc.offset) from exc
-        raise refused(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
-    if not tokens:
-        raise refused("The statement is empty", SELECT_ONLY)
+    tokens = list(_with_whole_numbers(statement_of(sql, lexis), sql))
     if len(tokens) > MOST_PIECES:
         raise refused(f"The statement has more than {MOST_PIECES} words and signs", "Ask for less at once.")
     depths = ((each.kind is Lexeme.OPENING) - (each.kind is Lexeme.CLOSING) for each in tokens)
@@ -139,7 +125,7 @@ def _tokens(sql: str) -> Sequence[Token]:
 
 
 def _with_whole_numbers(tokens: Sequence[Token], sql: str) -> Iterator[Token]:
-    """Yield *tokens* of *sql*, those of a number with a fraction or an exponent as one."""
+    """Yield *tokens* of *sql*, but each number with a fraction or an exponent as one token."""
     end = 0
     for token in tokens:
         if token.offset < end:
@@ -210,10 +196,6 @@ def _piece(token: Token, *, is_keyword: bool) -> Piece:
             return name_piece("".join(c.lower() if c.isascii() else c for c in token.text), offset)
         case Lexeme.NUMBER:
             return Piece(Kind.NUMBER, token.text, offset)
-        case Lexeme.PARAMETER:
-            raise no_parameters(position=offset)
-        case Lexeme.SEMICOLON:
-            raise refused("There is more than one statement", SELECT_ONLY, position=offset)
         case _:
             return Piece(Kind.SIGN, SAME.get(token.text, token.text), offset)
 

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from dbtools.backends.journal import TABLE
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import Row, WriteRun
 from dbtools.backends.postgresql.connections import is_lost
@@ -18,6 +17,7 @@ from dbtools.backends.postgresql.pipeline import (
 )
 from dbtools.backends.postgresql.registry import SCHEMA
 from dbtools.backends.postgresql.runner import SAME_SESSION, begin_transaction, rows_of, time_limit
+from dbtools.backends.scripts import JOURNAL_TABLE
 from dbtools.catalog import Location
 
 #: What the transaction has done so far, by table; partitions count for their table.
@@ -39,7 +39,7 @@ class Unbegun(Exception):
 
 
 class OpenTransaction:
-    """The open transaction of *run*: what needs no answer goes along with the next statement."""
+    """The open transaction of *run*; messages that need no answer are sent with the next statement."""
 
     def __init__(self, connection: Connection, run: WriteRun) -> None:
         self._connection = connection
@@ -62,7 +62,7 @@ class OpenTransaction:
 
     @contextmanager
     def _beginning(self) -> Iterator[None]:
-        """Raise Unbegun if the connection is lost before anything of the transaction has come back."""
+        """Raise Unbegun if the connection is lost before the server has answered anything."""
         try:
             yield
         except DRIVER_ERRORS as exc:
@@ -103,7 +103,7 @@ class OpenTransaction:
     async def counts(self) -> Mapping[Location, Counts]:
         """Return how many rows have been changed, by table."""
         found = {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in await self.rows(CHANGE_COUNTS)}
-        found.pop((SCHEMA, TABLE), None)
+        found.pop((SCHEMA, JOURNAL_TABLE), None)
         return found
 
 

@@ -1,8 +1,8 @@
 """What free SQL may name besides tables: functions, operators, types, collations. A catalog in, names out.
 
 A name is permitted if all that it may mean in its schema is permitted. So it does not matter which of several
-overloaded functions PostgreSQL chooses, and nothing has to be planned to find out: planning already runs
-functions on constants.
+overloaded functions PostgreSQL chooses, and no statement must be planned to find out: planning already
+runs functions on constants.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbtools.backends.free import FreeOffer
+from dbtools.backends.free import DESCRIBED, FreeOffer
 from dbtools.policy import FunctionRules
 from dbtools.sql import words
 
@@ -25,17 +25,13 @@ DENIED = (
     "getdatabaseencoding|getpgusername|get_current_ts_config|nameconcatoid|oidvectortypes|dblink.*)$"
 )
 #: Exceptions, which compute a value from their arguments; the last ones are volatile.
-HARMLESS = (
-    "pg_typeof pg_size_pretty pg_size_bytes bool_or bit_or random random_normal gen_random_uuid uuidv4 uuidv7"
-)
+HARMLESS = "pg_size_pretty pg_size_bytes bool_or bit_or random random_normal gen_random_uuid uuidv4 uuidv7"
 #: Types whose texts name objects of the database, or internal structures.
 NAMING = (
     "regclass regproc regprocedure regoper regoperator regtype regrole regnamespace regcollation refcursor "
     "aclitem internal cstring trigger event_trigger pg_node_tree pg_ddl_command oidvector int2vector "
     "gtsvector pg_ndistinct pg_dependencies pg_mcv_list pg_brin_bloom_summary pg_brin_minmax_multi_summary"
 )
-#: Returns a value of such a type, with which texts and numbers can be compared: so it is written as a text.
-NAMES_TYPE = "pg_typeof"
 ROWS = "record any anyelement anynonarray anycompatible anycompatiblenonarray"  #: types that a row fits
 OIDS = """array(
     select t.oid
@@ -43,6 +39,33 @@ OIDS = """array(
     where t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace
         and t.typname::text = any(pg_catalog.string_to_array('{}', ' '))
 )"""
+#: What to write for words of other databases.
+HABITS: Mapping[str, str] = {
+    **dict.fromkeys(("getdate", "sysdate", "clock_timestamp"), "Write now()."),
+    **dict.fromkeys(("group_concat", "listagg", "separator"), "Write string_agg(x::text, ', ')."),
+    **dict.fromkeys(("ifnull", "nvl", "isnull"), "Write coalesce(a, b)."),
+    **dict.fromkeys(("if", "iif"), "Write case when … then … else … end."),
+    **dict.fromkeys(("date_format", "strftime"), "Write to_char(x, 'YYYY-MM')."),
+    **dict.fromkeys(("year", "quarter", "month", "week", "day", "hour"), "Write extract(year from x)."),
+    **dict.fromkeys(("datediff", "julianday", "timestampdiff"), "Write a - b."),
+    **dict.fromkeys(("interval", "date_add", "date_sub", "dateadd"), "Write x + interval '1 day'."),
+    **dict.fromkeys(("instr", "charindex", "locate"), "Write strpos(text, part)."),
+    **dict.fromkeys(("json_extract", "json_value"), "Write x ->> 'key', or x #>> '{a,b}'."),
+    **dict.fromkeys(("json_group_array", "json_arrayagg"), "Write json_agg."),
+    **dict.fromkeys(("median", "percentile"), "Write percentile_cont(0.5) within group (order by x)."),
+    **dict.fromkeys(("try_cast", "safe_cast"), "Write case when x ~ '^[0-9]+$' then x::int end."),
+    **dict.fromkeys(("regexp", "rlike", "glob"), "Write ~ for a regular expression, or like."),
+    **dict.fromkeys(("for", "into"), "run_sql only reads: leave it out."),
+    "pg_typeof": DESCRIBED,
+    "total": "Write coalesce(sum(x), 0).",
+    "`": "Write names in double quotes.",
+    "==": "Write =.",
+    "?": "run_sql has no parameters: write the value.",
+    "top": "Write limit 5 at the end.",
+    "limit": "Write limit 10 offset 5.",
+    "qualify": "Write the window function in a subquery, and its condition outside.",
+    "in": "Select one column in the subquery, or give both sides equally many.",
+}
 #: Operators that PostgreSQL applies where SQL does not write them, as in IN, LIKE, BETWEEN and USING.
 IMPLIED = words("= <> < > <= >= ~~ !~~ ~~* !~~* ~ !~")
 
@@ -71,23 +94,16 @@ PERMITTED = f"""(
 )"""
 FUNCTIONS = f"""
 select n.nspname::text as schema, p.proname::text as name, pg_catalog.bool_and({PERMITTED}) as permitted,
-    pg_catalog.bool_or(p.prokind = 'p') as acts,
     -- Such a function can be called as if it were a column of its argument.
     pg_catalog.bool_or(p.pronargs >= 1 and p.pronargs - p.pronargdefaults <= 1) as takes_one,
     pg_catalog.bool_or(
         p.pronargs >= 1
         and p.pronargs - p.pronargdefaults <= 1
         and (t.typtype = 'c' or t.oid = any({OIDS.format(ROWS)}))
-    ) as takes_row,
-    pg_catalog.bool_or(
-        d.description ~ '^(implementation of|less-equal-greater|larger of two|smaller of two|hash|'
-            'aggregate (transition|(de)?serial|combine|final))'
-    ) as is_part
+    ) as takes_row
 from pg_catalog.pg_proc as p
 join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
 left join pg_catalog.pg_type as t on t.oid = p.proargtypes[0]
-left join pg_catalog.pg_description as d on d.objoid = p.oid
-    and d.classoid = 'pg_catalog.pg_proc'::pg_catalog.regclass
 where n.nspname not in ('pg_toast', 'information_schema')
 group by 1, 2
 """
@@ -139,7 +155,6 @@ class Vocabulary:
 
     path: Sequence[str]  #: the schemas of unqualified names, that of the system first
     functions: Mapping[str, Mapping[str, bool]]  #: by name and schema: whether all of that name are permitted
-    parts: frozenset[str]  #: functions that belong to operators, aggregates or indexes
     operators: frozenset[str]
     types: frozenset[str]  #: of the system
     blocked: frozenset[str]  #: types to which a cast may call a function that is not permitted
@@ -149,7 +164,7 @@ class Vocabulary:
     obstacles: Sequence[str]  #: why nothing can be run at all
 
     def schema_of(self, name: str, schema: str = "") -> str | None:
-        """Return the schema to write before the function *name*, perhaps none; None: it is not permitted."""
+        """Return the schema to write before the function *name*, perhaps ""; None if it is not permitted."""
         known = self.functions.get(name, {})
         if schema:
             return schema if known.get(schema) else None
@@ -163,8 +178,7 @@ class Vocabulary:
     @property
     def names(self) -> Sequence[str]:
         """The functions that are permitted, to suggest one."""
-        called = self.functions.keys() - self.parts
-        return sorted(name for name in called if self.schema_of(name) is not None)
+        return sorted(name for name in self.functions if self.schema_of(name) is not None)
 
 
 async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules) -> FreeOffer:
@@ -178,10 +192,9 @@ async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules)
 async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionRules) -> Vocabulary:
     """Return what may be named on the search *path*, if functions are permitted by *rules*."""
     functions: defaultdict[str, dict[str, bool]] = defaultdict(dict)
-    attributes, attributes_of_rows = {NAMES_TYPE}, set()
-    rows = await connection.fetch(FUNCTIONS)
-    for row in rows:
-        permitted = rules.permits(row["name"], row["schema"], harmless=row["permitted"]) and not row["acts"]
+    attributes, attributes_of_rows = set(), set()
+    for row in await connection.fetch(FUNCTIONS):
+        permitted = rules.permits(row["name"], row["schema"], harmless=row["permitted"])
         functions[row["name"]][row["schema"]] = permitted
         if row["takes_one"] and not permitted:
             attributes.add(row["name"])
@@ -193,7 +206,6 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
     return Vocabulary(
         path=_searched(path),
         functions=functions,
-        parts=frozenset(row["name"] for row in rows if row["is_part"]),
         operators=frozenset(row["name"] for row in operators) - refused,
         types=frozenset(row["name"] for row in types if row["permitted"]) - blocked,
         blocked=frozenset(blocked),
@@ -201,7 +213,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
         attributes=frozenset(
             attributes | blocked | {row["name"] for row in types if not row["all_permitted"]}
         ),
-        attributes_of_rows=frozenset({NAMES_TYPE, *attributes_of_rows}),
+        attributes_of_rows=frozenset(attributes_of_rows),
         obstacles=_obstacles(operators, casts, rules),
     )
 
@@ -217,18 +229,16 @@ def _is_permitted(operator: Row, rules: FunctionRules) -> bool:
 
 
 def _obstacles(operators: Iterable[Row], casts: Iterable[Row], rules: FunctionRules) -> Sequence[str]:
-    """Return why nothing can be run at all: what calls a function that is not permitted, without a name."""
-    calling = {
-        _obstacle(f"operator {row['name']}", row["function_schema"], row["function"]): None
+    """Return why no statement can run: what calls a function that is not permitted without naming it."""
+    calling = [
+        (f"operator {row['name']}", row["function_schema"], row["function"])
         for row in operators
         if row["name"] in IMPLIED and not _is_permitted(row, rules)
-    }
-    for row in casts:
-        if row["context"] == "i" and not rules.permits(row["function"], row["schema"]):
-            what = f"implicit cast from {row['source']} to {row['target']}"
-            calling[_obstacle(what, row["schema"], row["function"])] = None
-    return tuple(calling)
-
-
-def _obstacle(what: str, schema: str, name: str) -> str:
-    return f"The {what} calls the function {schema}.{name}, which [functions] does not permit."
+    ]
+    calling += [
+        (f"implicit cast from {row['source']} to {row['target']}", row["schema"], row["function"])
+        for row in casts
+        if row["context"] == "i" and not rules.permits(row["function"], row["schema"])
+    ]
+    sentence = "The {} calls the function {}.{}, which [functions] does not permit."
+    return tuple(dict.fromkeys(sentence.format(*each) for each in calling))

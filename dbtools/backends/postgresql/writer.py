@@ -9,7 +9,6 @@ import anyio
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.journal import journal_of
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import FAILED, WriteResult, WriteRun
@@ -40,7 +39,7 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.postgresql.transaction import OpenTransaction, Unbegun, changed_elsewhere
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.queries import compile_changing_query
-from dbtools.backends.scripts import script_of
+from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.changes import WriteKind, WriteShape
 from dbtools.errors import Broken
@@ -88,7 +87,7 @@ LOCKED = "Another transaction locks the row."
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
-    "25006": errors.Refused("The database takes no changes: it is read-only, or a standby."),
+    "25006": errors.Refused("The database accepts no changes: it is read-only, or a standby."),
     "42501": errors.Refused("The database does not let this login make the change."),
     "40P01": errors.Busy(LOCKED, hint="Try again in a moment."),
     "53100": errors.Refused("The database's disk is full."),
@@ -108,7 +107,7 @@ class PostgresqlWriter:
     def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
 
-        To lock a row takes the privilege to update it, which a login that only deletes may lack. Behind the
+        Locking a row takes the privilege to update it, which a login that only deletes may lack. Behind the
         barrier of a filter that may raise an error, every row that the role sees would be locked.
         """
         if isinstance(shape, QueryShape):

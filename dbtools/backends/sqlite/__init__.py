@@ -13,11 +13,11 @@ from dbtools.backends import port, url_of_file
 from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Describe, Facts, Lacking
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite.change_inspection import ChangeDescription
+from dbtools.backends.sqlite.change_inspection import inspect_change
 from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of, unwritable
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, read_registry
+from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, registry_of
 from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection, Table
@@ -41,13 +41,7 @@ class Backend(port.Backend):
         claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
         implicit_casts={},
         alike=are_alike,
-        names_connections=False,
-        announcement=None,
-        watch_script=None,
     )
-    runner_module = "dbtools.backends.sqlite.runner"
-    writer_module = "dbtools.backends.sqlite.writer"
-    free_module = "dbtools.backends.sqlite.free"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -97,7 +91,7 @@ class Backend(port.Backend):
         why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
         if why:
             raise Refused(why)
-        with closing(ChangeDescription(self._location)) as description:
+        with closing(Description(self._location, inspect_change)) as description:
             yield description
 
     async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
@@ -105,10 +99,11 @@ class Backend(port.Backend):
         why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
         if why:
             return Lacking({table.location: why for table in tables})
-        return Lacking({}, "" if await asyncio.to_thread(has_journal, self._location) else NO_DBTOOLS_WRITE)
+        keeps = await asyncio.to_thread(read_file, self._location, has_journal)
+        return Lacking({}, "" if keeps else NO_DBTOOLS_WRITE)
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
-        """Return that run_sql can be offered, if this system can limit the memory of a process."""
+        """Offer run_sql if this system can limit the memory of a process."""
         obstacle = "" if find_spec("resource") else UNLIMITED
         return FreeOffer(dialect=f"SQLite {sqlite3.sqlite_version}", obstacle=obstacle)
 
@@ -118,7 +113,7 @@ class Backend(port.Backend):
 
     async def registry(self) -> Registry | None:
         """Return the current content of the registry in the file, None if there is none."""
-        return await asyncio.to_thread(read_registry, self._location)
+        return await asyncio.to_thread(read_file, self._location, registry_of)
 
     def open_records(self, patience: float | None) -> SqliteRecords:
         """Return the store of dbtools' own tables in the file."""

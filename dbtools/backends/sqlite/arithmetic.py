@@ -45,12 +45,13 @@ def _in_range(value: Number) -> Number:
     return value
 
 
-def _binary(apply: Step) -> Step:
-    """Return *apply* for integers and binary numbers."""
+def _step(apply: Step) -> Step:
+    """Return *apply* for cells: null if one of them is not a number, or if *apply* returns null."""
 
     def compute(left: Any, right: Any) -> Number | None:
         one, other = _number(left), _number(right)
-        return None if one is None or other is None else _in_range(apply(one, other))
+        result = None if one is None or other is None else apply(one, other)
+        return None if result is None else _in_range(result)
 
     return compute
 
@@ -61,37 +62,32 @@ def _decimal(apply: Step) -> Step:
     The shortest digits of such a number are those of the decimal.
     """
 
-    def compute(left: Any, right: Any) -> Number | None:
-        one, other = _number(left), _number(right)
-        if one is None or other is None:
-            return None
+    def compute(one: Number, other: Number) -> Number:
         exact = apply(Decimal(repr(one)), Decimal(repr(other)))
         whole = type(one) is type(other) is int and LEAST <= exact <= MOST
-        return int(exact) if whole else _in_range(float(exact))
+        return int(exact) if whole else float(exact)
 
-    return compute
-
-
-def _divide(left: object, right: object) -> Number | None:
-    one, other = _number(left), _number(right)
-    return None if one is None or not other else _in_range(one / other)
+    return _step(compute)
 
 
-def _divide_decimal(left: object, right: object) -> Number | None:
-    quotient = _divide(left, right)
-    return None if quotient is None else float(f"{quotient:.{DIGITS}g}")
+def _quotient(one: Number, other: Number) -> float | None:
+    return one / other if other else None
+
+
+def _decimal_quotient(one: Number, other: Number) -> float | None:
+    return float(f"{one / other:.{DIGITS}g}") if other else None
 
 
 #: What `dbtools_compute` does with two cells; the last four are for decimals.
 STEPS: Mapping[str, Step] = {
-    "+": _binary(operator.add),
-    "-": _binary(operator.sub),
-    "*": _binary(operator.mul),
-    "/": _divide,
+    "+": _step(operator.add),
+    "-": _step(operator.sub),
+    "*": _step(operator.mul),
+    "/": _step(_quotient),
     "p": _decimal(operator.add),
     "m": _decimal(operator.sub),
     "t": _decimal(operator.mul),
-    "d": _divide_decimal,
+    "d": _step(_decimal_quotient),
 }
 
 

@@ -1,4 +1,4 @@
-"""A read-only connection to a SQLite file, with its thread. Work in, its result out."""
+"""A connection to a SQLite file, with its thread. Work in, its result out."""
 
 import asyncio
 import sqlite3
@@ -12,24 +12,29 @@ from typing import Literal, TypeVar
 import aiosqlite
 import anyio
 
+from dbtools.backends.pool import Pool
 from dbtools.backends.port import Run
 from dbtools.backends.sqlite.files import (
+    BUSY,
     LARGEST_VALUE,
     LOCK_TIMEOUT,
     SCHEMA_VERSION,
     Location,
     Search,
+    has_code,
     identity_of,
-    is_locked,
     open_file,
     secure,
+    secure_for_writes,
     stamp_of,
     unavailable,
 )
 from dbtools.cells import held
+from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
 
 T = TypeVar("T")
+ATTEMPTS = 2  #: at work, if the connection is lost
 STOP_TIMEOUT = 2.0  #: seconds in which a stopped statement must end, or its connection is abandoned
 PAUSE = 0.01  #: seconds between two attempts to read a locked file
 OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of the progress handler
@@ -43,7 +48,7 @@ class ConnectionLost(Exception):
 
 
 class Connection(aiosqlite.Connection):
-    """A read-only connection with its thread, for the file and the schema that it has opened.
+    """A connection with its thread, for the file and the schema that it has opened.
 
     SQLite caches the schema until schema_version changes, but a program may overwrite the file with a
     database of the same version.
@@ -52,14 +57,11 @@ class Connection(aiosqlite.Connection):
     of `_execute`, `_conn` and `_thread`.
     """
 
-    _mode: Literal["ro", "rw"] = "ro"
-    _secure = staticmethod(secure)
-
-    def __init__(self, where: Location) -> None:
+    def __init__(self, where: Location, mode: Literal["ro", "rw"] = "ro") -> None:
         super().__init__(lambda: patiently(self._open), iter_chunk_size=64)
         # A statement that cannot be stopped must not prevent the process from ending.
         self._thread.daemon = True
-        self._where, self._identity = where, identity_of(where)
+        self._where, self._mode, self._identity = where, mode, identity_of(where)
         self._seen = -1, -1  #: the versions when the stamp was read
         self._stamp = ""
         self.search: Search
@@ -75,9 +77,9 @@ class Connection(aiosqlite.Connection):
         try:
             connection = open_file(self._where, mode=self._mode, lock_timeout=0)
             self.search = Search(connection)
-            self._secure(connection)
+            secure(connection) if self._mode == "ro" else secure_for_writes(connection)
         except sqlite3.Error as exc:
-            if is_locked(exc):
+            if has_code(exc, BUSY):
                 raise
             raise unavailable(self._where, exc) from exc
         return connection
@@ -129,7 +131,7 @@ class Connection(aiosqlite.Connection):
     async def run(self, work: Callable[["Connection", Event], T]) -> T:
         """Return the result of *work* on the thread, in one hop, or raise ConnectionLost.
 
-        When the task is cancelled, set the event and wait until *work* has stopped, else abandon it.
+        When the task is cancelled, set the event and wait until *work* has stopped, or abandon it.
         """
         cancelled = Event()
         try:
@@ -165,8 +167,40 @@ class Connection(aiosqlite.Connection):
         return self.ended
 
 
+async def on_thread(pool: Pool, work: Callable[[Connection, Event], T]) -> T:
+    """Return the result of *work* on the thread of a connection of *pool*; repeat it if that is lost."""
+    for _ in range(ATTEMPTS):
+        try:
+            async with pool.connection() as connection:
+                result: T = await connection.run(work)
+                return result
+        except ConnectionLost as exc:
+            lost = exc
+            # The idle connections are outdated as well.
+            await pool.dispose()
+    raise SchemaChanged from lost
+
+
 class Stopped(Exception):
     """The statement was stopped by its deadline or by cancellation."""
+
+
+class Job:
+    """Work on the thread of *connection*, for *timeout* seconds or until *cancelled*."""
+
+    def __init__(self, connection: Connection, cancelled: Event, timeout: float) -> None:
+        self.connection, self.driver = connection, connection.driver
+        self._cancelled, self._deadline = cancelled, time.monotonic() + timeout
+        connection.search.check = self.check
+
+    def check(self) -> None:
+        """Raise Stopped if the work must end."""
+        if self.is_over():
+            raise Stopped
+
+    def is_over(self) -> bool:
+        """Return whether the work must end; SQLite calls this while a statement runs."""
+        return self._cancelled.is_set() or time.monotonic() > self._deadline
 
 
 def patiently(
@@ -178,6 +212,6 @@ def patiently(
         try:
             return work()
         except sqlite3.OperationalError as exc:
-            if not is_locked(exc) or is_over() or time.monotonic() > until:
+            if not has_code(exc, BUSY) or is_over() or time.monotonic() > until:
                 raise
         time.sleep(PAUSE)

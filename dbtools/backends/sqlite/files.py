@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
@@ -25,38 +25,37 @@ from dbtools.backends.sqlite import arithmetic
 T = TypeVar("T")
 LOCK_TIMEOUT = 2.0  #: seconds that a reader waits for a writer
 STATEMENTS = 256  #: prepared statements that a connection caches
-SAMPLE = 2**12  #: bytes at the beginning of a file that show whether it is a text
 UNREADABLE = ("The database file cannot be read.", "")
 LOCKED = (
     "The database file is locked by another program.",
     "Try again when that has finished writing, or end it.",
 )
 RECOVERY = (
-    "The database file has to be recovered: a program stopped while writing to it.",
+    "The database file must be recovered: a program stopped while writing to it.",
     "Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
 )
 CLOSED_FOLDER = (
     "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
     "If no program writes to it, add ?immutable=1 to its URL; otherwise make the folder writable.",
 )
+#: The beginnings of SQLite's names for errors: of locks, and of what a program that stopped left behind.
+BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+UNFINISHED = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 #: The message and the remedy, by the beginning of SQLite's name for the error.
 FAULTS: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("SQLITE_BUSY", "SQLITE_LOCKED"), LOCKED),
+    **dict.fromkeys(BUSY, LOCKED),
     "SQLITE_CORRUPT": (
         "The database file is damaged.",
         "`sqlite3 FILE .recover` saves what can be read; a backup is better.",
     ),
-    **dict.fromkeys(("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY"), RECOVERY),
+    "SQLITE_NOTADB": (
+        "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
+        "Make a database of SQL or CSV: `sqlite3 NEW.db`, then .read FILE or .import FILE TABLE. "
+        "sqlcipher_export() of SQLCipher decrypts a database into another file.",
+    ),
+    **dict.fromkeys(UNFINISHED, RECOVERY),
     **dict.fromkeys(("SQLITE_READONLY", "SQLITE_CANTOPEN"), CLOSED_FOLDER),
 }
-TEXT = (
-    "This is a text file, not a SQLite database.",
-    "Make a database of it first: `sqlite3 NEW.db`, then .read FILE for SQL or .import FILE TABLE for CSV.",
-)
-OTHER = (
-    "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
-    "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
-)
 SCHEMA_VERSION = "pragma schema_version"
 SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
 
@@ -76,8 +75,9 @@ LARGEST_VALUE = 16 * 2**20  #: bytes of the largest cell that SQLite may load
 #: Full-text search reads data_version, SQLAlchemy read_uncommitted, and a Job encoding.
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION}
+KINDS = {sqlite3.SQLITE_INSERT: "insert", sqlite3.SQLITE_UPDATE: "update", sqlite3.SQLITE_DELETE: "delete"}
 #: Triggers and virtual tables may use savepoints.
-CHANGES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_SAVEPOINT}
+CHANGES = {*KINDS, sqlite3.SQLITE_SAVEPOINT}
 VIEWS_WITH_QUOTES = """
 select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sql, '"'))
 """
@@ -140,7 +140,7 @@ def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite
         try:
             return _opened(location, "ro", lock_timeout)
         except sqlite3.OperationalError as exc:
-            if not (location.recovers and wants_recovery(exc)):
+            if not (location.recovers and has_code(exc, UNFINISHED)):
                 raise
         # This rolls back what was not committed.
         _opened(location, "rw", lock_timeout).close()
@@ -202,34 +202,15 @@ def read_any_text(
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
     """Return the error that explains why *location* cannot be opened."""
-    name = getattr(exc, "sqlite_errorname", "")
-    if name.startswith("SQLITE_NOTADB"):
-        return _fault(location, *_content(location.path))
-    words = next((words for state, words in FAULTS.items() if name.startswith(state)), UNREADABLE)
+    words = next((words for name, words in FAULTS.items() if has_code(exc, name)), UNREADABLE)
     if words is CLOSED_FOLDER and os.access(location.path.parent, os.W_OK):
         words = UNREADABLE
     return _fault(location, *words)
 
 
-def _content(path: Path) -> tuple[str, str]:
-    """Return the message and the remedy if the file at *path* is not a SQLite database."""
-    with suppress(OSError), open(path, "rb") as file:
-        head = file.read(SAMPLE)
-        with suppress(UnicodeDecodeError):
-            # The last character may be cut.
-            if not set(head.decode(errors="strict" if len(head) < SAMPLE else "ignore")) & set("\0\ufffd"):
-                return TEXT
-    return OTHER
-
-
-def is_locked(error: Exception) -> bool:
-    """Return whether another program locks the file."""
-    return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
-def wants_recovery(error: Exception) -> bool:
-    """Return whether a program stopped while writing, which a reader cannot roll back."""
-    return getattr(error, "sqlite_errorname", "") in ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
+def has_code(error: Exception, beginnings: str | tuple[str, ...]) -> bool:
+    """Return whether SQLite's name for *error* has one of *beginnings*; errors of the driver have no name."""
+    return (getattr(error, "sqlite_errorname", "") or "").startswith(beginnings)
 
 
 def identity_of(location: Location) -> str:
@@ -306,6 +287,8 @@ def secure_for_writes(connection: sqlite3.Connection) -> None:
     connection.execute("pragma foreign_keys = on")
     _harden(connection)
     connection.set_authorizer(authorize_writes)
+    # A change must not run again because a text that it returns is not valid UTF-8.
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
 
 
 def _harden(connection: sqlite3.Connection) -> None:
@@ -339,24 +322,35 @@ def resolve_views(connection: sqlite3.Connection) -> dict[str, str]:
     return problems
 
 
+class Events(NamedTuple):
+    """What SQLite reports to the authorizer about a statement."""
+
+    reads: set[tuple[str, str]]  #: tables and columns, also below views
+    changes: list[tuple[str, str, str]]  #: kinds, tables and columns, also of foreign keys and triggers
+
+
 def explain(
     connection: sqlite3.Connection, sql: str, parameters: Sequence[None] = (), *, allow: Callable[..., int]
-) -> set[tuple[str, str]]:
-    """Return the tables and columns that *sql* reads, also below views, without running it.
+) -> Events:
+    """Return what *sql* reads and changes, without running it; *allow* becomes the authorizer.
 
-    SQLite may not report tables that are joined by USING or NATURAL (3.40). *allow* becomes the authorizer of
-    *connection*.
+    SQLite may not report tables that are joined by USING or NATURAL (3.40).
     """
-    reads: set[tuple[str, str]] = set()
+    events = Events(set(), [])
 
     def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         if action == sqlite3.SQLITE_READ and first is not None:
-            reads.add((first, second or ""))
+            events.reads.add((first, second or ""))
+        elif action in KINDS and first is not None:
+            events.changes.append((KINDS[action], first, second or ""))
         return allow(action, first, second, *rest)
 
     connection.set_authorizer(note)
-    connection.execute(f"explain {sql}", parameters).close()
-    return reads
+    try:
+        connection.execute(f"explain {sql}", parameters).close()
+    finally:
+        connection.set_authorizer(allow)
+    return events
 
 
 def _warm(connection: sqlite3.Connection) -> None:

@@ -1,8 +1,7 @@
 """Check a query before it is served. A location and pieces of SQL in, an Inspected out.
 
-SQLite explains the query as a subquery, where only a SELECT is valid, and reports to the authorizer what it
-reads; a temporary view shows the types. Both use a separate read-only connection. If the query names a view,
-only the view's own columns are reported.
+SQLite explains the query, and reports to the authorizer what it reads; a temporary view shows the types. Both
+use a separate read-only connection. If the query names a view, only the view's own columns are reported.
 """
 
 import asyncio
@@ -11,10 +10,10 @@ import re
 import sqlite3
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
@@ -27,15 +26,17 @@ from dbtools.backends.port import (
     refusal,
 )
 from dbtools.backends.sqlite.files import (
+    BUSY,
+    UNFINISHED,
+    Events,
     Location,
     authorize,
     connect,
     explain,
-    is_locked,
+    has_code,
     open_file,
     resolve_views,
     secure,
-    wants_recovery,
 )
 from dbtools.backends.sqlite.syntax import (
     SILENT_JOINS,
@@ -55,36 +56,28 @@ from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
 NULL = "(null/* a parameter */)"  #: replaces a parameter in the view
-#: SQLite's messages about unknown, ambiguous or misplaced names.
-NAMED = re.compile(
-    r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
-    r"(?:.*\.)?(?P<name>[^.]+)"
-    r'|near "(?P<word>.+)": syntax error'
-    r"|(?:wrong number of arguments to|misuse of aggregate) function (?P<function>.+)\(\)"
-)
+#: The name or word that SQLite's message is about.
+NAMED = re.compile(r'near "(.+)": syntax error|function (.+)\(\)|: (?:.*\.)?([^.]+)$')
 INCOMPLETE = "incomplete input"
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
     not_among="not in (select value from json_each(",
     closing="))",
 )
+#: Errors that are temporary or about the file, not about the statement.
+PASSING = (*BUSY, *UNFINISHED, "SQLITE_IOERR", "SQLITE_CANTOPEN")
 UNREADABLE = "The database file is busy, or cannot be read."
 VIEW = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names for the row
 NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
 PRAGMAS = "pragma_"  #: the prefix of pragmas that are read as tables
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
+READING = ("select", "values", "with")  #: the first words of statements that read
 COMPOUNDS = {"union", "intersect", "except"}  #: SQLite reports the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: how SQLite renames a duplicate name
 TEXT = Declared(type="text", array=False)
 RELATIONS = """
-select name, type
-from main.sqlite_schema
-where type in ('table', 'view')
-and lower(name) in (select value from json_each(?1))
-"""
-STRICT = """
-select min(strict)
+select name, type, strict
 from pragma_table_list
 where schema = 'main'
 and lower(name) in (select value from json_each(?1))
@@ -95,12 +88,21 @@ from pragma_table_xinfo(?1, 'main')
 """
 
 
+class NamedTable(NamedTuple):
+    """A table or a view that a query names or reads."""
+
+    name: str
+    kind: str
+    strict: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class WrittenQuery:
     """A query in the pieces that the operator wrote, and as SQLite reads them."""
 
     source: Sequence[Piece]
     pieces: Sequence[Piece]
+    declared: Mapping[str, Declared]
 
     @cached_property
     def text(self) -> str:
@@ -124,18 +126,17 @@ class WrittenQuery:
         return names_in(self.text)
 
     def offset_of(self, message: str) -> int | None:
-        """Return the offset of what *message* names, None if that is ambiguous.
+        """Return the offset of what *message* names, None if it may be in several places.
 
         SQLite knows the offset (3.38), but the standard library does not expose it (Python 3.14).
         """
         if message == INCOMPLETE:
             return len(self.text)
-        named = NAMED.fullmatch(message)
+        named = NAMED.search(message)
         # A quoted name may contain a dot.
-        whole = self.places_of(message.partition(": ")[2])
-        places = whole or (self.places_of(named[named.lastindex or 0]) if named else [])
-        # A word may be right in one place and wrong in another.
-        return places[0] if len(places) == 1 or (places and named and named["name"]) else None
+        words = (message.partition(": ")[2], named[named.lastindex or 0] if named else "")
+        places = next(filter(None, map(self.places_of, words)), [])
+        return places[0] if len(places) == 1 else None
 
     def places_of(self, word: str) -> list[int]:
         """Return the offsets of *word*, quoted or not."""
@@ -156,24 +157,71 @@ class WrittenQuery:
 
 def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
+    query = written_query(pieces, declared)
+    with inspecting(location) as connection:
+        events = events_of(connection, query, authorize, NOT_READING)
+        if code_of(query.text, lexis)[0].word not in READING:
+            # In parentheses, BEGIN and VACUUM would be names of tables.
+            raise refusal(NOT_READING)
+        return inspected(connection, query, events, query)
+
+
+def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> WrittenQuery:
+    """Return the query in *pieces*, or raise Refused if a list is in the wrong place."""
     arrays = {name for name, each in declared.items() if each.array}
-    query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, LIST_FORMS))
+    listed = with_lists(pieces, arrays.__contains__, LIST_FORMS)
+    query = WrittenQuery(source=pieces, pieces=listed, declared=declared)
     check_lists(query, arrays)
+    return query
+
+
+@contextmanager
+def inspecting(location: Location) -> Iterator[sqlite3.Connection]:
+    """Open a connection for inspections, which cannot write."""
     with closing(connect(location)) as connection:
+        connection.execute("pragma foreign_keys = on")
         secure(connection)
         connection.text_factory = lambda text: text.decode(errors="replace")
-        seen = _explain(connection, query)
-        # From here on, only the temporary view is created, of a query that only reads.
-        allow_views(connection)
-        check_pragmas(connection, query, {fold(table) for table, _ in seen})
-        strict = is_strict(connection, query, {table for table, _ in seen})
-        columns = tuple(columns_of(connection, query, strict=strict))
-        reads = frozenset(reads_of(connection, query, seen))
+        yield connection
+
+
+def events_of(
+    connection: sqlite3.Connection, query: WrittenQuery, allow: Callable[..., int], otherwise: str
+) -> Events:
+    """Return what SQLite reports about *query*, or raise Refused; *otherwise*: why if *allow* denies it."""
+    with refusing(query, otherwise):
+        return explain(connection, query.alone(), [None] * len(query.numbers), allow=allow)
+
+
+@contextmanager
+def refusing(query: WrittenQuery, otherwise: str) -> Iterator[None]:
+    """Raise Refused, with its place in *query*, for an error of SQLite that is not temporary."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning) as exc:
+        if has_code(exc, PASSING):
+            raise
+        message = str(exc).rstrip(".")
+        problem = otherwise if has_code(exc, "SQLITE_AUTH") else explained(message, query.text)
+        raise refusal(problem, offset=query.offset_of(message)) from exc
+
+
+def inspected(
+    connection: sqlite3.Connection, query: WrittenQuery, events: Events, shown: WrittenQuery | None
+) -> Inspected:
+    """Return *query*, which SQLite has explained with *events*, and which returns the rows of *shown*."""
+    # From here on, only a temporary view is created.
+    connection.set_authorizer(None)
+    connection.executescript("pragma query_only = off; pragma temp_store = memory")
+    tables = {fold(table) for table, _ in events.reads}
+    resolve_views(connection)
+    relations = relations_of(connection, {*tables, *query.names})
+    check_pragmas(query, tables - {fold(each.name) for each in relations})
     return Inspected(
-        columns=columns,
-        parameters={name: parameter_type(declared.get(name, TEXT)) for name in query.numbers},
+        columns=tuple(columns_of(connection, shown, strict=is_strict(query, relations))) if shown else (),
+        parameters={name: parameter_type(query.declared.get(name, TEXT)) for name in query.numbers},
         casts={},
-        reads=reads,
+        reads=frozenset(reads_of(connection, query, relations, events.reads)),
         functions=(),
     )
 
@@ -192,21 +240,24 @@ def check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
             raise refusal(f"{piece} is a list: write {forms}.", offset=offset)
 
 
+Inspect = Callable[[Location, Sequence[Piece], Mapping[str, Declared]], Inspected]
+
+
 class Description:
-    """Asks the SQLite file at *location* what operators' SQL means.
+    """Asks the SQLite file at *location* what operators' SQL means; *inspect* checks its queries.
 
     Conditions are explained on one connection. One thread opens, uses and closes it, because a cancelled call
     continues there.
     """
 
-    def __init__(self, location: Location) -> None:
-        self._location = location
+    def __init__(self, location: Location, inspect: Inspect = inspect_query) -> None:
+        self._location, self._inspect = location, inspect
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._connection: sqlite3.Connection | None = None  #: of the thread
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return the query in *pieces* as SQLite understands it, or raise Refused."""
-        return await self._ask(partial(inspect_query, self._location, pieces, declared))
+        return await self._ask(partial(self._inspect, self._location, pieces, declared))
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
         """Return no types if *condition* is valid, or raise Refused."""
@@ -230,7 +281,7 @@ class Description:
         try:
             self._connection.execute(sql, nulls).close()
         except sqlite3.Error as exc:
-            if is_passing(exc):
+            if has_code(exc, PASSING):
                 raise
             raise Refused(explained(str(exc), condition.text)) from exc
 
@@ -245,68 +296,21 @@ class Description:
             connection.close()
 
 
-def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> set[tuple[str, str]]:
-    try:
-        # A subquery can only be a SELECT.
-        sql = f"select * from ({query.alone()}\n)"
-        return explain(connection, sql, [None] * len(query.numbers), allow=authorize)
-    except (sqlite3.Error, sqlite3.Warning) as exc:
-        if is_passing(exc):
-            raise
-        raise _refused(connection, query, exc) from exc
-
-
-def allow_views(connection: sqlite3.Connection) -> None:
-    """Allow temporary views on *connection*, which could not write."""
-    connection.set_authorizer(None)
-    connection.executescript("pragma query_only = off; pragma temp_store = memory")
-
-
-def is_passing(error: Exception) -> bool:
-    """Return whether *error* is temporary or about the file, not the statement."""
-    name = getattr(error, "sqlite_errorname", "") or ""
-    passing = is_locked(error) or wants_recovery(error)
-    return passing or name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))
-
-
-def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Exception) -> Exception:
-    """Return the error of an invalid query, with SQLite's message for the query without its wrapper."""
-    if is_denied(error):
-        return refusal(f"{error}.")
-    try:
-        connection.execute(f"explain {query.alone()}", [None] * len(query.numbers)).close()
-    except (sqlite3.Error, sqlite3.Warning) as exc:
-        message = str(exc).rstrip(".")
-        problem = NOT_READING if is_denied(exc) else explained(message, query.text)
-        return refusal(problem, offset=query.offset_of(message))
-    return refusal(NOT_READING)
-
-
-def is_denied(error: Exception) -> bool:
-    """Return whether the authorizer has denied the statement."""
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
-
-
-def check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> None:
+def check_pragmas(query: WrittenQuery, tables: Iterable[str]) -> None:
     """Raise Refused if a pragma is read as a table, which would run during the call and be denied."""
-    found = {name for name in tables if name.startswith(PRAGMAS)}
-    for name in sorted(found - {fold(name) for name, _ in relations_of(connection, found)}):
+    for name in sorted(name for name in tables if name.startswith(PRAGMAS)):
         raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
 
 
-def is_strict(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> bool:
+def is_strict(query: WrittenQuery, relations: Collection[NamedTable]) -> bool:
     """Return whether columns with a type only hold it: all are from STRICT tables, unchanged."""
-    if query.words & COMPOUNDS:
-        return False
-    resolve_views(connection)
-    names = {*map(fold, tables), *query.names}
-    ((strict,),) = connection.execute(STRICT, (json.dumps([*names]),))
-    return bool(strict)
+    return bool(relations) and not query.words & COMPOUNDS and all(each.strict for each in relations)
 
 
 def columns_of(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:
     """Yield the columns, with types except for expressions."""
-    connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
+    with refusing(query, NOT_READING):
+        connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
     names = [name for _, name, *_ in rows]
     if any(NULL in name for name in names):
@@ -319,23 +323,26 @@ def columns_of(connection: sqlite3.Connection, query: WrittenQuery, *, strict: b
         yield Column(name=name, type=column_type(declared, strict=strict))
 
 
-def relations_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the tables and views with one of the folded *names*, with their kinds."""
-    return connection.execute(RELATIONS, (json.dumps([*names]),)).fetchall()
+def relations_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[NamedTable]:
+    """Return the tables and views with one of the folded *names*."""
+    return [NamedTable(*row) for row in connection.execute(RELATIONS, (json.dumps([*names]),))]
 
 
 def reads_of(
-    connection: sqlite3.Connection, query: WrittenQuery, seen: Collection[tuple[str, str]]
+    connection: sqlite3.Connection,
+    query: WrittenQuery,
+    relations: Iterable[NamedTable],
+    seen: Collection[tuple[str, str]],
 ) -> Iterator[ColumnPlace]:
-    """Yield what is read of the tables and views that the query may name.
+    """Yield what is read of those *relations* that the query may name.
 
     Always include a named view, because SQLite does not report a view of which no column is read.
     """
-    relations = relations_of(connection, query.names)
-    relations += [(name, "table") for name in query.names & SCHEMA_TABLES]
-    for name, kind in relations:
+    joined = bool(query.words & SILENT_JOINS)
+    kinds = {each.name: each.kind for each in relations if fold(each.name) in query.names}
+    kinds |= dict.fromkeys(query.names & SCHEMA_TABLES, "table")
+    for name, kind in kinds.items():
         columns = {column for table, column in seen if table == name}
-        joined = bool(query.words & SILENT_JOINS)
         if joined and name not in SCHEMA_TABLES:
             shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
             columns |= {each for each in shared if "natural" in query.words or fold(each) in query.names}

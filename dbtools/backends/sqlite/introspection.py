@@ -256,7 +256,7 @@ def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
 
 def _row_identifier(structure: Structure) -> str | None:
     """Return a name of the rowid that no column has; None if columns have all names, or without a rowid."""
-    keeps_rowid = structure.kind is TableKind.VIRTUAL and module_of(structure.sql) in MODULES_WITH_ROWID
+    keeps_rowid = structure.kind is TableKind.VIRTUAL and module_of(structure.sql).name in MODULES_WITH_ROWID
     if not keeps_rowid and not (structure.kind is TableKind.TABLE and structure.has_rowid):
         return None
     taken = {fold(row.name) for row in structure.rows}

@@ -16,8 +16,8 @@ from dbtools.backends.sqlite.grammar import CLAIM_CASTS, SqliteGrammar
 from dbtools.backends.sqlite.syntax import fold, names_in
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.catalog import Catalog, Column, Table, TableKind
+from dbtools.cells import ADDRESS, READ_OF_MASKED, REDACTED
 from dbtools.errors import Denied
-from dbtools.masks import ADDRESS, READ_OF_MASKED, REDACTED
 from dbtools.policy import FunctionRules, uncovered
 from dbtools.sql import words
 from dbtools.types import UNSENDABLE, Mask
@@ -71,7 +71,7 @@ def lens_of(run: FreeRun, schema: str) -> Lens:
 
 
 def is_withheld(table: Table) -> bool:
-    """Return whether SQL of callers cannot read *table*, although the role sees it."""
+    """Return whether callers' SQL cannot read *table*, although the role sees it."""
     named = _named(table)
     unlike = "select" in named and named & NOT_OF_VIEWS
     return not table.aggregated or bool(unlike) or not any(_shown(table))

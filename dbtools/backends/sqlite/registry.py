@@ -2,11 +2,11 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.files import Location, connect, open_file, unavailable
+from dbtools.backends.sqlite.files import BUSY, Location, connect, has_code, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of one query
@@ -14,36 +14,28 @@ LOCK_TIMEOUT = 5.0  #: seconds
 HAS_TABLE = "select count(*) from main.sqlite_schema where type = 'table' and name = ?"
 
 
-def read_registry(location: Location) -> Registry | None:
-    """Return the content of the registry in the file at *location*, None if there is none."""
-    with closing(_reading(location)) as connection:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-        try:
-            connection.execute("begin")
-            if not _has(connection, "dbtools_query"):
-                return None
-            versioned = _has(connection, "dbtools_version")
-            return registry_from(
-                connection.execute(REVISIONS.format("main.dbtools_version")) if versioned else (),
-                connection.execute(QUERIES.format("main.dbtools_query")),
-            )
-        except sqlite3.Error as exc:
-            raise DatabaseUnavailable("The registry cannot be read.") from exc
+def registry_of(connection: sqlite3.Connection, _: str) -> Registry | None:
+    """Return the content of the registry on *connection*, None if there is none."""
+    connection.text_factory = decoded
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    connection.execute("begin")
+    if not _has(connection, "dbtools_query"):
+        return None
+    versioned = _has(connection, "dbtools_version")
+    return registry_from(
+        connection.execute(REVISIONS.format("main.dbtools_version")) if versioned else (),
+        connection.execute(QUERIES.format("main.dbtools_query")),
+    )
 
 
-def has_journal(location: Location) -> bool:
-    """Return whether the file at *location* keeps which changes have been made."""
-    with closing(_reading(location)) as connection:
-        try:
-            return _has(connection, "dbtools_write")
-        except sqlite3.Error as exc:
-            raise unavailable(location, exc) from exc
+def has_journal(connection: sqlite3.Connection, _: str) -> bool:
+    """Return whether the file keeps which changes have been made."""
+    return _has(connection, "dbtools_write")
 
 
-def _reading(location: Location) -> sqlite3.Connection:
-    connection = connect(location)
-    connection.text_factory = lambda text: text.decode(errors="replace")
-    return connection
+def decoded(text: bytes) -> str:
+    """Return *text*, in which U+FFFD replaces what is not valid UTF-8."""
+    return text.decode(errors="replace")
 
 
 def _has(connection: sqlite3.Connection, table: str) -> bool:
@@ -72,7 +64,8 @@ class SqliteRecords:
         reads = purpose is Purpose.READ_CALLS
         try:
             if self._connection is None:
-                self._connection = _reading(self._location) if reads else self._writing()
+                self._connection = connect(self._location) if reads else self._writing()
+                self._connection.text_factory = decoded
             self._connection.execute("begin" if reads else "begin immediate")
             if reads and not _has(self._connection, "dbtools_call"):
                 raise DatabaseUnavailable(NO_REGISTRY)
@@ -81,8 +74,7 @@ class SqliteRecords:
         except BaseException as exc:
             self.close()
             if isinstance(exc, sqlite3.Error):
-                name = getattr(exc, "sqlite_errorname", "")
-                if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOTADB")):
+                if has_code(exc, (*BUSY, "SQLITE_NOTADB")):
                     raise unavailable(self._location, exc) from exc
                 raise OSError(str(exc)) from exc
             raise

@@ -23,14 +23,12 @@ from dbtools.backends.sqlite.syntax import (
     Definition,
     fold,
     in_groups,
-    lexis,
     module_of,
     names_in,
     read_definition,
     words_in,
 )
 from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind, TextIndex
-from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
 from dbtools.types import NUMERIC, quoted
 
 #: The values of `hidden`: a column of a virtual table, and columns generated when read or when written.
@@ -48,8 +46,6 @@ KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
 INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
 #: Table-valued functions that read only their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
-#: Names of options of FTS5, in the order in which it looks for them.
-OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 UNKNOWN = Reads(others=(UNREPORTED,))
 ROWID = "ROWID"  #: the rowid, to the authorizer
 SYSTEM = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
@@ -217,7 +213,7 @@ def _of_view(
     sql = view.sql
     select = next((sql[part.end :] for part in in_groups(sql).parts if part.word == "as"), "")
     try:
-        seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK)
+        seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK).reads
     except (sqlite3.Error, sqlite3.Warning):
         # The view may read a table without a stand-in, such as sqlite_sequence.
         return UNKNOWN
@@ -265,30 +261,19 @@ def _places(
 
 def _of_virtual(table: Structure, columns: Columns) -> Reads:
     """Return what a virtual *table* reads besides its own rows."""
-    sql = table.sql
-    try:
-        arguments, module = _arguments(sql), module_of(sql)
-    except SqlError:
-        return UNKNOWN
-    if module in INDEX_READERS:
+    module = module_of(table.sql)
+    if module.name in INDEX_READERS:
         # fts5vocab(TABLE, TYPE) or fts5vocab(SCHEMA, TABLE, TYPE); fts4aux has no TYPE.
-        names = [word for words in arguments for word in words[:1]][: -1 if module == "fts5vocab" else None]
+        names = [word for words in module.arguments for word in words[:1]]
+        names = names[: -1 if module.name == "fts5vocab" else None]
         return Reads(columns=frozenset(_all_of(names[-1], columns)) if names else frozenset())
-    if module not in KEEPING:
-        return Reads(others=(f"what the module {quoted(module)} reads, which is not known",))
-    content, key = _option(arguments, "content"), _option(arguments, "content_rowid")
+    if module.name not in KEEPING:
+        return Reads(others=(f"what the module {quoted(module.name)} reads, which is not known",))
+    content, key = module.option("content"), module.option("content_rowid")
     if not content:
         return Reads()
     shown = {fold(row.name) for row in table.rows} | {fold(content), fold(key)}
     return Reads(columns=frozenset(_all_of(content, columns, shown)))
-
-
-def _option(arguments: Sequence[Sequence[str]], name: str) -> str:
-    """Return the option *name* of a full-text table; FTS5 accepts abbreviated names, the first that fits."""
-    for first, *rest in filter(None, arguments):
-        if rest[:1] == ["="] and next((each for each in OPTIONS if each.startswith(fold(first))), "") == name:
-            return rest[1] if rest[1:] else ""
-    return ""
 
 
 def read_text_indexes(
@@ -296,28 +281,24 @@ def read_text_indexes(
 ) -> Mapping[str, Mapping[str, TextIndex]]:
     """Return the full-text indexes of *structures*, by table and column.
 
-    They are the tables *virtual*, given with their SQL: each is an index of itself, or of another table.
+    *virtual* has the SQL of each virtual table. A full-text table is an index of itself, or of another table.
     """
     found: dict[str, dict[str, TextIndex]] = defaultdict(dict)
     by_name = {fold(name): structure for name, structure in structures.items()}
-    for name, sql in virtual.items():
-        try:
-            arguments = _arguments(sql) if module_of(sql) == "fts5" else []
-        except SqlError:
-            continue
+    for name, module in ((name, module_of(sql)) for name, sql in virtual.items()):
         # Without its details, an index finds no phrases.
-        if not arguments or fold(_option(arguments, "detail") or "full") != "full":
+        if module.name != "fts5" or fold(module.option("detail") or "full") != "full":
             continue
-        left_out = {fold(words[0]) for words in arguments if "unindexed" in map(fold, words[1:])}
+        left_out = {fold(words[0]) for words in module.arguments if "unindexed" in map(fold, words[1:])}
         names = {fold(row.name) for row in columns.get(name, ()) if row.hidden != HIDDEN} - left_out
-        for table, key in ((name, ""), (_option(arguments, "content"), _option(arguments, "content_rowid"))):
+        for table, key in ((name, ""), (module.option("content"), module.option("content_rowid"))):
             if (structure := by_name.get(fold(table))) is not None:
                 found[structure.name] |= _indexes_of(structure, name, names, key or "rowid")
     return found
 
 
 def _indexes_of(table: Structure, index: str, names: Set[str], key: str) -> dict[str, TextIndex]:
-    """Return the columns *names* of *table* with their index, a table whose rowid is *key* here."""
+    """Return the columns *names* of *table* with the full-text table *index*, whose rowid is *key* here."""
     columns = {fold(row.name): row.name for row in table.rows if row.hidden != HIDDEN}
     number = columns.get(fold(key), "rowid" if table.has_rowid and table.kind is not TableKind.VIEW else "")
     shared = number != "rowid" and frozenset({number}) not in table.unique
@@ -338,11 +319,3 @@ def _all_of(name: str, columns: Columns, shown: Container[str] | None = None) ->
     for row in columns.get(table, ()):
         if row.hidden != HIDDEN and (row.primary or shown is None or fold(row.name) in shown):
             yield ("", table, row.name)
-
-
-def _arguments(sql: str) -> list[list[str]]:
-    """Return the arguments of the module in *sql*, each as unquoted words."""
-    parts = grouped(tokenize(sql, lexis), sql).parts
-    arguments = next((part.parts for part in parts if isinstance(part, Group)), [])
-    texts = (sql[each[0].offset : each[-1].end] if each else "" for each in split(arguments, ","))
-    return [[token.value for token in code_of(text, lexis)] for text in texts]

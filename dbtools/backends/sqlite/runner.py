@@ -1,13 +1,12 @@
 """Run statements on SQLite, on the thread of a connection or on the event loop. A Run in, rows out.
 
-A Job checks its deadline as it runs, and cuts cells as it reads them. If SQLite refuses to load a cell, the
-statement runs again without texts and blobs, which are then read in pieces by rowid.
+A ReadJob checks its deadline as it runs, and cuts cells as it reads them. If SQLite refuses to load a cell,
+the statement runs again without texts and blobs, which are then read in pieces by rowid.
 """
 
 import asyncio
 import codecs
 import sqlite3
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -23,14 +22,15 @@ from dbtools.backends.port import Probe, Run
 from dbtools.backends.queries import compile_query
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element
-from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped
+from dbtools.backends.sqlite.connections import OPERATIONS, Connection, Job, Stopped, on_thread
 from dbtools.backends.sqlite.files import (
+    BUSY,
     RECOVERY,
+    UNFINISHED,
     Location,
-    is_locked,
+    has_code,
     location_of,
     read_any_text,
-    wants_recovery,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
@@ -44,7 +44,6 @@ from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
 CONNECTIONS = 8
-ATTEMPTS = 2  #: at a statement, if connections are lost
 GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
 WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
@@ -74,7 +73,7 @@ class SqliteRunner:
             return found
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                return await self._on_thread(lambda *thread: Job(run, *thread).fetch())
+                return await self._on_thread(lambda *thread: ReadJob(run, *thread).fetch())
         except TimeoutError as exc:
             raise errors.TimedOut from exc
 
@@ -87,19 +86,11 @@ class SqliteRunner:
         return await self._on_thread(lambda connection, _: _probe(connection.driver))
 
     async def _on_thread(self, work: Callable[[Connection, Event], T]) -> T:
-        """Return the result of *work* on the thread of a connection; repeat it if that is lost."""
-        for _ in range(ATTEMPTS):
-            try:
-                async with self._pool.connection() as connection:
-                    result: T = await connection.run(work)
-                    return result
-            except ConnectionLost as exc:
-                lost = exc
-                # The idle connections are outdated as well.
-                await self._pool.dispose()
-            except (Stopped, sqlite3.Error) as exc:
-                raise translated(exc) from exc
-        raise errors.Unreadable from lost
+        """Return the result of *work* on the thread of a connection, or raise a CallError."""
+        try:
+            return await on_thread(self._pool, work)
+        except (Stopped, sqlite3.Error) as exc:
+            raise translated(exc) from exc
 
     async def close(self) -> None:
         """Close every connection."""
@@ -125,10 +116,9 @@ def translated(error: Exception) -> errors.CallError:
     """Return *error* as a CallError, without its text, which may quote data."""
     if isinstance(error, Stopped):
         return errors.TimedOut()
-    name = getattr(error, "sqlite_errorname", "") or ""
-    if is_locked(error):
+    if has_code(error, BUSY):
         return errors.Busy()
-    if wants_recovery(error):
+    if has_code(error, UNFINISHED):
         return errors.DatabaseUnavailable(RECOVERY[0], hint=RECOVERY[1])
     if "integer overflow" in str(error) or "user-defined function" in str(error):
         return errors.OutOfRange()
@@ -136,7 +126,7 @@ def translated(error: Exception) -> errors.CallError:
         return errors.Unreadable(
             "A cell is larger than 16 MiB and cannot be read here.", hint="Name columns without it."
         )
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
+    if has_code(error, ("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable()
     if "no such table" in str(error) or "no such column" in str(error):
         return errors.SchemaChanged()
@@ -149,42 +139,38 @@ def _probe(connection: sqlite3.Connection) -> Probe:
         connection.execute(f"create table {WRITTEN} (id)")
         connection.execute(f"drop table {WRITTEN}")
     except sqlite3.DatabaseError as exc:
-        if exc.sqlite_errorname not in ("SQLITE_AUTH", "SQLITE_READONLY"):
+        if not has_code(exc, ("SQLITE_AUTH", "SQLITE_READONLY")):
             raise
         refused = True
     return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=refused)
 
 
-class Job:
-    """Runs the statement of *run* on the thread of *connection*, until its deadline or until *cancelled*."""
+class ReadJob(Job):
+    """Runs the statement of *run*."""
 
     def __init__(self, run: Run, connection: Connection, cancelled: Event) -> None:
+        super().__init__(connection, cancelled, run.timeout)
         self._run = run
-        self._connection = connection
-        self._cancelled = cancelled
-        self._driver = connection.driver
         self._outputs, self._shortest = run.plan.outputs, run.plan.shortest
-        self._deadline = time.monotonic() + run.timeout
 
     def fetch(self) -> ResultSet:
         """Return the rows, or raise Stopped, SchemaChanged, ConnectionLost or sqlite3.Error."""
-        self._driver.set_progress_handler(self._expired, OPERATIONS)
-        self._connection.search.check = self._check
+        self.driver.set_progress_handler(self.is_over, OPERATIONS)
         try:
-            self._check()
+            self.check()
             # The rows and the stamp of the schema are from one snapshot.
-            self._driver.execute("begin")
-            if self._run.stamp and self._connection.stamp() != self._run.stamp:
+            self.driver.execute("begin")
+            if self._run.stamp and self.connection.stamp() != self._run.stamp:
                 raise SchemaChanged
             return self._fetch_somehow()
         except sqlite3.OperationalError as exc:
             # An error in a function of dbtools has no specific code.
-            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or self._expired():
+            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or self.is_over():
                 raise Stopped from exc
             raise
         finally:
-            self._driver.set_progress_handler(None, 0)
-            self._driver.rollback()
+            self.driver.set_progress_handler(None, 0)
+            self.driver.rollback()
 
     def _fetch_somehow(self) -> ResultSet:
         """Run the statement; if a cell is too large to load, run it in another way."""
@@ -200,7 +186,7 @@ class Job:
     def _fetch(self, plan: Plan, read: Reading | None) -> ResultSet:
         sql = f"{self._run.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
-        driver = self._driver
+        driver = self.driver
         return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
 
     def _rows(self, cursor: sqlite3.Cursor, read: Reading | None) -> ResultSet:
@@ -216,7 +202,7 @@ class Job:
                 length = held(row)
                 if length > shortest or read is not None:
                     # Only a long row may have a cell to cut, or take long to read.
-                    self._check()
+                    self.check()
                     row = tuple(map(cut, row, self._outputs))
                     length = held(row)
                 total += length
@@ -227,7 +213,7 @@ class Job:
 
     def _giant_row(self, row: Row) -> Row:
         """Return the cells of *row* of a `giant_plan`."""
-        self._check()
+        self.check()
         half = len(row) // 2
         cells, kinds = row[:half], row[half:]
         number = cells[-1]
@@ -241,41 +227,34 @@ class Job:
         shape, name = self._run.plan.shape, output.term.name
         assert isinstance(shape, Select)
         try:
-            blob = self._driver.blobopen(shape.table.name, name, number, readonly=True)
+            blob = self.driver.blobopen(shape.table.name, name, number, readonly=True)
         except sqlite3.OperationalError:
             # The cell is computed, or the default of a column that was added after the row. The filter has
             # already selected the row, in the same transaction.
             sql = CELL.format(*map(identifier, (name, shape.table.name, str(shape.table.row_identifier))))
-            (cell,) = self._driver.execute(sql, (number,)).fetchone()
+            (cell,) = self.driver.execute(sql, (number,)).fetchone()
             return cut(cell, output)
         with blob:
             most = len(blob) if output.longest is None else output.longest
             return self._text(blob, most) if kind == "text" else _begun(blob.read(most), len(blob))
 
     def _text(self, blob: sqlite3.Blob, most: int) -> object:
-        (encoding,) = self._driver.execute("pragma encoding").fetchone()
+        (encoding,) = self.driver.execute("pragma encoding").fetchone()
         # As in small cells, invalid UTF-8 is kept, and invalid UTF-16 is replaced.
         errors = "surrogateescape" if encoding == "UTF-8" else "replace"
         decoder = codecs.getincrementaldecoder(encoding)(errors)
         start, whole = "", 0
         while piece := blob.read(PIECE):
-            self._check()
+            self.check()
             text = decoder.decode(piece, final=blob.tell() == len(blob))
             start += text[: most - len(start)]
             whole += len(text)
         return _begun(start, whole)
 
-    def _check(self) -> None:
-        if self._expired():
-            raise Stopped
-
-    def _expired(self) -> bool:
-        return self._cancelled.is_set() or time.monotonic() > self._deadline
-
 
 def is_too_big(error: Exception) -> bool:
     """Return whether a cell exceeds the largest that SQLite may load."""
-    return getattr(error, "sqlite_errorname", "") == "SQLITE_TOOBIG" or "too big" in str(error)
+    return has_code(error, "SQLITE_TOOBIG") or "too big" in str(error)
 
 
 def cut(cell: object, output: Output) -> object:

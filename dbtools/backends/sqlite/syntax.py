@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import dropwhile, pairwise, takewhile
+from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
 from dbtools.sql import (
@@ -29,6 +30,7 @@ from dbtools.sql import (
     Token,
     code_of,
     grouped,
+    split,
     tokenize,
     words,
 )
@@ -54,6 +56,8 @@ SILENT_JOINS = frozenset({"using", "natural"})
 Piece = str | Parameter
 SIGNS = ("--", "/*", "check", "collate")  #: a statement without these has an empty Definition
 STEPS = {"(": 1, ",": 0, ")": -1}  #: changes of depth
+#: Names of options of FTS5, in the order in which it looks for them.
+OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 BINARY = "binary"  #: the default collation
 VIEW = "create view "  #: as SQLite normalizes it
@@ -192,10 +196,32 @@ def generation(sql: str) -> Mapping[str, frozenset[str]]:
     return {name: names_in(text) for name, text in _statement(sql, readable(sql, PHRASE)).columns()}
 
 
-def module_of(sql: str) -> str:
-    """Return the folded name of the module in the CREATE VIRTUAL TABLE statement *sql*."""
-    code = (token for token in readable(sql) if token.kind is not Kind.COMMENT)
-    return next((fold(name.value) for using, name in pairwise(code) if using.word == "using"), "")
+class Module(NamedTuple):
+    """The module of a virtual table, and its arguments, each as unquoted words."""
+
+    name: str
+    arguments: Sequence[Sequence[str]]
+
+    def option(self, name: str) -> str:
+        """Return an option of a full-text table; FTS5 accepts abbreviated names, the first that fits."""
+        for first, *rest in filter(None, self.arguments):
+            full = next((each for each in OPTIONS if each.startswith(fold(first))), "")
+            if rest[:1] == ["="] and full == name:
+                return rest[1] if rest[1:] else ""
+        return ""
+
+
+@lru_cache(maxsize=1_000)
+def module_of(sql: str) -> Module:
+    """Return the module in the CREATE VIRTUAL TABLE statement *sql*, with a folded name; empty if unclear."""
+    parts = in_groups(sql).parts
+    named = (each for using, each in pairwise(parts) if using.word == "using" and isinstance(each, Token))
+    group = next((part.parts for part in parts if isinstance(part, Group)), [])
+    texts = (sql[each[0].offset : each[-1].end] if each else "" for each in split(group, ","))
+    return Module(
+        name=next((fold(each.value) for each in named), ""),
+        arguments=[[token.value for token in code_of(text, lexis)] for text in texts],
+    )
 
 
 @lru_cache(maxsize=10_000)

@@ -7,7 +7,7 @@ of names (https://sqlite.org/datatype3.html, 3.1).
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from dbtools.backends.checks import NUMBER, Check, limits_of
 from dbtools.catalog import Column
@@ -78,29 +78,22 @@ def _family(name: str) -> Family:
 
 
 def limited(column: Column, checks: Iterable[Check], *, collated: bool) -> Column:
-    """Return *column* with the limits of its *checks*; if *collated*, different texts may be equal.
+    """Return *column* with the limits of its *checks*; if *collated*, different texts may be equal."""
+    family = column.type.family
+    certain = () if collated and family not in NUMERIC else checks
+    return replace(column, **limits_of((check for check in certain if _is_of(family, check)), family))
 
-    SQLite compares by affinity, so a number that a constraint compares with a text is a text, not a bound.
+
+def _is_of(family: Family, check: Check) -> bool:
+    """Return whether SQLite compares cells of *family* with the literals of *check* as they are written.
+
+    It compares by affinity, so a number that a constraint compares with a text is a text, not a bound.
     """
-    type = column.type
-    found = limits_of(
-        [] if collated and type.family not in NUMERIC else checks,
-        type.family,
-        may_be_choice=partial(_may_be_choice, type),
-        may_be_bound=partial(_may_be_bound, type),
-    )
-    return replace(column, **found._asdict())
-
-
-def _may_be_choice(type: ColumnType, literal: str) -> bool:
-    is_number = NUMBER.fullmatch(literal) is not None
-    if type.family in NUMERIC or type.family in TEMPORAL:
-        return is_number is (type.family in NUMERIC)
-    return type.family in (Family.TEXT, Family.ANY)
-
-
-def _may_be_bound(type: ColumnType, literal: str) -> bool:
-    if type.family in TEMPORAL:
-        return MOMENT.fullmatch(literal) is not None
-    is_number = NUMBER.fullmatch(literal) is not None
-    return is_number if type.family in NUMERIC else type.family is Family.TEXT and not is_number
+    numbers = {NUMBER.fullmatch(literal) is not None for literal in check.literals}
+    if family in NUMERIC:
+        return numbers == {True}
+    if check.operator == "=":
+        return family in (Family.TEXT, Family.ANY) or (family in TEMPORAL and numbers == {False})
+    if family in TEMPORAL:
+        return MOMENT.fullmatch(check.literals[0]) is not None
+    return family is Family.TEXT and numbers == {False}

@@ -15,7 +15,6 @@ import resource
 import signal
 import sqlite3
 import sys
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -176,7 +175,7 @@ class Sandbox:
         return masked
 
     def _shadow(self, names: Iterable[str]) -> None:
-        """Let those of *names*, folded, that are hidden stand for a table that does not exist."""
+        """Let the hidden ones of the folded *names* stand for a table that does not exist."""
         hidden = [self._hidden.pop(name) for name in names if name in self._hidden]
         if not hidden:
             return
@@ -225,7 +224,7 @@ class Sandbox:
         return sqlite3.SQLITE_OK
 
     def _strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
-        """Allow what a statement of a caller may do."""
+        """Allow what a caller's statement may do."""
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_READ and self._may_read(str(first), second, *rest):
@@ -327,15 +326,15 @@ def _identity(path: str) -> str:
 
 
 def _shown(row: tuple[object, ...], longest: int, most: int) -> tuple[list[object], int]:
-    """Return *row* with cells of at most *longest*, and together at most *most*, and how long they are."""
-    lengths = [len(cell) if isinstance(cell, str | bytes) else 0 for cell in row]
+    """Return *row* with cells of at most *longest*, and how long they are.
 
-    def taken(longest: int) -> int:
-        return sum(min(length, longest) + 2 for length in lengths)
-
-    if taken(longest) > most:
-        longest = max(0, bisect_right(range(longest), most, key=taken) - 1)
-    return [_cell(cell, longest) for cell in row], taken(longest)
+    If they are longer than *most* together, each is at most an equal share of it.
+    """
+    lengths = (len(cell) if isinstance(cell, str | bytes) else 0 for cell in row)
+    taken = sum(min(length, longest) + 2 for length in lengths)
+    if taken > most:
+        longest = most // len(row)
+    return [_cell(cell, longest) for cell in row], taken
 
 
 def _cell(cell: object, longest: int) -> object:

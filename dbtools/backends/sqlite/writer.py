@@ -3,24 +3,23 @@
 import asyncio
 import secrets
 import sqlite3
-import time
 from collections.abc import Coroutine, Sequence
 from itertools import islice
 from threading import Event
 
 from dbtools import errors
-from dbtools.backends.journal import journal_of
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
 from dbtools.backends.queries import compile_changing_query
-from dbtools.backends.scripts import script_of
-from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped, patiently
+from dbtools.backends.scripts import journal_of, script_of
+from dbtools.backends.sqlite.connections import OPERATIONS, Connection, Job, Stopped, on_thread, patiently
 from dbtools.backends.sqlite.files import (
+    BUSY,
     Location,
     authorize_writes,
-    is_locked,
+    explain,
+    has_code,
     location_of,
-    secure_for_writes,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
@@ -36,8 +35,8 @@ JOURNAL = journal_of(GRAMMAR, "main")
 LOCKED = "Another program locks the database file."
 #: Whether there may be foreign keys that only COMMIT checks.
 DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
-CHANGING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
-ATTEMPTS = 2  #: at a transaction, if the file or the schema is not the one that the connection knows
+#: Nothing more can be written, before what would complete a COMMIT.
+FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 #: The kinds of constraints, by SQLite's extended result codes.
 KINDS = {
     "SQLITE_CONSTRAINT_UNIQUE": Broken.UNIQUE,
@@ -50,25 +49,11 @@ KINDS = {
 }
 
 
-class WriteConnection(Connection):
-    """A connection that may change rows, with its thread."""
-
-    _mode = "rw"
-    _secure = staticmethod(secure_for_writes)
-
-    def _open(self) -> sqlite3.Connection:
-        """Open the file, or raise DatabaseUnavailable."""
-        connection = super()._open()
-        # A change must not run again because a text that it returns is not valid UTF-8.
-        connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-        return connection
-
-
 class SqliteWriter:
     """The Writer of SQLite: one connection, because SQLite lets one program write at a time."""
 
     def __init__(self, where: Location, lock_timeout: float) -> None:
-        self._pool = pool_of(lambda: WriteConnection(where), size=1)
+        self._pool = pool_of(lambda: Connection(where, "rw"), size=1)
         self._lock_timeout = lock_timeout
 
     def compile(self, shape: WriteShape) -> WritePlan:
@@ -79,30 +64,20 @@ class SqliteWriter:
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK if it does not keep them."""
-        for _ in range(ATTEMPTS):
-            try:
-                return await self._write(run)
-            except ConnectionLost as exc:
-                # Found before the first step. The next connection opens the new file.
-                lost = exc
-                await self._pool.dispose()
-        raise SchemaChanged from lost
-
-    async def _write(self, run: WriteRun) -> WriteResult:
         jobs: list[WriteJob] = []
 
         def work(connection: Connection, cancelled: Event) -> WriteResult:
+            # A connection is lost before the first step; the next one opens the new file.
             jobs.append(WriteJob(run, connection, cancelled, self._lock_timeout))
-            return jobs[0].write()
+            return jobs[-1].write()
 
         try:
             async with asyncio.timeout(run.timeout + self._lock_timeout + GRACE):
-                async with self._pool.connection() as connection:
-                    return await _finished(connection.run(work), jobs)
+                return await _finished(on_thread(self._pool, work), jobs)
         except TimeoutError as exc:
             raise errors.TimedOut from exc
         except (Stopped, sqlite3.Error) as exc:
-            is_unknown = jobs and jobs[0].is_committing
+            is_unknown = jobs and jobs[-1].is_committing
             raise errors.UnknownOutcome if is_unknown else refusal(exc) from exc
 
     async def close(self) -> None:
@@ -115,7 +90,7 @@ async def _finished(running: Coroutine[object, None, WriteResult], jobs: Sequenc
     try:
         return await running
     except asyncio.CancelledError:
-        job, task = next(iter(jobs), None), asyncio.current_task()
+        job, task = jobs[-1] if jobs else None, asyncio.current_task()
         if job is None or task is None or not job.is_committing:
             raise
         task.uncancel()
@@ -129,31 +104,27 @@ def open_writer(url: str, lock_timeout: float) -> SqliteWriter:
     return SqliteWriter(location_of(url), lock_timeout)
 
 
-class WriteJob:
-    """Runs one transaction on the thread of *connection*, until its deadline or until *cancelled*."""
+class WriteJob(Job):
+    """Runs one transaction."""
 
     def __init__(self, run: WriteRun, connection: Connection, cancelled: Event, lock_timeout: float) -> None:
+        super().__init__(connection, cancelled, run.timeout)
         self._run = run
-        self._connection = connection
-        self._driver = connection.driver
-        self._cancelled = cancelled
         self._lock_timeout = lock_timeout
-        self._deadline = time.monotonic() + run.timeout
         self._in_journal = 0  #: changes of the journal
         self.is_committing = False  #: whether COMMIT has begun, and has not been refused
         self.written: WriteResult | None = None  #: once it is committed
 
     def write(self) -> WriteResult:
         """Return what was changed, or raise Stopped, CallError, ConnectionLost or sqlite3.Error."""
-        self._connection.search.check = self._check
         try:
             self._patiently("begin immediate")
-            self._driver.set_progress_handler(self._expired, OPERATIONS)
-            if self._run.stamp and self._connection.stamp() != self._run.stamp:
+            self.driver.set_progress_handler(self.is_over, OPERATIONS)
+            if self._run.stamp and self.connection.stamp() != self._run.stamp:
                 raise SchemaChanged
             written = self._changed()
-            self._check()
-            self._driver.set_progress_handler(None, 0)
+            self.check()
+            self.driver.set_progress_handler(None, 0)
             if self._run.keeps(written):
                 self._commit()
                 written = written._replace(is_kept=True)
@@ -162,13 +133,13 @@ class WriteJob:
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise Stopped from exc
-            if is_locked(exc):
+            if has_code(exc, BUSY):
                 # The lock timeout is over: Connection.run would repeat the work until its own is.
                 raise errors.Busy(LOCKED) from exc
             raise
         finally:
-            self._driver.set_progress_handler(None, 0)
-            self._driver.rollback()
+            self.driver.set_progress_handler(None, 0)
+            self.driver.rollback()
 
     def _commit(self) -> None:
         self.is_committing = True
@@ -176,11 +147,11 @@ class WriteJob:
             self._patiently("commit")
         except (Stopped, sqlite3.Error) as exc:
             # Otherwise SQLite has ended the transaction, in one way or the other.
-            self.is_committing = not (self._driver.in_transaction or is_full(exc))
+            self.is_committing = not (self.driver.in_transaction or has_code(exc, FULL))
             raise
 
     def _changed(self) -> WriteResult:
-        before, script = self._driver.total_changes, script_of(self._run, JOURNAL)
+        before, script = self.driver.total_changes, script_of(self._run, JOURNAL)
         step = next(script)
         try:
             while True:
@@ -189,87 +160,64 @@ class WriteJob:
             written: WriteResult = exc.value
         if not self._run.counts:
             return written
-        others = self._driver.total_changes - before - self._in_journal - written.affected
-        (unchecked,) = self._driver.execute(DEFERS).fetchone()
+        others = self.driver.total_changes - before - self._in_journal - written.affected
+        (unchecked,) = self.driver.execute(DEFERS).fetchone()
         elsewhere = ((self._touched(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
     def _rows(self, plan: Plan, *runs: tuple[object, ...]) -> list[Row]:
-        before, most = self._driver.total_changes, plan.most
+        before, most = self.driver.total_changes, plan.most
         rows: list[Row] = []
         for parameters in runs:
-            self._check()
-            cursor = self._driver.execute(f"{self._run.comment}{plan.sql}", parameters)
+            self.check()
+            cursor = self.driver.execute(f"{self._run.comment}{plan.sql}", parameters)
             # Cut at once: only one large row is held.
             rows += (tuple(map(cut, row, plan.outputs)) for row in islice(cursor, most and most + 1))
             cursor.close()
         if JOURNAL.includes(plan):
-            self._in_journal += self._driver.total_changes - before
-        return rows if plan.outputs else self._driver.execute("select changes()").fetchall()
+            self._in_journal += self.driver.total_changes - before
+        return rows if plan.outputs else self.driver.execute("select changes()").fetchall()
 
     def _touched(self) -> frozenset[Place]:
         """Return the tables that foreign keys and triggers may change."""
         shape = self._run.steps[0][0].shape
         if isinstance(shape, QueryShape):
             return shape.others or frozenset({shape.target})
-        touched: list[str] = []
         others: set[str] = set()
-
-        def note(action: int, first: str | None, *rest: str | None) -> int:
-            if action in CHANGING and first is not None:
-                touched.append(first)
-            return sqlite3.SQLITE_OK
-
-        self._driver.set_authorizer(note)
-        try:
-            changes = [each for plan, _ in self._run.steps for each in (plan.change, plan.instead)]
-            for change in filter(None, changes):
-                # The driver keeps prepared statements, which ask for nothing again.
-                sql = f"explain {change.sql} -- {secrets.token_hex(8)}"
-                touched.clear()
-                self._driver.execute(sql, [None] * len(change.parameters)).close()
-                # The statement itself comes first, column by column if it updates.
-                own = change.shape
-                assert isinstance(own, Write)
-                others.update(touched[len(own.parameters) if own.kind is WriteKind.UPDATE else 1 :])
-        finally:
-            self._driver.set_authorizer(authorize_writes)
+        changes = [each for plan, _ in self._run.steps for each in (plan.change, plan.instead)]
+        for change in filter(None, changes):
+            # The driver keeps prepared statements, which ask for nothing again.
+            sql = f"{change.sql} -- {secrets.token_hex(8)}"
+            nulls = [None for _ in change.parameters]
+            touched = explain(self.driver, sql, nulls, allow=authorize_writes).changes
+            # The statement itself comes first, column by column if it updates.
+            own = change.shape
+            assert isinstance(own, Write)
+            first = len(own.parameters) if own.kind is WriteKind.UPDATE else 1
+            others.update(name for _, name, _ in touched[first:])
         return frozenset(("", name) for name in others)
 
     def _patiently(self, sql: str) -> None:
         """Run *sql*; wait for a lock until the lock timeout."""
 
         def work() -> None:
-            self._check()
-            self._driver.execute(sql)
+            self.check()
+            self.driver.execute(sql)
 
         patiently(work, timeout=self._lock_timeout)
-
-    def _check(self) -> None:
-        if self._expired():
-            raise Stopped
-
-    def _expired(self) -> bool:
-        return self._cancelled.is_set() or time.monotonic() > self._deadline
-
-
-def is_full(error: Exception) -> bool:
-    """Return whether *error* says that nothing more can be written, before what would complete a COMMIT."""
-    return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
 def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
-    name = getattr(error, "sqlite_errorname", "") or ""
-    if is_full(error):
-        return errors.Refused("The disk is full, or a limit of its space is reached.")
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
+    if has_code(error, FULL):
+        return errors.Refused("The disk or a quota is full.")
+    if has_code(error, ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable("The database file cannot be written.")
-    if not name.startswith("SQLITE_CONSTRAINT"):
+    if not has_code(error, "SQLITE_CONSTRAINT"):
         meant = translated(error)
         return errors.Refused(FAILED) if isinstance(meant, errors.Unreadable) else meant
     violated = errors.ConstraintViolated()
-    violated.kind = KINDS.get(name, Broken.UNKNOWN)
+    violated.kind = KINDS.get(getattr(error, "sqlite_errorname", ""), Broken.UNKNOWN)
     if violated.kind in (Broken.UNIQUE, Broken.NOT_NULL):
         # Such as "UNIQUE constraint failed: orders.number, orders.year".
         named = str(error).partition(": ")[2].split(", ")
