@@ -120,7 +120,7 @@ def test_settings_are_those_of_dbtools_and_of_the_url(query: str, settings: dict
         ("sslnegotiation=direct", "requires sslmode=require"),
         ("sslrootcert=system&sslcrl=x", "takes no sslcrl"),
         ("hostaddr=10.0.0.1", "takes the address as host"),
-        ("service=shop", "has no such service"),
+        ("service=shop", "reads no service files"),
         ("port=1,2", "one for each host"),
         ("port=x", "is not a port number"),
         ("port=70000", "is not a port number"),

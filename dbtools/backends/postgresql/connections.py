@@ -8,7 +8,6 @@ row filters: anyone who could run SQL could reset them.
 """
 
 import errno
-import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -76,11 +75,6 @@ NO_SERVER = (
     "This is not a PostgreSQL server, or it closed the connection.",
     "Check host and port: PostgreSQL usually listens on 5432.",
 )
-MISMATCH = (
-    "The server's certificate is not valid for {host}.",
-    "Connect by a name in the certificate, or, without comparing names, with sslmode=verify-ca.",
-)
-EXPIRED = ("The server's certificate has expired or is not valid yet.", "Renew it, or set the clock.")
 #: Why a connection cannot be opened, and the remedy, by the names in `_causes`. The server's own message is
 #: not passed on: it may quote secrets, in any language.
 FAULTS: Mapping[str, tuple[str, str]] = {
@@ -134,26 +128,14 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "The server refused the connection, with SQLSTATE {state}.",
         "Its log has the reason.",
     ),
-    # X.509 errors: another name or address; not yet or no longer valid.
-    "X.509 62": MISMATCH,
-    "X.509 64": MISMATCH,
-    "X.509 9": EXPIRED,
-    "X.509 10": EXPIRED,
     "SSLCertVerificationError": (
-        "The server's certificate is not signed by a trusted authority.",
+        "The server's certificate cannot be verified: {certificate}.",
+        "Connect by a name in the certificate, or, without comparing names, with sslmode=verify-ca. "
         "Name the authority's certificate: sslrootcert=FILE, or sslrootcert=system for a public one.",
     ),
-    "certificate required": (
-        "The server requires a client certificate.",
-        "Name it and its key: sslcert=FILE and sslkey=FILE.",
-    ),
-    "no PEM": (
-        "A certificate or key is not in PEM format, or the key does not fit the certificate.",
-        "Check sslrootcert, sslcrl, sslcert and sslkey, and the key's sslpassword.",
-    ),
     "SSLError": (
-        "The TLS handshake with the server failed.",
-        "Check the port, sslnegotiation and ssl_min_protocol_version.",
+        "TLS failed: this port expects something else, or a certificate or key is not in PEM format.",
+        "Check the port, sslrootcert, sslcrl, sslcert, sslkey, sslpassword and ssl_min_protocol_version.",
     ),
     "no TLS": (
         "The server does not support TLS, which sslmode={mode} requires.",
@@ -177,13 +159,9 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "Name more hosts, or remove it.",
     ),
     **dict.fromkeys(("08", "ConnectionError", "InternalClientError"), NO_SERVER),
-    "ClientConfigurationError": (
-        "asyncpg, the driver, rejects this URL.",
-        "Check its parameters, and the PG… variables of the environment.",
-    ),
     "InterfaceError": (
-        "The server asks for an authentication method that asyncpg, the driver, does not support.",
-        "It supports scram-sha-256, md5 and certificates.",
+        "asyncpg, the driver, rejects this URL or the server's authentication method.",
+        "It supports scram-sha-256, md5 and certificates. Check the URL, and the PG… variables.",
     ),
     "Exception": ("The server cannot be reached.", "Is it running, are host, port and network right?"),
 }
@@ -281,6 +259,7 @@ def _unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
         "timeout": target.timeout,
         "attrs": target.parameters.get("target_session_attrs"),
         "state": getattr(exc, "sqlstate", None),
+        "certificate": getattr(exc, "verify_message", "").rstrip("."),
     }
     words = next(FAULTS[cause] for cause in _causes(exc, target) if cause in FAULTS)
     problem, remedy = (each.format(**facts) for each in words)
@@ -295,14 +274,6 @@ def _causes(exc: Exception, target: Destination) -> Iterator[str]:
         if state == "28P01" and "password" not in target.parameters:
             yield "no password"
         yield from (f"{named} {target.mode}", named, state, state[:2], "PostgresError")
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        yield f"X.509 {exc.verify_code}"
-    elif isinstance(exc, ssl.SSLError):
-        if "CERTIFICATE_REQUIRED" in (exc.reason or ""):
-            yield "certificate required"
-        # Loading a file fails without a reason, or with one of X.509.
-        if exc.library == "X509" or not exc.reason:
-            yield "no PEM"
     if NO_TLS in str(exc) and target.mode not in ("allow", "prefer"):
         yield "no TLS"
     if f"[Errno {errno.ECONNREFUSED}]" in str(exc):

@@ -7,6 +7,7 @@ uses directly. pg_depend omits system functions, some of which read what their a
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -15,6 +16,7 @@ from asyncpg import Record
 from dbtools.backends.port import ColumnPlace
 from dbtools.backends.postgresql.catalog_queries import of_extension
 from dbtools.catalog import Reads
+from dbtools.queries import Effect
 from dbtools.sql import words
 
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regnamespace, regrole, regcollation, and
@@ -24,14 +26,16 @@ NAMING_TYPES = {
     *(1008, 2207, 2208, 2209, 2210, 2211, 4090, 4097, 4192),
 }
 FIRST_OWN = 16384  #: the first OID of objects that users create
-SELECT = 2  #: the bit of the privilege
 WHOLE_ROW = 0  #: the number that stands for all columns
 BIT_OF_WHOLE_ROW = 7
-#: The tables that a tree reads, with privileges and columns; since version 16 they are in a separate list.
-READS = re.compile(
-    r":relid (\d+) (?:(?!:relid ).)*?:requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)",
+#: The tables in a tree, with the privileges that it needs, and the columns that it selects, inserts and
+#: updates; since version 16 they are in a separate list.
+TABLES = re.compile(
+    r":relid (\d+) (?:(?!:relid ).)*?:requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\) "
+    r":insertedCols \(b([ \d]*)\) :updatedCols \(b([ \d]*)\)",
     re.DOTALL,
 )
+PRIVILEGES = {"select": 2, "insert": 1, "update": 4, "delete": 8}  #: their bits
 FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 #: Expressions that create values of a type, which checks its constraints; reading a column or field does not.
 COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
@@ -129,11 +133,46 @@ select *
 from ancestors
 """
 
+TableUse = tuple[int, str, Sequence[int]]  #: a table, a privilege on it, and the numbers of columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """What the server's tree of a query shows."""
+
+    reads: frozenset[ColumnPlace] | None = None  #: None: unknown
+    called: Sequence[Record] = ()  #: functions
+    changes: Sequence[Effect] = ()
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of the functions that may read tables."""
+        return tuple(dict.fromkeys(f"{row['schema']}.{row['name']}" for row in self.called if row["reads"]))
+
+
+async def read_tree(connection: Any, tree: str, own: int = 0) -> Parsed:
+    """Return what *tree* shows, except for the table *own*."""
+    used = [each for each in uses_of(tree) if each[0] != own]
+    rows = by_relation(await connection.fetch(COLUMNS, [table for table, *_ in used]))
+    places = [
+        (privilege, place)
+        for table, privilege, numbers in used
+        for place in places_of(rows[table], numbers) or {location_of(rows[table])}
+    ]
+    return Parsed(
+        reads=frozenset(place for privilege, place in places if privilege == "select"),
+        called=(await called_by(connection, {0: tree}))[0],
+        changes=[Effect(privilege, *place) for privilege, place in places if privilege != "select"],
+    )
+
 
 async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[int, Reads]:
     """Return what *views* and inherited tables read directly, by number."""
     trees = {row["view"]: row["tree"] for row in await connection.fetch(TREES, views)}
-    read = {view: list(reads_of(tree)) for view, tree in trees.items()}
+    read = {
+        view: [(table, numbers) for table, privilege, numbers in uses_of(tree) if privilege == "select"]
+        for view, tree in trees.items()
+    }
     pairs = [tuple(row) for row in await connection.fetch(ANCESTORS)]
     tables = {table for each in read.values() for table, _ in each}.union(*pairs)
     rows = by_relation(await connection.fetch(COLUMNS, sorted(tables)))
@@ -211,11 +250,14 @@ def _is_among(name: str, functions: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in functions)
 
 
-def reads_of(tree: str) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield the tables that a reader must be allowed to select from, each with the numbers of columns."""
-    for relation, privileges, columns in READS.findall(tree):
-        if int(privileges) & SELECT:
-            yield int(relation), [int(bit) - BIT_OF_WHOLE_ROW for bit in columns.split()]
+def uses_of(tree: str) -> Iterator[TableUse]:
+    """Yield the tables that *tree* reads and changes."""
+    for relation, privileges, *listed in TABLES.findall(tree):
+        columns = ([int(bit) - BIT_OF_WHOLE_ROW for bit in each.split()] for each in listed)
+        numbers = dict(zip(("select", "insert", "update"), columns, strict=True))
+        for privilege, bit in PRIVILEGES.items():
+            if int(privileges) & bit:
+                yield int(relation), privilege, numbers.get(privilege, ())
 
 
 def functions_of(tree: str) -> set[int]:

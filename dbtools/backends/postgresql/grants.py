@@ -6,32 +6,32 @@ transaction, so it changes nothing if it fails.
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
+from typing import Any
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import ColumnPlace
 from dbtools.backends.postgresql.inspection import Description
-from dbtools.backends.postgresql.introspection import PLACE, ROW_VERSION
 from dbtools.backends.postgresql.privileges import (
     conditions_of,
+    inserted_by,
     needs_of,
+    presets_of,
     read_columns,
-    sequences_behind,
     sequences_of,
 )
+from dbtools.backends.postgresql.registry import SCHEMA, TABLES
 from dbtools.backends.postgresql.types import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
 from dbtools.paths import Paths
 from dbtools.policy import Role, restrict
-from dbtools.queries import Effect, Permitted
-from dbtools.sql import Fragment
+from dbtools.queries import Permitted
 from dbtools.types import quoted
 
-SYSTEM = tuple(column.name for column in (*PLACE, ROW_VERSION))
+Need = tuple[Location, str, str]  #: a table, a privilege, and a column; empty: the rows, or all columns
+WRITE_JOURNAL = (SCHEMA, "dbtools_write")  #: the journal of changes
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
@@ -51,9 +51,24 @@ select pg_catalog.current_database(), array(
     from pg_catalog.pg_namespace as n
     where n.nspname::text = any($1::pg_catalog.text[])
         and not pg_catalog.starts_with(n.nspname::text, 'pg_')
-        and n.nspname not in ('information_schema', 'dbtools')
+        and n.nspname <> 'information_schema'
     order by n.nspname
 )
+"""
+SCRIPT = """\
+-- {purpose}
+-- Run this with psql in the database {database},
+-- as a role that may create roles and grant what is granted here.
+-- Print and run it again when a role or a table changes.
+begin;
+set local search_path = pg_catalog;
+
+{granted}
+
+commit;
+
+-- Left to you:
+{left}
 """
 LOGIN = """\
 declare
@@ -81,25 +96,6 @@ begin
         execute pg_catalog.format('revoke %s from %s', earlier, {role});
     end loop;
 end"""
-TRIGGERS = (
-    "\n-- - Triggers run with the privileges of the login, unless their functions are `security definer`."
-)
-NO_JOURNAL = (
-    "\n-- - Without the table dbtools_write, each server keeps confirmations and idempotency keys in memory."
-    "\n--   `dbtools registry upgrade URL` creates it; then print and run this again."
-)
-JOURNAL = """
-select exists (
-    select
-    from pg_catalog.pg_class as c
-    join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-    where n.nspname = 'dbtools' and c.relname = 'dbtools_write'
-)
-"""
-JOURNAL_GRANTS = (
-    "grant usage on schema dbtools to",
-    "grant select, insert, update, delete on table dbtools.dbtools_write to",
-)
 READER = """\
 begin
     if not exists (select from pg_catalog.pg_roles where oid = {role}) then
@@ -124,40 +120,31 @@ async def write_script(
         _check_name(each)
     set_role = _set_role(roles, login)
     seen = [(role, restrict(catalog, role)) for role in roles]
-    tables = [(role, table) for role, shown in seen for table in shown.tables]
-    chosen_by = {location for _, shown in seen for location in _locations_of_conditions(shown)}
-    changes = [[each for each in query.effects.changes if each.named] for query in queries if query.effects]
-    read, changed = await _places(description, catalog, tables, queries, chosen_by)
-    read |= set() if writer else changed
-    written = {each.schema for of_query in changes for each in of_query}
-    named = {*catalog.search_path, *written, *(place[0] for place in read | changed), *_schemas_named(tables)}
-    ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named))
-    reading = _grants(
-        catalog, read, {table.location for each, table in tables if _is_whole(catalog, each, table)}
+    shown = [each for _, each in seen]
+    reading, changing = await _needs(description, catalog, shown, queries)
+    whole = {
+        table.location for role, each in seen for table in each.tables if _is_whole(catalog, role, table)
+    }
+    needed = {login: reading | changing}
+    if writer and changing:
+        # The role that both logins become needs what both need.
+        needed = {login: reading | changing if set_role else reading, writer: changing}
+    named = {*catalog.search_path, *_schemas_named(shown)} - {SCHEMA}
+    used = {schema for (schema, _), *_ in reading | changing}
+    ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named | used))
+    parts = []
+    for name, needs in needed.items():
+        places = named | {schema for (schema, _), *_ in needs}
+        usage = [f"grant usage on schema {identifier(each)} to" for each in schemas if each in places]
+        grants = _grants(catalog, needs, whole if name == login else ())
+        parts += [_creating(name, database, catalog.search_path), _granting(name, set_role, usage, grants)]
+    left = _left(list(needed), set_role, database, schemas, changing)
+    return SCRIPT.format(
+        purpose=_purpose(roles, list(needed)),
+        database=_one_line(quoted(database)),
+        granted="\n\n".join(parts),
+        left="\n".join(f"-- - {_one_line(each)}" for each in left),
     )
-    writing = await _write_grants(description, [table for _, table in tables], changes)
-    # The role that both logins become has the grants of both.
-    grants = {login: reading if writer and not set_role else [*reading, *writing]}
-    if writer and writing:
-        grants[writer] = [*_grants(catalog, changed, ()), *writing]
-    granted = "\n\n".join(
-        f"{_creating(name, database, catalog.search_path)}\n\n{_granting(name, set_role, schemas, each)}"
-        for name, each in grants.items()
-    )
-    return f"""\
--- {_purpose(roles, grants, bool(writing))}
--- Run this with psql in the database {_one_line(quoted(database))},
--- as a role that may create roles and grant what is granted here.
--- Print and run it again when a role or a table changes.
-begin;
-set local search_path = pg_catalog;
-
-{granted}
-
-commit;
-
-{_left(list(grants), set_role, database, schemas)}{_left_to_writer(writing)}
-"""
 
 
 def _check_name(login: str) -> None:
@@ -167,45 +154,41 @@ def _check_name(login: str) -> None:
         raise errors.ConfigurationError(message, hint="Choose another name with --login NAME.")
 
 
-def _purpose(roles: Sequence[Role], logins: Collection[str], writes: bool) -> str:
-    names = _one_line(" and ".join(quoted(role.name) for role in roles))
-    of = f"what the role{'s' * (len(roles) > 1)} {names} of dbtools can"
-    if len(logins) > 1:
-        first, second = map(_one_line, map(quoted, logins))
-        return f"Two logins, {first} for url and {second} for write_url, that can do only {of} do."
-    does = f"read{' and change' * writes}"
-    return f"A login that can {does} only {of} {does}."
+def _purpose(roles: Sequence[Role], logins: Sequence[str]) -> str:
+    names = " and ".join(_one_line(quoted(role.name)) for role in roles)
+    what = f"what the role{'s' * (len(roles) > 1)} {names} of dbtools can do"
+    first, *second = (_one_line(quoted(each)) for each in logins)
+    if second:
+        return f"Two logins, {first} for url and {second[0]} for write_url, that can only do {what}."
+    return f"A login that can only do {what}."
 
 
-async def _places(
-    description: Description,
-    catalog: Catalog,
-    tables: Sequence[tuple[Role, Table]],
-    queries: Sequence[Permitted],
-    chosen_by: Collection[Location],
-) -> tuple[set[ColumnPlace], set[ColumnPlace]]:
-    """Return what is read, the types of what is written included, and what writes read.
+async def _needs(
+    description: Description, catalog: Catalog, shown: Sequence[Catalog], queries: Sequence[Permitted]
+) -> tuple[set[Need], set[Need]]:
+    """Return what the login that reads needs, and the one that changes rows.
 
-    *chosen_by*: the tables that the conditions of writes may read.
+    The first one also reads the types of what is changed.
     """
-    read, changed = (
-        {place for query in queries if bool(query.effects) == writes for place in query.reads or ()}
-        for writes in (False, True)
-    )
-    for _, table in tables:
-        of_conditions = await _reads_of_conditions(description, table)
-        needs = [*needs_of(table)]
-        names = ("", *read_columns(table), *(name for _, name in needs))
-        read.update(of_conditions, ((*table.location, name) for name in names))
-        selected = [(*table.location, name) for privilege, name in needs if privilege == "select"]
-        if table.location in chosen_by:
-            selected += [(*table.location, name) for name in read_columns(table)]
-        changed.update(selected, of_conditions if selected else ())
-    invokers = {(schema, name) for schema, name in await description.connection.fetch(INVOKERS)}
-    for places in (read, changed):
-        _add_reads_of_views(catalog, places, invokers)
-        places -= {each for each in places if each[0].startswith("pg_") or each[0] == "information_schema"}
-    return read, changed
+    reading, changing = set[Need](), set[Need]()
+    for query in queries:
+        read = {((schema, name), "select", column) for schema, name, column in query.reads or ()}
+        effects = query.effects.changes if query.effects else ()
+        made = {((each.schema, each.table), each.kind, each.column) for each in effects if each.named}
+        (changing if query.effects else reading).update(read, made)
+    for each in shown:
+        chosen_by = _locations_of_conditions(each)
+        for table in each.tables:
+            conditions = await _reads_of_conditions(description, table)
+            seen = {(table.location, "select", name) for name in ("", *read_columns(table))}
+            made = {(table.location, privilege, name) for privilege, name in needs_of(table)}
+            reading.update(seen, conditions, ((table.location, "select", name) for *_, name in made))
+            if made or table.location in chosen_by:
+                changing.update(made, conditions, seen if table.location in chosen_by else ())
+    if changing:
+        changing |= await _needs_of_changes(description.connection, shown, queries)
+    views = {(schema, name) for schema, name in await description.connection.fetch(INVOKERS)}
+    return _with_reads_of_views(catalog, reading, views), _with_reads_of_views(catalog, changing, views)
 
 
 def _locations_of_conditions(shown: Catalog) -> Collection[Location]:
@@ -238,12 +221,14 @@ def _set_role(roles: Sequence[Role], login: str) -> str | None:
     return named.pop()
 
 
-async def _reads_of_conditions(description: Description, table: Table) -> Collection[ColumnPlace]:
+async def _reads_of_conditions(description: Description, table: Table) -> Collection[Need]:
     """Return what the filter and the check of *table* read, subqueries included."""
-    reads: set[ColumnPlace] = set()
+    reads: set[Need] = set()
     for each in conditions_of(table):
-        nulls = iter([f"(null::{cast})" for cast in each.casts])
-        sql = f"select 1 as one from {_name(table.location)} where ({_filled(each.condition, nulls)}\n)"
+        nulls = (f"(null::{cast})" for cast in each.casts)
+        pieces = each.condition.pieces
+        condition = "".join(piece if isinstance(piece, str) else next(nulls) for piece in pieces)
+        sql = f"select 1 as one from {_name(table.location)} where ({condition}\n)"
         found = await description.query([sql], {})
         if found.reads is None:
             message = (
@@ -251,27 +236,39 @@ async def _reads_of_conditions(description: Description, table: Table) -> Collec
             )
             hint = "With --url, name a login that may: `grant temporary on database` permits it."
             raise errors.ConfigurationError(message, hint=hint)
-        reads |= found.reads
+        reads.update(((schema, name), "select", column) for schema, name, column in found.reads)
     return reads
 
 
-def _filled(condition: Fragment, values: Iterator[str]) -> str:
-    return condition.written(lambda _: next(values))
+async def _needs_of_changes(
+    connection: Any, shown: Sequence[Catalog], queries: Sequence[Permitted]
+) -> set[Need]:
+    """Return what changes of rows need besides the tables: sequences, and the journal if there is one."""
+    # One query may give the column that another one lets the sequence number.
+    given = [presets_of(table for catalog in shown for table in catalog.tables)]
+    given += [inserted_by(query.effects.changes) for query in queries if query.effects]
+    needs = {
+        (sequence, "usage", "") for each in given for _, sequence in await sequences_of(connection, each)
+    }
+    if await connection.fetch(TABLES, WRITE_JOURNAL[1]):
+        needs |= {(WRITE_JOURNAL, privilege, "") for privilege in ("select", "insert", "update", "delete")}
+    return needs
 
 
-def _add_reads_of_views(catalog: Catalog, read: set[ColumnPlace], views: set[Location]) -> None:
-    """Add to *read* what the *views* in it read: these views check the privileges of their reader."""
-    while True:
-        tables = [catalog.table(*location) for location in {place[:2] for place in read} & views]
-        more = {place for table in tables if table and table.reads for place in table.reads.columns} - read
-        if not more:
-            return
-        read |= more
+def _with_reads_of_views(catalog: Catalog, needs: set[Need], views: set[Location]) -> set[Need]:
+    """Return *needs* with those of the *views* in it, which check the privileges of their reader."""
+    found, left = set[Need](), needs
+    while left:
+        found |= left
+        seen = [catalog.table(*location) for location in {location for location, *_ in left} & views]
+        read = {place for each in seen if each and each.reads for place in each.reads.columns}
+        left = {((schema, name), "select", column) for schema, name, column in read} - found
+    return found
 
 
-def _schemas_named(tables: Iterable[tuple[Role, Table]]) -> Iterator[str]:
-    """Yield the names before a dot in the row filters and the types of *tables*, which may be schemas."""
-    for _, table in tables:
+def _schemas_named(shown: Sequence[Catalog]) -> Iterator[str]:
+    """Yield the names before a dot in the row filters and the types of tables, which may be schemas."""
+    for table in (table for catalog in shown for table in catalog.tables):
         filters = [table.filter.condition.text] if table.filter is not None else []
         for sql in (*filters, *(column.type.cast for column in table.columns)):
             yield from (name for name, _ in names_before(".", sql))
@@ -286,44 +283,26 @@ def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
     return rule.grant.columns is None and {*read_columns(table)} == whole.column_by_name.keys()
 
 
-def _grants(catalog: Catalog, read: Collection[ColumnPlace], whole: Collection[Location]) -> Sequence[str]:
-    """Return the beginnings of the statements that grant what is *read*."""
-    columns: defaultdict[Location, set[str]] = defaultdict(set)
-    for schema, name, column in read:
-        columns[schema, name].update({column} - {""})
-    grants = []
-    for location, names in sorted(columns.items()):
-        table = catalog.table(*location)
-        known = list(table.column_by_name) if table is not None else sorted(names)
-        # Counting rows also requires the privilege on one column.
-        listed = [each for each in (*known, *SYSTEM) if each in names] or known[:1]
-        if listed:
-            chosen = "" if location in whole else f" ({', '.join(map(identifier, listed))})"
-            grants.append(f"grant select{chosen} on table {_name(location)} to")
-    return grants
-
-
-async def _write_grants(
-    description: Description, tables: Sequence[Table], changes: Sequence[Sequence[Effect]]
-) -> Sequence[str]:
-    """Return the starts of the statements that grant the writes of *tables*, and the *changes* of queries."""
+def _grants(catalog: Catalog, needs: Collection[Need], whole: Collection[Location]) -> list[str]:
+    """Return the beginnings of the statements that grant *needs*; the tables *whole* are read completely."""
     columns: defaultdict[tuple[Location, str], set[str]] = defaultdict(set)
-    for table in tables:
-        for privilege, name in needs_of(table):
-            columns[table.location, privilege].add(name)
-    for each in chain.from_iterable(changes):
-        columns[(each.schema, each.table), each.kind].add(each.column)
+    for location, privilege, column in needs:
+        if not (location[0].startswith("pg_") or location[0] == "information_schema"):
+            columns[location, privilege].add(column)
     grants = []
     for (location, privilege), names in sorted(columns.items(), key=itemgetter(0)):
-        chosen = "" if "" in names else f" ({', '.join(map(identifier, sorted(names)))})"
-        if privilege != "select":
-            grants.append(f"grant {privilege}{chosen} on table {_name(location)} to")
-    numbering = {sequence for _, sequence, _ in await sequences_of(description, tables)}
-    # One query may give the column that another one lets the sequence number.
-    for of_query in changes:
-        numbering |= {sequence for sequence, _ in await sequences_behind(description, of_query)}
-    journal = JOURNAL_GRANTS if grants and await description.connection.fetchval(JOURNAL) else ()
-    return [*grants, *(f"grant usage on sequence {_name(each)} to" for each in sorted(numbering)), *journal]
+        table, chosen = catalog.table(*location), ""
+        is_whole = location in (*whole, WRITE_JOURNAL) if privilege == "select" else "" in names
+        if not is_whole:
+            order = {name: at for at, name in enumerate(table.column_by_name if table is not None else ())}
+            listed = sorted(names - {""}, key=lambda each: (order.get(each, len(order)), each))
+            # Counting rows also requires the privilege on one column.
+            chosen = ", ".join(map(identifier, listed or [*order][:1]))
+        if is_whole or chosen:
+            of_columns = f" ({chosen})" if chosen else ""
+            kind = "sequence" if privilege == "usage" else "table"
+            grants.append(f"grant {privilege}{of_columns} on {kind} {_name(location)} to")
+    return grants
 
 
 def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
@@ -338,9 +317,8 @@ alter role {name} set default_transaction_read_only = on;
 alter role {name} in database {place} set search_path = {path};"""
 
 
-def _granting(login: str, set_role: str | None, schemas: Sequence[str], grants: Sequence[str]) -> str:
+def _granting(login: str, set_role: str | None, usage: Sequence[str], grants: Sequence[str]) -> str:
     name, reader = identifier(login), identifier(set_role or login)
-    usage = [f"grant usage on schema {identifier(each)} to" for each in schemas]
     reads = [f"{grant} {reader};" for grant in (*usage, *grants)]
     if set_role is None:
         return "\n".join(
@@ -357,26 +335,31 @@ alter role {name} noinherit;
 grant {reader} to {name};"""
 
 
-def _left(logins: Sequence[str], set_role: str | None, database: str, schemas: Sequence[str]) -> str:
-    """Return comments on what the operator must do."""
-    public = [f"revoke temporary on database {identifier(database)} from public;"]
-    public += [f"revoke create on schema {identifier(each)} from public;" for each in schemas]
-    revokes = "\n".join(f"--     {_one_line(each)}" for each in public)
-    passwords = "\n".join(f"-- - A password: \\password {_one_line(identifier(each))}" for each in logins)
-    reader, login = (_one_line(identifier(each)) for each in (set_role or logins[0], logins[0]))
-    return f"""\
--- Left to you:
-{passwords}
--- - A bound for temporary files, as a superuser: alter role {login} set temp_file_limit = '1GB';
--- - Every login has these privileges, including this one. Unless others need them:
-{revokes}
--- - Row-level security: on tables that have it, {reader} sees no row without a policy for it.
--- - `dbtools check` with the URL of the login says what it still lacks."""
-
-
-def _left_to_writer(grants: Sequence[str]) -> str:
-    """Return further comments if there are *grants* for writes."""
-    return f"{TRIGGERS}{'' if JOURNAL_GRANTS[0] in grants else NO_JOURNAL}" if grants else ""
+def _left(
+    logins: Sequence[str],
+    set_role: str | None,
+    database: str,
+    schemas: Sequence[str],
+    changing: Collection[Need],
+) -> Iterator[str]:
+    """Yield what the operator must do."""
+    login, reader = identifier(logins[0]), identifier(set_role or logins[0])
+    yield from (f"A password: \\password {identifier(each)}" for each in logins)
+    yield f"A bound for temporary files, as a superuser: alter role {login} set temp_file_limit = '1GB';"
+    for place in (
+        f"temporary on database {identifier(database)}",
+        *(f"create on schema {identifier(each)}" for each in schemas),
+    ):
+        yield f"Unless others need it: revoke {place} from public;"
+    yield f"Row-level security: on tables that have it, {reader} sees no row without a policy for it."
+    yield "`dbtools check` with the URL of the login says what it still lacks."
+    if changing:
+        yield "Triggers run with the privileges of the login, unless their functions are `security definer`."
+    if changing and (WRITE_JOURNAL, "insert", "") not in changing:
+        yield (
+            "Without the table dbtools_write, each server keeps confirmations and idempotency keys in "
+            "memory. `dbtools registry upgrade URL` creates it; then print and run this again."
+        )
 
 
 def _block(template: str, role: str, *, create: str) -> str:

@@ -10,8 +10,8 @@ the query names, only the view's own columns are listed.
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, count
@@ -23,7 +23,6 @@ from asyncpg import Record
 from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
 from dbtools.backends.port import (
     NOT_READING,
-    ColumnPlace,
     Declared,
     Inspected,
     check_names,
@@ -34,14 +33,9 @@ from dbtools.backends.postgresql.changes import LOCKED
 from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
     CALLED,
-    COLUMNS,
-    TREES,
+    Parsed,
     acts,
-    by_relation,
-    called_by,
-    location_of,
-    places_of,
-    reads_of,
+    read_tree,
 )
 from dbtools.backends.postgresql.pipeline import end_prepare, rolled_back
 from dbtools.backends.postgresql.types import (
@@ -59,13 +53,18 @@ from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 
 LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
-VIEW = "dbtools_inspected"
-VIEW_COLUMNS = """
-select c.oid as view, a.attname::text as name, a.atttypid as type, a.atttypmod as modifier
-from pg_catalog.pg_class as c
-join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum > 0
-where c.relnamespace = pg_catalog.pg_my_temp_schema() and c.relname = $1::pg_catalog.text
+INSPECTED = "dbtools_inspected"  #: a temporary relation with a rule that is the query
+OWN = f"'pg_temp.{INSPECTED}'::pg_catalog.regclass::pg_catalog.oid"
+COLUMNS = f"""
+select a.attname::text, a.atttypid, a.atttypmod
+from pg_catalog.pg_attribute as a
+where a.attrelid = {OWN} and a.attnum > 0
 order by a.attnum
+"""
+TREE = f"""
+select r.ev_class, r.ev_action::pg_catalog.text
+from pg_catalog.pg_rewrite as r
+where r.ev_class = {OWN}
 """
 ESCAPED = re.compile(r'\b[uU]&"')  #: the beginning of a name with escapes
 #: Generic plans take four times as long here as custom plans.
@@ -78,7 +77,6 @@ READING = f"begin read only; {SETUP}"
 #: SQLSTATE classes that concern the query, even if null parameters have caused the error.
 CERTAIN = ("42", "0A", "25")
 UNFILLED = "55000"  #: the SQLSTATE of a materialized view without data, among others
-DUPLICATE = "42701"  #: the SQLSTATE of a view with two columns of one name
 LOCK_TIMEOUT = "500"  #: milliseconds; a migration that locks one table must not delay the others
 #: A row filter waits as long as a call does: without its filter, a table is withheld.
 PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
@@ -86,8 +84,9 @@ PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}
 AS_TEXT = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
 UNANSWERED = "The queries cannot be checked against the database."
 
-BEFORE, AFTER = "select * from (", "\n) as q limit 0"  #: the grammar allows only a SELECT between them
-BLIND = "select 1 as one from ("  #: if the driver has no codec for a column
+#: The grammar allows only a SELECT between them. The driver may have no codec for a column of the SELECT.
+BEFORE, AFTER = "select 1 as one from (", "\n) as q limit 0"
+BEFORE_COLUMNS = "select * from ("
 NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
 #: SQLSTATE classes of errors that are not about the query.
 PASSING = ("08", "40", "53", "55", "57", "58", "XX")
@@ -102,6 +101,7 @@ CASTS: Mapping[str, str] = {
     "json": "jsonb",
 }
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
+Columns = Sequence[tuple[str, TypeNumber]]  #: names and types
 TEXT = Declared(type="text", array=False)
 
 
@@ -149,6 +149,13 @@ class Query:
         return sum(len(str(piece)) for piece in self.source[:at])
 
 
+def query_of(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Query:
+    """Return the query in *pieces* with lists as arrays."""
+    arrays = {name for name, each in declared.items() if each.array}
+    written = with_lists(pieces, arrays.__contains__, LIST_FORMS)
+    return Query(source=tuple(pieces), pieces=written, declared=declared)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PreparedQuery:
     """A query that the server has prepared."""
@@ -164,9 +171,18 @@ class PreparedQuery:
         return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.query.pieces)
 
     @property
-    def columns(self) -> Sequence[asyncpg.Attribute] | None:
-        """The columns, or None if the driver has no codec for one."""
-        return None if self.query.before == BLIND else self.statement.get_attributes()
+    def columns(self) -> Columns:
+        """The names and types of the columns, without lengths and domains."""
+        return [(each.name, (each.type.oid, UNLIMITED)) for each in self.statement.get_attributes()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What the server shows of a query."""
+
+    columns: Columns
+    parsed: Parsed
+    versions: tuple[str, ...]  #: of the tables that it reads
 
 
 @asynccontextmanager
@@ -186,21 +202,22 @@ async def describe(
 class Description:
     """Asks a server what operators' SQL means, on one connection."""
 
+    allowed: Collection[str] = ()  #: functions that may be called although they do more than read
+
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self._types: dict[TypeNumber, Record] = {}  #: the system types read so far: each takes a millisecond
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the server reports about the query in *pieces*, or raise Refused."""
-        arrays = {name for name, each in declared.items() if each.array}
-        written = with_lists(pieces, arrays.__contains__, LIST_FORMS)
-        query = Query(source=tuple(pieces), pieces=written, declared=declared)
+        query = query_of(pieces, declared)
         with refusing():
             prepared = await prepare_query(self.connection, query)
-            if prepared.columns is not None:
-                check_names(each.name for each in prepared.columns)
-            inspected = await self._of_view(prepared) or await self._without_view(prepared)
-            return replace(inspected, versions=await self._try(prepared))
+            view = f"create temporary view {INSPECTED} as select * from ({prepared.with_nulls}\n) as q"
+            shown = await self.shown(prepared, view) or await self._without_view(prepared)
+            check_names(name for name, _ in shown.columns)
+            await self._try(prepared)
+            return await self.inspected(prepared, shown)
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
         """Return the types that the server infers for the parameters of *condition*."""
@@ -217,55 +234,57 @@ class Description:
                 await self.connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
             return tuple(sql_name(each) for each in prepared.get_parameters())
 
-    async def _try(self, prepared: PreparedQuery) -> tuple[str, ...]:
-        """Start the query with nulls, which checks privileges and takes locks, and stop before the first row.
-
-        Return the versions of the tables that it reads.
-        """
+    async def _try(self, prepared: PreparedQuery) -> None:
+        """Start the query with nulls, which checks privileges, and stop before the first row."""
         nulls = [None for _ in prepared.statement.get_parameters()]
-        versions: tuple[str, ...] = ()
         try:
             async with rolled_back(self.connection, READING):
-                # It may fail on the nulls; parsing it takes the locks.
-                await self.connection.prepare(prepared.statement.get_query())
-                versions = tuple(row["version"] for row in await self.connection.fetch(LOCKED))
                 await prepared.statement.fetch(*nulls)
-        except asyncpg.InvalidCachedStatementError:
-            raise  # a migration has just changed it
         except asyncpg.PostgresError as exc:
             if (exc.sqlstate or "").startswith(CERTAIN):
                 raise refused(exc, prepared.query) from exc
             if is_passing(exc):
                 raise
-        return versions
 
-    async def _of_view(self, prepared: PreparedQuery) -> Inspected | None:
-        """Return what a temporary view of the query shows; None if the server does not create one."""
+    async def shown(self, prepared: PreparedQuery, *creating: str) -> Shown | None:
+        """Return what INSPECTED shows after the statements *creating*; None if the server does not run these.
+
+        Raise Refused if the query calls a function that does more than read.
+        """
         await end_prepare(self.connection)
         try:
             async with rolled_back(self.connection, WRITING):
-                await self.connection.execute(
-                    f"create temporary view {VIEW} as select * from ({prepared.with_nulls}\n) as q"
-                )
-                return await self._shown(prepared, await self.connection.fetch(VIEW_COLUMNS, VIEW))
+                versions = await self._locked(prepared.query)
+                for each in creating:
+                    # A prepared statement is a single one.
+                    await self.connection.fetch(each)
+                found = await self.connection.fetch(COLUMNS)
+                relation, tree = await self.connection.fetchrow(TREE)
+                parsed = await read_tree(self.connection, tree, relation)
         except asyncpg.PostgresError as exc:
             if is_passing(exc):
                 raise
-            if exc.sqlstate == DUPLICATE:
-                raise refusal(f"{exc.args[0]}.", hint="Name each with AS.") from exc
+            self._check_functions(prepared.query, await self._named_functions(prepared.query))
             return None
+        self._check_functions(prepared.query, parsed.called)
+        columns = [(name, (type, modifier)) for name, type, modifier in found]
+        return Shown(columns=columns, parsed=parsed, versions=versions)
 
-    async def _without_view(self, prepared: PreparedQuery) -> Inspected:
-        """Return what is known without a view: the types, but not their lengths and domains."""
-        if prepared.columns is None:
-            message = "The type of a column is unknown."
-            raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
-        check_functions(prepared.query, await self.named_functions(prepared.query))
+    async def _without_view(self, prepared: PreparedQuery) -> Shown:
+        """Return what is known without a view: the types of columns, but not their lengths and domains."""
+        query = replace(prepared.query, before=BEFORE_COLUMNS)
         async with rolled_back(self.connection, READING):
-            columns = [(each.name, (each.type.oid, UNLIMITED)) for each in prepared.columns]
-            return await self.inspected(prepared, columns)
+            statement = await _prepare(self.connection, query)
+            versions = await self._locked(query)
+        columns = replace(prepared, statement=statement).columns
+        return Shown(columns=columns, parsed=Parsed(), versions=versions)
 
-    async def named_functions(self, query: Query) -> Sequence[Record]:
+    async def _locked(self, query: Query) -> tuple[str, ...]:
+        """Return the versions of the tables that *query* reads; parsing it locks them until ROLLBACK."""
+        await self.connection.prepare(query.sql)
+        return tuple(row["version"] for row in await self.connection.fetch(LOCKED))
+
+    async def _named_functions(self, query: Query) -> Sequence[Record]:
         """Return the functions with names that *query* seems to call, for want of a parsed one."""
         text = "".join(map(str, query.source))
         if ESCAPED.search(text):
@@ -275,26 +294,18 @@ class Description:
         found: Sequence[Record] = await self.connection.fetch(CALLED, [], called)
         return found
 
-    async def _shown(self, prepared: PreparedQuery, columns: Sequence[Record]) -> Inspected:
-        """Return what the view with *columns* shows."""
-        ((_, tree),) = await self.connection.fetch(TREES, [columns[0]["view"]])
-        called = (await called_by(self.connection, {0: tree}))[0]
-        check_functions(prepared.query, called)
-        read = list(reads_of(tree))
-        tables = by_relation(await self.connection.fetch(COLUMNS, [table for table, _ in read]))
-        typed = [(each["name"], (each["type"], each["modifier"])) for each in columns]
-        inspected = await self.inspected(prepared, typed)
-        places = (places_of(tables[each], numbers) or {location_of(tables[each])} for each, numbers in read)
-        functions = dict.fromkeys(f"{row['schema']}.{row['name']}" for row in called if row["reads"])
-        return replace(inspected, reads=frozenset[ColumnPlace]().union(*places), functions=tuple(functions))
+    def _check_functions(self, query: Query, called: Iterable[Record]) -> None:
+        """Raise Refused if one of the functions *called* does more than read."""
+        for name in (row["name"] for row in called if acts(row) and row["name"] not in self.allowed):
+            calls = reversed([*names_before("(", "".join(map(str, query.source)))])
+            raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
 
-    async def inspected(
-        self, prepared: PreparedQuery, columns: Sequence[tuple[str, TypeNumber]]
-    ) -> Inspected:
-        """Return the types of *columns* and of the parameters of *prepared*."""
+    async def inspected(self, prepared: PreparedQuery, shown: Shown) -> Inspected:
+        """Return what is *shown* of *prepared*, with the types of columns and parameters."""
         taken = {name: (type.oid, UNLIMITED) for name, type in prepared.types.items()}
-        wanted = {*(number for _, number in columns), *taken.values()}
-        rows = await read_types(self.connection, wanted - self._types.keys())
+        wanted = {*(number for _, number in shown.columns), *taken.values()}
+        async with rolled_back(self.connection, READING):
+            rows = await read_types(self.connection, wanted - self._types.keys())
         self._types.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
         types = DeclaredTypes([*self._types.values(), *rows])
         parameters = {name: types[number].type for name, number in taken.items()}
@@ -308,11 +319,12 @@ class Description:
                     offset=prepared.query.start_of([*map(str, prepared.query.source)].index(f":{name}")),
                 )
         return Inspected(
-            columns=tuple(Column(name=name, type=types[number].type) for name, number in columns),
+            columns=tuple(Column(name=name, type=types[number].type) for name, number in shown.columns),
             parameters=parameters,
             casts={name: type.cast for name, type in parameters.items()},
-            reads=None,
-            functions=(),
+            reads=shown.parsed.reads,
+            functions=shown.parsed.functions,
+            versions=shown.versions,
         )
 
 
@@ -322,20 +334,7 @@ def is_passing(error: asyncpg.PostgresError) -> bool:
 
 
 async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
-    """Return *query* as the server has prepared it, or raise Refused.
-
-    Columns for which the driver has no codec are left out, such as ranges of types that it reads as text.
-    """
-    for each in (query, replace(query, before=BLIND)):
-        with suppress(*UNDECODABLE):
-            return await prepare_once(connection, each)
-    raise refusal(
-        "The type of a parameter is a row or a range.", hint="Cast it from a text, as in :p::text::daterange."
-    )
-
-
-async def prepare_once(connection: Any, query: Query) -> PreparedQuery:
-    """Return *query* as the server has prepared it; the driver must have a codec for each column."""
+    """Return *query* as the server has prepared it, or raise Refused."""
     casts = {
         name: f'"pg_catalog"."{CASTS.get(each.type, each.type)}"{"[]" if each.array else ""}'
         for name, each in query.parameters.items()
@@ -345,7 +344,7 @@ async def prepare_once(connection: Any, query: Query) -> PreparedQuery:
     # The server infers no type from `:p is null`. So texts are cast next, and claims last.
     for each in (certain, declared, casts):
         try:
-            statement = await connection.prepare((cast := replace(query, casts=each)).sql)
+            statement = await _prepare(connection, cast := replace(query, casts=each))
             types = dict(zip(cast.parameters, statement.get_parameters(), strict=True))
             return PreparedQuery(query=cast, statement=statement, types=types)
         except asyncpg.PostgresError as exc:
@@ -353,6 +352,15 @@ async def prepare_once(connection: Any, query: Query) -> PreparedQuery:
                 raise
             problem = exc
     raise await _refused(connection, problem, replace(query, casts=casts)) from problem
+
+
+async def _prepare(connection: Any, query: Query) -> Any:
+    """Prepare *query*, or raise Refused if the driver has no codec for a type."""
+    try:
+        return await connection.prepare(query.sql)
+    except UNDECODABLE as exc:
+        message = "The type of a parameter or a column is a row or a range."
+        raise refusal(message, hint="Cast it from a text or to a text, as in :p::text::daterange.") from exc
 
 
 async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) -> Exception:
@@ -388,10 +396,3 @@ def refusing(condition: str | None = None) -> Iterator[None]:
         passes = exc.sqlstate != UNFILLED if condition is None else is_passing(exc)
         hint = placeholder_hint(exc.sqlstate, condition or "")
         raise (passing_refusal if passes else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc
-
-
-def check_functions(query: Query, called: Iterable[Record]) -> None:
-    """Raise Refused if one of the functions *called* does more than read."""
-    for name in (row["name"] for row in called if acts(row)):
-        calls = reversed([*names_before("(", "".join(map(str, query.source)))])
-        raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))

@@ -95,12 +95,13 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         posture = await connection.fetch(catalog_queries.POSTURE)
         stamp = await fingerprint(connection)
         definitions = await _read_definitions(connection, facts)
-        text_indexes = await _read_text_indexes(connection, list(facts.relations))
+        await connection.execute(catalog_queries.QUALIFIED)
+        text_indexes = await connection.fetch(catalog_queries.TEXT_INDEXES, list(facts.relations))
     # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
     # In a thread: a large schema takes 50 ms, and calls continue meanwhile.
-    read = await anyio.to_thread.run_sync(_tables, facts, definitions, text_indexes, replaced)
+    read = await anyio.to_thread.run_sync(_tables, facts, definitions, by_relation(text_indexes), replaced)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
@@ -157,12 +158,6 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
             connection, [number for number, row in relations.items() if row["kind"] in DERIVED]
         ),
     )
-
-
-async def _read_text_indexes(connection: DriverConnection, tables: Sequence[int]) -> Rows:
-    """Return the rows of TEXT_INDEXES for *tables*. The search path stays that of the system catalogs."""
-    await connection.execute(catalog_queries.QUALIFIED)
-    return by_relation(await connection.fetch(catalog_queries.TEXT_INDEXES, tables))
 
 
 async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapping[int, str]:

@@ -1,14 +1,15 @@
 """The privileges that writes need, and which of them a login lacks. Tables in; names, or reasons, out."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from dbtools import errors
 from dbtools.backends.port import NO_DBTOOLS_WRITE, Lacking
 from dbtools.backends.postgresql.inspection import Description
 from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
-from dbtools.backends.postgresql.registry import JOURNAL, PIN_READING, UNTRUSTED
+from dbtools.backends.postgresql.registry import PIN_READING, TABLES, UNTRUSTED
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.cells import BLANK
 from dbtools.errors import listing
@@ -17,7 +18,7 @@ from dbtools.queries import Effect
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
 SEQUENCES = """
 select n.nspname::text, c.relname::text, a.attname::text, m.nspname::text, s.relname::text,
-    pg_catalog.has_sequence_privilege(s.oid, 'usage') as usable
+    pg_catalog.has_sequence_privilege(s.oid, 'usage')
 from pg_catalog.pg_depend as d
 join pg_catalog.pg_attrdef as e on e.oid = d.objid
 join pg_catalog.pg_attribute as a on a.attrelid = e.adrelid and a.attnum = e.adnum
@@ -51,6 +52,7 @@ where pg_catalog.has_schema_privilege(n.oid, 'usage') is not true
         else pg_catalog.has_column_privilege(c.oid, a.attnum, w.privilege)
     end is not true
 """
+Given = Mapping[Location, Collection[str]]  #: the columns that new rows of a table are given
 STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
@@ -65,9 +67,10 @@ async def lacking(description: Description, tables: Sequence[Table], place: str)
     listed = list(zip(*needs, strict=True)) or [(), (), (), ()]
     for schema, name, privilege, column in await fetch(LACKING, *listed):
         parts[schema, name].setdefault(privilege, []).append(column)
-    for table, sequence, is_usable in await sequences_of(description, tables):
+    sequences = await sequences_of(description.connection, presets_of(tables))
+    for (location, sequence), is_usable in sequences.items():
         if not is_usable:
-            parts[table.location].setdefault("usage of sequences", []).append(".".join(sequence))
+            parts[location].setdefault("usage of sequences", []).append(".".join(sequence))
     found = {location: f"{place} lacks {_privileges(each)}. {GRANTING}" for location, each in parts.items()}
     for table in tables:
         for condition in conditions_of(table) if table.location not in found else ():
@@ -83,12 +86,14 @@ async def lacking(description: Description, tables: Sequence[Table], place: str)
 async def _lacking_journal(description: Description, place: str) -> str:
     """Return why the login at *place* cannot use the journal, or nothing."""
     async with rolled_back(description.connection, f"begin read only; {PIN_READING}"):
-        found = await description.connection.fetchrow(JOURNAL)
+        found = await description.connection.fetchrow(TABLES, "dbtools_write")
     if found is None:
         return NO_DBTOOLS_WRITE
-    if not (found["trusted"] and found["plain"]):
+    # Other roles may have added triggers.
+    if found["triggered"] or not (found["trusted"] and found["plain"]):
         return f"dbtools.dbtools_write is not used: {UNTRUSTED.format(found['owner'])}"
-    return "" if found["usable"] else f"{place} lacks privileges on dbtools.dbtools_write. {GRANTING}"
+    usable = found["readable"] and found["writable"]
+    return "" if usable else f"{place} lacks privileges on dbtools.dbtools_write. {GRANTING}"
 
 
 def _privileges(parts: Mapping[str, Sequence[str]]) -> str:
@@ -125,29 +130,36 @@ def conditions_of(table: Table) -> Sequence[RowFilter]:
     return [each for each in (table.filter, check) if each is not None]
 
 
-async def sequences_of(
-    description: Description, tables: Sequence[Table]
-) -> Sequence[tuple[Table, Location, bool]]:
-    """Return the sequences that number new rows of *tables*, and whether the login may use them."""
-    inserted = {each.location: each for each in tables if each.writes and each.writes.insert is not None}
-    places = list(zip(*inserted, strict=True)) or [(), ()]
-    found: dict[tuple[Location, Location], bool] = {}
-    for schema, name, column, *sequence, usable in await description.connection.fetch(SEQUENCES, *places):
-        writes = inserted[schema, name].writes
-        if writes is not None and column not in {each.column.name for each in writes.insert_presets}:
-            found[(schema, name), (sequence[0], sequence[1])] = usable
-    return [(inserted[table], sequence, usable) for (table, sequence), usable in found.items()]
+def presets_of(tables: Iterable[Table]) -> Given:
+    """Return the columns that dbtools sets in new rows of *tables*, besides those that callers may give."""
+    writes = [(each.location, each.writes) for each in tables if each.writes]
+    return {
+        location: {preset.column.name for preset in each.insert_presets}
+        for location, each in writes
+        if each.insert is not None
+    }
 
 
-async def sequences_behind(
-    description: Description, effects: Sequence[Effect]
-) -> Sequence[tuple[Location, bool]]:
-    """Return the sequences that number new rows of *effects*, and whether the login may use them."""
-    inserts = [each for each in effects if each.kind == "insert"]
-    given = {each[1:4] for each in inserts}
-    places = list(zip(*{each[1:3] for each in inserts}, strict=True)) or [(), ()]
-    rows = await description.connection.fetch(SEQUENCES, *places)
-    return [((row[3], row[4]), row["usable"]) for row in rows if tuple(row)[:3] not in given]
+def inserted_by(effects: Iterable[Effect]) -> Given:
+    """Return the columns that *effects* set in new rows."""
+    given: defaultdict[Location, set[str]] = defaultdict(set)
+    for each in effects:
+        if each.kind == "insert":
+            given[each.schema, each.table].add(each.column)
+    return given
+
+
+async def sequences_of(connection: Any, given: Given) -> Mapping[tuple[Location, Location], bool]:
+    """Return the sequences that number new rows with the columns *given*, each with its table.
+
+    The values say whether the login may use them.
+    """
+    rows = await connection.fetch(SEQUENCES, *(list(zip(*given, strict=True)) or [(), ()]))
+    return {
+        ((schema, name), (sequence_schema, sequence)): is_usable
+        for schema, name, column, sequence_schema, sequence, is_usable in rows
+        if column not in given[schema, name]
+    }
 
 
 def read_columns(table: Table) -> Collection[str]:

@@ -60,25 +60,28 @@ exists (
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.atttypid >= '16384'
 )"""
 
-#: What every table of the registry must be. Types and policies of other roles would run their code; the
-#: owner of a schema may put another table there.
-FACTS = f"""
-    not c.relrowsecurity and not {HAS_FOREIGN_TYPE} as plain,
-    c.relowner in (select t.role from trusted as t)
-    and n.nspowner in (select t.role from trusted as t) as trusted,
-    o.rolname::pg_catalog.text as owner"""
 UNTRUSTED = (
     "its owner {} is neither the database's owner nor a role of the login, or its tables are not as dbtools "
     "created them."
 )
 
-#: The table $1 of the registry, and the version tables of its owner; whether the login may read each.
+#: The table $1 that dbtools keeps, and then the version tables of its owner; what the login may do with each,
+#: and whether to trust it. Types, triggers and policies of other roles would run their code; the owner of a
+#: schema may put another table there.
 TABLES = f"""{TRUSTED}
 select
     c.relname::pg_catalog.text as name,
     pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
     pg_catalog.has_schema_privilege(n.oid, 'usage')
-    and pg_catalog.has_table_privilege(c.oid, 'select') as readable, {FACTS}
+    and pg_catalog.has_table_privilege(c.oid, 'select') as readable,
+    pg_catalog.has_table_privilege(c.oid, 'insert')
+    and pg_catalog.has_table_privilege(c.oid, 'update')
+    and pg_catalog.has_table_privilege(c.oid, 'delete') as writable,
+    exists (select from pg_catalog.pg_trigger as g where g.tgrelid = c.oid) as triggered,
+    not c.relrowsecurity and not {HAS_FOREIGN_TYPE} as plain,
+    c.relowner in (select t.role from trusted as t)
+    and n.nspowner in (select t.role from trusted as t) as trusted,
+    o.rolname::pg_catalog.text as owner
 from pg_catalog.pg_class as r
 join pg_catalog.pg_namespace as s on s.oid = r.relnamespace
 join pg_catalog.pg_class as c
@@ -86,21 +89,7 @@ join pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 join pg_catalog.pg_roles as o on o.oid = c.relowner
 where s.nspname = 'dbtools' and r.relname = $1 and r.relkind = 'r'
-order by 1, 2
-"""
-#: The journal of writes, and whether the role of the session may use it. Other roles may add triggers.
-JOURNAL = f"""{TRUSTED}
-select
-    pg_catalog.has_schema_privilege(n.oid, 'usage')
-    and pg_catalog.has_table_privilege(c.oid, 'select')
-    and pg_catalog.has_table_privilege(c.oid, 'insert')
-    and pg_catalog.has_table_privilege(c.oid, 'update')
-    and pg_catalog.has_table_privilege(c.oid, 'delete') as usable,
-    not exists (select from pg_catalog.pg_trigger as g where g.tgrelid = c.oid) and {FACTS}
-from pg_catalog.pg_class as c
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-join pg_catalog.pg_roles as o on o.oid = c.relowner
-where n.nspname = 'dbtools' and c.relname = 'dbtools_write' and c.relkind = 'r'
+order by c.oid <> r.oid, 2
 """
 
 T = TypeVar("T")
@@ -132,9 +121,9 @@ async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record
     Raise DatabaseUnavailable if the login may not read it, or if it is not trusted.
     """
     tables: Sequence[asyncpg.Record] = await connection.fetch(TABLES, name)
-    kept = next((table for table in tables if table["name"] == name), None)
-    if kept is None:
+    if not tables:
         return ()
+    kept = tables[0]
     if not kept["readable"]:
         raise DatabaseUnavailable("The login may not read the registry.")
     if not (kept["trusted"] and kept["plain"]):

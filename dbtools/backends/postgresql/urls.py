@@ -6,7 +6,6 @@ import random
 import re
 import ssl
 from collections.abc import Mapping, Sequence
-from configparser import Error as FormatError, RawConfigParser
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -18,7 +17,7 @@ from dbtools.errors import ConfigurationError, DatabaseUnavailable, listing, nea
 
 CONNECT_TIMEOUT = 10.0  #: seconds, the default of connect_timeout
 PORT = 5432
-ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: the default files of libpq
+ROOT = "~/.postgresql/root.crt"  #: the default file of libpq
 MOST_PORTS = 2**16
 SYSTEM = "system"  #: as sslrootcert: the authorities that the system trusts
 SETTINGS = {
@@ -59,8 +58,8 @@ PARAMETERS: Mapping[str, UrlParameter] = {
     **{
         name: UrlParameter(f"PG{name.upper()}")
         for name in (
-            *("host", "port", "user", "password", "passfile", "service", "servicefile", "options"),
-            *("sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "krbsrvname"),
+            *("host", "port", "user", "password", "passfile", "options", "sslrootcert"),
+            *("sslcert", "sslkey", "sslpassword", "sslcrl", "krbsrvname"),
         )
     },
     "dbname": UrlParameter("PGDATABASE"),
@@ -82,6 +81,7 @@ PARAMETERS: Mapping[str, UrlParameter] = {
     "gssencmode": UrlParameter("PGGSSENCMODE", ("disable", "prefer"), NO_GSS),
     "channel_binding": UrlParameter("PGCHANNELBINDING", ("disable", "prefer"), NO_BINDING),
     "sslsni": UrlParameter("PGSSLSNI", ("1",), "asyncpg, the driver, always sends the name"),
+    "service": UrlParameter("PGSERVICE", (), "dbtools reads no service files"),
     "hostaddr": UrlParameter("PGHOSTADDR", (), "asyncpg, the driver, takes the address as host"),
     "require_auth": UrlParameter("PGREQUIREAUTH", (), NO_SUCH),
     "requirepeer": UrlParameter("PGREQUIREPEER", (), NO_SUCH),
@@ -89,7 +89,7 @@ PARAMETERS: Mapping[str, UrlParameter] = {
 }
 SECRETS = ("password", "sslpassword")
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-PLACES = (*FILES, "passfile", "servicefile")
+PLACES = (*FILES, "passfile")
 #: Passed to the driver as arguments, and in a URL.
 ARGUMENTS = ("password", "passfile", "target_session_attrs", "krbsrvname", "gsslib")
 TLS = (
@@ -110,7 +110,7 @@ SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """The parameters of a URL, a service file and the environment together."""
+    """The parameters of a URL and the environment together."""
 
     parameters: Mapping[str, str]  #: by the names of PARAMETERS
 
@@ -215,14 +215,12 @@ class Destination:
 
 def destination(url: str) -> Destination:
     """Return the destination of *url*, or raise ConfigurationError, which never quotes a password."""
-    parsed = _parsed(url)
     environment = {
         name: os.environ[each.variable]
         for name, each in PARAMETERS.items()
         if each.variable and os.environ.get(each.variable)
     }
-    service = _service({**environment, **parsed})
-    found = Destination(parameters={**_canonical(environment), **service, **_canonical(parsed)})
+    found = Destination(parameters={**_canonical(environment), **_canonical(_parsed(url))})
     _ = found.addresses, found.settings, found.user
     is_complete = found.mode == "verify-full" and "sslcrl" not in found.parameters
     if found.parameters.get("sslrootcert") == SYSTEM and not is_complete:
@@ -300,23 +298,6 @@ def _check_value(name: str, value: str) -> None:
         raise ConfigurationError(f"{name}={value} in the database's URL: {known.why}.")
     hint = f"{nearest(value, known.values)}It takes one of: {listing(known.values)}."
     raise ConfigurationError(f"{name}={value} in the database's URL: unknown value.", hint=hint)
-
-
-def _service(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters of the service that *given* names, if it names one."""
-    name = given.get("service")
-    if not name:
-        return {}
-    file = os.path.expanduser(given.get("servicefile") or SERVICES)
-    services = RawConfigParser(delimiters=("=",), comment_prefixes=("#",), strict=False)
-    try:
-        services.read(file, encoding="utf-8")
-    except (FormatError, OSError, ValueError) as exc:
-        raise ConfigurationError(f"service={name}: {file} cannot be read.") from exc
-    if name not in services:
-        hint = nearest(name, services.sections()).strip()
-        raise ConfigurationError(f"service={name}: {file} has no such service.", hint=hint)
-    return _canonical({_known(key): value for key, value in services[name].items()})
 
 
 def _options(text: str) -> tuple[dict[str, str], list[str]]:

@@ -1,17 +1,17 @@
 """Change rows on PostgreSQL, the writes of one call in one transaction. A WriteRun in, a WriteResult out."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import anyio
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
+from dbtools.backends.port import FAILED, WriteResult, WriteRun
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.inspection import LIST_FORMS
@@ -20,7 +20,6 @@ from dbtools.backends.postgresql.pipeline import (
     KEEP,
     PATIENCE,
     Connection,
-    end_prepare,
     is_failure_of,
     messages,
     roll_back,
@@ -32,21 +31,16 @@ from dbtools.backends.postgresql.runner import (
     CLEAN,
     GRACE,
     GRAMMAR,
-    SAME_SESSION,
     STALE,
-    begin_transaction,
     is_usable,
     open_connection,
-    rows_of,
-    time_limit,
     translated,
 )
-from dbtools.backends.postgresql.touched import TOUCHED, Touched, changed_elsewhere
+from dbtools.backends.postgresql.transaction import OpenTransaction, Unbegun, changed_elsewhere
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.queries import compile_changing_query
-from dbtools.backends.scripts import JOURNAL_TABLE, journal_of, script_of
+from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.writing import attempt_of, compile_write
-from dbtools.catalog import Location
 from dbtools.changes import WriteKind, WriteShape
 from dbtools.errors import Broken
 from dbtools.statement import QueryShape
@@ -174,7 +168,7 @@ class PostgresqlWriter:
         transaction, script = OpenTransaction(connection, run), script_of(run, JOURNAL)
         await transaction.begin(self._lock_timeout)
         # The server also counts for transactions before, as long as it has not yet reported them.
-        earlier = await transaction.touched() if run.counts else {}
+        earlier = await transaction.counts() if run.counts else {}
         step = next(script)
         try:
             while True:
@@ -187,7 +181,7 @@ class PostgresqlWriter:
         except StopIteration as exc:
             written: WriteResult = exc.value
         if run.counts:
-            later, target = await transaction.touched(), run.steps[0][0].shape.target
+            later, target = await transaction.counts(), run.steps[0][0].shape.target
             elsewhere = changed_elsewhere(earlier, later, target, written.affected)
             written = written._replace(elsewhere=[*elsewhere])
         transaction.add(CHECK + confirmation(tuple(run.versions)) + _restored(connection))
@@ -227,82 +221,9 @@ class PostgresqlWriter:
         await self._pool.dispose()
 
 
-class Unbegun(Exception):
-    """The connection was lost before a transaction began on it."""
-
-
 def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
     """Return the Writer of the database at *url*."""
     return PostgresqlWriter(url, lock_timeout)
-
-
-class OpenTransaction:
-    """The open transaction of *run*; messages that need no answer are sent with the next statement."""
-
-    def __init__(self, connection: Connection, run: WriteRun) -> None:
-        self._connection = connection
-        self._run = run
-        self._before = b""  #: the messages to send before the next statement
-        self._is_begun = False
-
-    async def begin(self, lock_timeout: bytes) -> None:
-        """Begin the transaction, with the first statement if possible."""
-        connection, run = self._connection, self._run
-        begin = connection.begin + time_limit(run.timeout)
-        if run.application:
-            begin += setting({"application_name": run.application})
-        if run.session or connection.local:
-            # The settings of a role may be refused, and a pooler prepares statements in a transaction.
-            with self._beginning():
-                await begin_transaction(connection, run.session, begin, lock_timeout)
-        else:
-            self._before = begin + messages(SAME_SESSION, connection.marks) + lock_timeout
-
-    @contextmanager
-    def _beginning(self) -> Iterator[None]:
-        """Raise Unbegun if the connection is lost before the server has answered anything."""
-        try:
-            yield
-        except DRIVER_ERRORS as exc:
-            if self._is_begun or not is_lost(exc):
-                raise
-            self._connection.terminate()
-            raise Unbegun from exc
-        self._is_begun = True
-
-    def add(self, before: bytes) -> None:
-        """Send the messages *before* with the next statement."""
-        self._before += before
-
-    async def run(self, plan: Plan, *runs: tuple[object, ...]) -> Sequence[Row]:
-        """Return the rows of *plan*; without outputs, one row with the number of rows that it changed."""
-        records, tag = await self._run_statement(plan.sql, *runs)
-        return rows_of(records, plan) if plan.outputs else ((int(tag.rpartition(" ")[2]),),)
-
-    async def rows(self, sql: str) -> Sequence[asyncpg.Record]:
-        """Return the rows of *sql*."""
-        return (await self._run_statement(sql))[0]
-
-    async def _run_statement(
-        self, sql: str, *runs: tuple[object, ...]
-    ) -> tuple[Sequence[asyncpg.Record], str]:
-        """Return the rows of *sql*, which is run with each of *runs* or once, and the last command tag."""
-        connection, key = self._connection, (self._run.comment + sql, self._run.stamp)
-        with self._beginning():
-            prepared = connection.prepared(key)
-            if prepared is None:
-                prepared = await connection.prepare_key(key, ())
-                if not self._is_begun:
-                    await end_prepare(connection)
-            before, self._before = self._before, b""
-            records = await connection.run_each(prepared.statement, runs or [()], before)
-            return records, str(prepared.statement.get_statusmsg())
-
-    async def touched(self) -> Mapping[Location, Touched]:
-        """Return how many rows have been changed, by table."""
-        found = {(schema, name): Touched(*rest) for schema, name, *rest in await self.rows(TOUCHED)}
-        found.pop((SCHEMA, JOURNAL_TABLE), None)
-        return found
 
 
 def _restored(connection: Connection) -> bytes:
