@@ -149,7 +149,7 @@ class Expressions:
                 f"{argument}: no rows {quoted(name)} refer to {table.name}.",
                 hint=f"{meant}Related rows: {listing(known) or 'none'}.",
             )
-        names = Names(table=relation.target, paths=paths)
+        names = Names(table=relation.target, paths=paths, nested=True)
         aggregating = aggregating or self.aggregating
         return relation, Expressions(names=names, aggregating=aggregating, literals=self.literals)
 

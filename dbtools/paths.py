@@ -186,6 +186,7 @@ class Names:
 
     table: Table
     paths: Paths
+    nested: bool = False  #: whether they are names of related rows, which lead to no further ones
 
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
@@ -243,7 +244,7 @@ class Names:
     def _back(self, part: str) -> str:
         """Return how to name the rows that refer to a row, by the example of those that *part* resembles."""
         known = self.paths.referrers(self.table)
-        if not known:
+        if self.nested or not known:
             return ""
         some = next((each for each in known if part.lower() in each), next(iter(known)))
         measures = f"count({some}) or max({some}.…), or " if known[some].target.aggregated else ""
@@ -257,9 +258,10 @@ class Names:
             steps = ((*path, step) for path in paths for step in self._steps(path))
             paths = list(islice(steps, MOST_PATHS))
             for path in paths:
-                keys = path[-1].foreign_key.target_columns
-                for column in path[-1].target.columns:
-                    if column.name == name or (len(path) == 1 and column.name not in keys):
+                keys, target = path[-1].foreign_key.target_columns, path[-1].target
+                for end in target.column_by_name if len(path) == 1 else (name,):
+                    column = target.column_by_name.get(end)
+                    if column is not None and (end == name or end not in keys):
                         yield PathColumn(path=path, column=column).name
 
     def _steps(self, path: Sequence[Relation]) -> Iterable[Relation]:

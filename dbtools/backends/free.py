@@ -139,10 +139,11 @@ def unknown_column(
 ) -> SqlRefused:
     """Return the refusal of the column *name* in *sql*; *tables*: those that it names, in lower case."""
     read = [table for table in catalog.tables if table.name.lower() in tables]
-    masks = {column.name: column.type.mask for table in read for column in table.columns}
-    columns = [each for each, mask in masks.items() if mask is not Mask.HASH]
+    seen = [column for table in read for column in table.columns]
+    hashed = {column.name for column in seen if column.type.mask is Mask.HASH}
+    columns = [each for each in dict.fromkeys(column.name for column in seen) if each not in hashed]
     qualifier, _, last = name.rpartition(".")
-    if masks.get(last) is Mask.HASH:
+    if last in hashed:
         rule = f"The column {quoted(last, LONGEST_NAME)} is masked by a hash, so run_sql does not read it"
         return refused(rule, "Use the tools that list its table.", position=position)
     if qualifier and last in columns:

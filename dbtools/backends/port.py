@@ -369,7 +369,8 @@ class Backend(ABC):
 
     async def close(self) -> None:
         """Close every connection."""
-        for each in self.halves.values():
+        # A call may open another half meanwhile.
+        for each in tuple(self.halves.values()):
             await each.close()
 
 

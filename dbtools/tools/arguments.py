@@ -240,7 +240,7 @@ MATCH = 'List all conditions in where; match: "any" joins them with "or" (defaul
 #: Where the values of columns belong, by the argument that takes them.
 VALUES_IN: Mapping[str, str] = {
     "rows": 'Put the values of columns into rows, as in [{"name": "Ann"}]. ',
-    "set": "Put new values into set. ",
+    "set": "New values of columns belong in set. ",
 }
 WANTED: Mapping[str, str] = {
     "enum": "there is no {got}",
@@ -298,7 +298,8 @@ def named(value: object) -> str:
         return quoted(value)
     if isinstance(value, Mapping | list | tuple):
         return "an object" if isinstance(value, Mapping) else "an array"
-    return json.dumps(value)[:60]
+    # A Python program may pass other values than those of JSON.
+    return json.dumps(value, default=str)[:60]
 
 
 def _place(location: Sequence[int | str]) -> str:

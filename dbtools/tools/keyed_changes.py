@@ -23,6 +23,7 @@ from dbtools.tools.arguments import (
     Conditions,
     Schema,
     as_text,
+    check,
     named,
     unknown_argument,
     unknown_column,
@@ -143,6 +144,7 @@ class KeyedTool(ChangeTool):
 
     def _with_key(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return *arguments* of the typed tool with the columns of the key in one argument."""
+        check(arguments)
         own = {name: value for name, value in arguments.items() if name in BESIDE_KEY}
         key = {name: value for name, value in arguments.items() if name not in own}
         known = {name: name for name in ([KEY] if self._wraps else self._keys)}
@@ -156,6 +158,8 @@ class KeyedTool(ChangeTool):
         if asked.key is None:
             hint = "Or choose rows with where." * (self.table is None)
             raise errors.BadArgument("key: is missing.", hint=hint)
+        if "match" in asked.model_fields_set:
+            raise errors.BadArgument("match: only with where.", hint="Leave it out.")
         typed = self.table is not None
         keys = self._keys if typed else {each.name: each for each in key_arguments(shape.table).values()}
         lookup = Lookup(setting=self.setting, table=shape.table, keys=keys)

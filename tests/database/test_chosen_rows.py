@@ -179,6 +179,7 @@ def test_no_row_is_no_error_and_needs_no_confirmation(confirm: bool, opened: Ope
             "expected: not together with where",
             id="expected",
         ),
+        pytest.param({"key": {"id": 1}, "match": "any"}, "match: only with where", id="match"),
         pytest.param({"where": [{}]}, "where[0]: a condition needs one of column", id="no column"),
         pytest.param(
             {"where": [{"column": "margin", "value": 1}]},

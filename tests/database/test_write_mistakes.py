@@ -74,7 +74,7 @@ def opened(serve: Serve) -> Opens:
         pytest.param(
             "update_lines",
             {"id": 1, "note": "x"},
-            "There is no argument 'note'. Put new values into set. "
+            "There is no argument 'note'. New values of columns belong in set. "
             "Arguments: id, set, expected, dry_run, idempotency_key.",
             id="new value beside the key",
         ),
@@ -84,6 +84,12 @@ def opened(serve: Serve) -> Opens:
             "There is no argument 'dryRun'. Did you mean dry_run? "
             "Arguments: id, set, expected, dry_run, idempotency_key.",
             id="misspelt argument",
+        ),
+        pytest.param(
+            "delete_lines",
+            {"id": "a\0"},
+            "id: must be valid Unicode text without NUL.",
+            id="key with NUL",
         ),
         pytest.param(
             "delete_lines",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbtools.catalog import Table
+from dbtools.catalog import ForeignKey, Table
 from dbtools.errors import CallError, UnknownColumn
 from dbtools.habits import hint
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, terms, tools
@@ -103,3 +103,15 @@ def test_rows_that_may_not_be_aggregated_are_asked_for_and_not_measured() -> Non
 
     assert "count(order_line) or max(order_line.…), or some" in _hint(ORDER_LINE, "order_line.quantity")
     assert _hint(closed, "order_line.quantity").endswith("order_line: write some and none in where.")
+
+
+def test_names_of_related_rows_lead_to_no_further_rows() -> None:
+    columns = ("order_id", "product_id")
+    key = ForeignKey(columns=columns, target_schema="", target="order line", target_columns=columns)
+
+    with pytest.raises(CallError) as raised:
+        terms(PRODUCT, ORDER_LINE, replace(ORDER_LINE, name="parcel", foreign_keys=(key,))).find(
+            "max(order_line.quantty)", "columns[0]"
+        )
+
+    assert "Related rows" not in raised.value.hint

@@ -1,5 +1,6 @@
 """Arguments as models write them: numbers as texts, JSON as text, operators of SQL, one item for a list."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -32,6 +33,13 @@ def _refusal(arguments: dict[str, Any], model: type[Arguments] = ListArguments) 
 )
 def test_numbers_and_booleans_are_taken_as_their_text(value: object, text: object) -> None:
     assert as_text(value) == text
+
+
+def test_value_that_is_not_json_is_refused_like_any_other() -> None:
+    refusal = _refusal({"where": [{"column": "day", "value": date(2024, 3, 5)}]})
+
+    assert isinstance(refusal, BadArgument)
+    assert "2024-03-05" in refusal.message
 
 
 def test_unknown_argument_is_answered_with_the_known() -> None:

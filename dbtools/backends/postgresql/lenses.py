@@ -19,7 +19,7 @@ from dbtools.types import ColumnType, Mask
 #: Stands before and after the name of a claim, and occurs nowhere else.
 PLACE = f"dbtools{secrets.token_hex(16)}"
 LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
-#: The address in masks.ADDRESS, as PostgreSQL writes it; what it finds is the domain. Which letters beyond
+#: The address in cells.ADDRESS, as PostgreSQL writes it; what it finds is the domain. Which letters beyond
 #: ASCII it may have depends on the locale of the database.
 DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)$'
 

@@ -210,7 +210,9 @@ class _Words:
         rule = f"Syntax error near {near}" if self._is_written(near) else "Syntax error"
         place = self._position(near)
         before = next((word.word for word, after in pairwise(self._tokens) if after.offset == place), "")
-        hint = HABITS.get(fold(near)) or HABITS.get(before) or MISSING
+        # Of "on", only "distinct on" is a habit.
+        words = [each for each in (fold(near), before) if each != "on" or "distinct" in self._names]
+        hint = next((HABITS[each] for each in words if each in HABITS), MISSING)
         return refused(rule, hint, position=place)
 
     def _of_arguments(self, name: str) -> errors.SqlRefused:

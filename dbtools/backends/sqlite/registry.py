@@ -22,10 +22,13 @@ def registry_of(connection: sqlite3.Connection, _: str) -> Registry | None:
     if not _has(connection, "dbtools_query"):
         return None
     versioned = _has(connection, "dbtools_version")
-    return registry_from(
-        connection.execute(REVISIONS.format("main.dbtools_version")) if versioned else (),
-        connection.execute(QUERIES.format("main.dbtools_query")),
-    )
+    try:
+        return registry_from(
+            connection.execute(REVISIONS.format("main.dbtools_version")) if versioned else (),
+            connection.execute(QUERIES.format("main.dbtools_query")),
+        )
+    except sqlite3.Error as exc:
+        raise DatabaseUnavailable("The registry cannot be read.") from exc
 
 
 def has_journal(connection: sqlite3.Connection, _: str) -> bool:

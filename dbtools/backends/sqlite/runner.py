@@ -139,7 +139,7 @@ def _probe(connection: sqlite3.Connection) -> Probe:
         connection.execute(f"create table {WRITTEN} (id)")
         connection.execute(f"drop table {WRITTEN}")
     except sqlite3.DatabaseError as exc:
-        if not has_code(exc, ("SQLITE_AUTH", "SQLITE_READONLY")):
+        if getattr(exc, "sqlite_errorname", "") not in ("SQLITE_AUTH", "SQLITE_READONLY"):
             raise
         refused = True
     return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=refused)

@@ -333,7 +333,7 @@ def _shown(row: tuple[object, ...], longest: int, most: int) -> tuple[list[objec
     lengths = (len(cell) if isinstance(cell, str | bytes) else 0 for cell in row)
     taken = sum(min(length, longest) + 2 for length in lengths)
     if taken > most:
-        longest = most // len(row)
+        longest = min(longest, most // len(row))
     return [_cell(cell, longest) for cell in row], taken
 
 
