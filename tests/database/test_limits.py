@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from dbtools.backends.sqlite import runner as sqlite_runner
-from dbtools.backends.sqlite.connections import Connection, ConnectionLost
-from dbtools.backends.sqlite.files import CONTAINS, Search, location_of
+from dbtools.backends.sqlite.connections import Connection, ConnectionLost, Search
+from dbtools.backends.sqlite.files import CONTAINS, location_of
 from dbtools.errors import CallError
 from dbtools.policy import Caller
 from dbtools.results import Answer

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from dbtools.backends.sources import LONG
-from dbtools.backends.sqlite.files import PIECE
+from dbtools.backends.sqlite.connections import PIECE
 from dbtools.types import Operator
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.shop import Shop, literal

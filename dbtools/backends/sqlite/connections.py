@@ -16,11 +16,11 @@ from dbtools.backends.pool import Pool
 from dbtools.backends.port import Run
 from dbtools.backends.sqlite.files import (
     BUSY,
+    CONTAINS,
     LARGEST_VALUE,
     LOCK_TIMEOUT,
     SCHEMA_VERSION,
     Location,
-    Search,
     has_code,
     identity_of,
     open_file,
@@ -40,6 +40,7 @@ PAUSE = 0.01  #: seconds between two attempts to read a locked file
 OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of the progress handler
 MOST_LOOKS = 5  #: calls of the progress handler after which a statement on the event loop is stopped
 SMALL_VALUE = 65_536  #: bytes of the largest cell that is read on the event loop
+PIECE = 2**20  #: bytes that are searched at once
 DATA_VERSION = "pragma data_version"  #: changes when another connection writes to the file
 
 
@@ -215,3 +216,29 @@ def patiently(
             if not has_code(exc, BUSY) or is_over() or time.monotonic() > until:
                 raise
         time.sleep(PAUSE)
+
+
+class Search:
+    """The function CONTAINS of one connection, which searches a long text in linear time.
+
+    It agrees with LIKE, which ignores the case of ASCII letters. LIKE and instr() may take time proportional
+    to the product of both lengths, and cannot be interrupted.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Add the function to *connection*."""
+        (self._encoding,) = connection.execute("pragma encoding").fetchone()
+        self.check: Callable[[], None] = lambda: None  #: raises if the statement must end
+        connection.create_function(CONTAINS, 2, self._contains, deterministic=True)
+
+    def _contains(self, blob: bytes, text: str) -> bool:
+        if self._encoding != "UTF-8":
+            blob = blob.decode(self._encoding, "replace").encode()
+        # As for LIKE, a NUL ends the text.
+        cell, wanted = blob.partition(b"\0")[0], text.encode().lower()
+        # In pieces, so that other threads can run.
+        for at in range(0, len(cell), PIECE):
+            self.check()
+            if wanted in cell[at : at + PIECE + len(wanted)].lower():
+                return True
+        return False

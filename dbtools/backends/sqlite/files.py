@@ -60,8 +60,8 @@ SCHEMA_VERSION = "pragma schema_version"
 SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
 
 UNHEX = "dbtools_unhex"  #: a function that `secure` adds to each connection; SQLite 3.41 has unhex()
-CONTAINS = "dbtools_contains"  #: the function of `Search`: a text as a blob, and the text to find in it
-PIECE = 2**20  #: bytes that are searched at once
+#: The function of `connections.Search`: its arguments are a text as a blob, and the text to find in it.
+CONTAINS = "dbtools_contains"
 COMPUTED = "select rowid, name from main.sqlite_schema where type in ('table', 'view') and rootpage = 0"
 COLUMNS_OF_ONE = """
 select 1
@@ -363,29 +363,3 @@ def _warm(connection: sqlite3.Connection) -> None:
         # Without its module, only this table is unreadable.
         with suppress(sqlite3.Error):
             connection.execute(f"select 1 from {identifier(name)} limit 1").fetchall()
-
-
-class Search:
-    """The function CONTAINS of one connection, which searches a long text in linear time.
-
-    It agrees with LIKE, which ignores the case of ASCII letters. LIKE and instr() may take time proportional
-    to the product of both lengths, and cannot be interrupted.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Add the function to *connection*."""
-        (self._encoding,) = connection.execute("pragma encoding").fetchone()
-        self.check: Callable[[], None] = lambda: None  #: raises if the statement must end
-        connection.create_function(CONTAINS, 2, self._contains, deterministic=True)
-
-    def _contains(self, blob: bytes, text: str) -> bool:
-        if self._encoding != "UTF-8":
-            blob = blob.decode(self._encoding, "replace").encode()
-        # As for LIKE, a NUL ends the text.
-        cell, wanted = blob.partition(b"\0")[0], text.encode().lower()
-        # In pieces, so that other threads can run.
-        for at in range(0, len(cell), PIECE):
-            self.check()
-            if wanted in cell[at : at + PIECE + len(wanted)].lower():
-                return True
-        return False
