@@ -40,8 +40,8 @@ def _run(*words: str) -> Result:
 @pytest.mark.parametrize(
     ("target", "said", "step"),
     [
-        ("text.db", "text.db: This is not a SQLite database", ".import FILE TABLE"),
-        ("short.db", "short.db: This is not a SQLite database", ".import FILE TABLE"),
+        ("text.db", "text.db: This is a text file", ".import FILE TABLE"),
+        ("short.db", "short.db: This is a text file", ".import FILE TABLE"),
         ("encrypted.db", "encrypted.db: This is not a SQLite database, or an encrypted one", "sqlcipher"),
         ("archive.db", "archive.db: This is not a SQLite database, or an encrypted one", "sqlcipher"),
         ("damaged.db", "damaged.db: The database file is damaged", ".recover"),
@@ -67,7 +67,7 @@ def test_file_that_cannot_be_read_is_named_as_given(target: str, said: str, step
 def test_full_path_is_named_in_full(folder: Path) -> None:
     result = _run("tools", str(folder / "text.db"))
 
-    assert result.stderr.startswith(f"dbtools: {folder / 'text.db'}: This is not a SQLite database")
+    assert result.stderr.startswith(f"dbtools: {folder / 'text.db'}: This is a text file")
     assert open_backend(f"sqlite:///{folder / 'shop.db'}").place == str(folder / "shop.db")
     assert open_backend("sqlite:///shop.db").place == "shop.db"
 

@@ -24,6 +24,7 @@ from dbtools.backends.sqlite import arithmetic
 
 T = TypeVar("T")
 LOCK_TIMEOUT = 2.0  #: seconds that a reader waits for a writer
+SAMPLE = 2**12  #: bytes at the beginning of a file that show whether it is a text
 STATEMENTS = 256  #: prepared statements that a connection caches
 UNREADABLE = ("The database file cannot be read.", "")
 LOCKED = (
@@ -48,14 +49,17 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "The database file is damaged.",
         "`sqlite3 FILE .recover` saves what can be read; a backup is better.",
     ),
-    "SQLITE_NOTADB": (
-        "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
-        "Make a database of SQL or CSV: `sqlite3 NEW.db`, then .read FILE or .import FILE TABLE. "
-        "sqlcipher_export() of SQLCipher decrypts a database into another file.",
-    ),
     **dict.fromkeys(UNFINISHED, RECOVERY),
     **dict.fromkeys(("SQLITE_READONLY", "SQLITE_CANTOPEN"), CLOSED_FOLDER),
 }
+TEXT = (
+    "This is a text file, not a SQLite database.",
+    "Make a database of it first: `sqlite3 NEW.db`, then .read FILE for SQL or .import FILE TABLE for CSV.",
+)
+OTHER = (
+    "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
+    "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
+)
 SCHEMA_VERSION = "pragma schema_version"
 SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
 
@@ -202,10 +206,23 @@ def read_any_text(
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
     """Return the error that explains why *location* cannot be opened."""
+    if has_code(exc, "SQLITE_NOTADB"):
+        return _fault(location, *_content(location.path))
     words = next((words for name, words in FAULTS.items() if has_code(exc, name)), UNREADABLE)
     if words is CLOSED_FOLDER and os.access(location.path.parent, os.W_OK):
         words = UNREADABLE
     return _fault(location, *words)
+
+
+def _content(path: Path) -> tuple[str, str]:
+    """Return the message and the remedy if the file at *path* is not a SQLite database."""
+    with suppress(OSError), open(path, "rb") as file:
+        head = file.read(SAMPLE)
+        with suppress(UnicodeDecodeError):
+            # The last character may be cut.
+            if not set(head.decode(errors="strict" if len(head) < SAMPLE else "ignore")) & set("\0\ufffd"):
+                return TEXT
+    return OTHER
 
 
 def has_code(error: Exception, beginnings: str | tuple[str, ...]) -> bool:
