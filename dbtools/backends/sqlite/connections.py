@@ -78,7 +78,8 @@ class Connection(aiosqlite.Connection):
         try:
             connection = open_file(self._where, mode=self._mode, lock_timeout=0)
             self.search = Search(connection)
-            secure(connection) if self._mode == "ro" else secure_for_writes(connection)
+            restrict = secure if self._mode == "ro" else secure_for_writes
+            restrict(connection)
         except sqlite3.Error as exc:
             if has_code(exc, BUSY):
                 raise
