@@ -38,10 +38,12 @@ ROLES = """
 set_role = "{reader}"
 settings = {{ "app.author" = ":claims.author", "app.from" = "dbtools" }}
 tables."*" = true
-[roles.writer.limits]
-timeout = "300ms"
 [roles.boss]
 tables."*" = true
+"""
+TIMEOUT = """
+[roles.writer.limits]
+timeout = "1s"
 """
 
 
@@ -90,7 +92,11 @@ BOSS = Caller(role="boss")
 RUNNING = """
 select count(*)
 from pg_stat_activity
-where datname = current_database() and state = 'active' and pid <> pg_backend_pid()
+where
+    datname = current_database()
+    and state = 'active'
+    and query like '%"endless"%'
+    and pid <> pg_backend_pid()
 """
 
 
@@ -139,7 +145,7 @@ async def test_settings_of_one_role_do_not_reach_the_next_call_of_another(
     url: str, reader: str, tmp_path: Path
 ) -> None:
     whole = [[1, "ann", "one", 10], [2, "bob", "two", 20], [3, "ann", "three", 30]]
-    async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
+    async with _opened(tmp_path, url, ROLES.format(reader=reader) + TIMEOUT) as toolbox:
         await _rows(toolbox, _writer(author="ann"))
         assert await _rows(toolbox, BOSS) == whole
         with pytest.raises(errors.TimedOut):
