@@ -12,12 +12,12 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.postgresql import pipeline
-from dbtools.backends.postgresql.pipeline import roll_back
+from dbtools.backends.postgresql.pipeline import PATIENCE, roll_back
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
+from tests.conftest import Clock
 from tests.database.conftest import Serve
 from tests.database.postgresql_catalog import connected
 from tests.database.shop import pool_of, rows_of
@@ -306,12 +306,16 @@ async def test_query_that_the_role_of_the_database_may_not_run_is_withdrawn(
 
 
 class Hanging:
-    """Stands in for a connection whose server does not answer."""
+    """Stands in for a connection whose server does not answer, however long *clock* runs."""
 
     terminated = False
 
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
     async def execute(self, sql: str) -> None:
         """Wait for ever."""
+        self._clock.advance(PATIENCE)
         await asyncio.Event().wait()
 
     def terminate(self) -> None:
@@ -319,9 +323,8 @@ class Hanging:
         self.terminated = True
 
 
-async def test_connection_whose_server_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "PATIENCE", 0.01)
-    connection = Hanging()
+async def test_connection_whose_server_does_not_answer_is_ended(clock: Clock) -> None:
+    connection = Hanging(clock)
 
     await roll_back(connection)
 

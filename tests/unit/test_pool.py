@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from dbtools.backends import pool as pools
-from dbtools.backends.pool import Pool
+from dbtools.backends.pool import CONNECTION_TIMEOUT, IDLE, Pool
 from dbtools.errors import Busy
+from tests.conftest import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -107,12 +107,13 @@ async def test_no_more_are_opened_than_there_may_be(pool: Pool, opening: Opening
 
 
 async def test_call_that_gets_no_connection_in_time_is_refused(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch, opening: Opening
+    pool: Pool, clock: Clock, opening: Opening, start: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(pools, "CONNECTION_TIMEOUT", 0.01)
     async with pool.connection(), pool.connection():
+        waiting = await start(_use(pool, []))
+        clock.advance(CONNECTION_TIMEOUT)
         with pytest.raises(Busy, match="All connections"):
-            await _use(pool, [])
+            await waiting
     seen: list[Stub] = []
     await _use(pool, seen)
 
@@ -195,10 +196,10 @@ async def test_pool_that_is_disposed_of_closes_what_is_lent_when_it_comes_back(
     assert opening.opened == [lent, idle, other]
 
 
-async def test_idle_connection_is_closed(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "IDLE", 0.01)
+async def test_idle_connection_is_closed(pool: Pool, clock: Clock) -> None:
     async with pool.connection() as connection:
         pass
+    clock.advance(IDLE)
     with anyio.fail_after(5):
         await connection.ended.wait()
     async with pool.connection() as other:
