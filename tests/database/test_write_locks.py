@@ -132,7 +132,7 @@ def test_change_of_a_file_that_is_cancelled_during_commit_is_answered(serve: Ser
 
     async def cancel() -> object:
         writer: Any = await caller.database.writer()
-        async with writer._pool.connection() as connection:
+        async with writer.pool.connection() as connection:
             connection.driver.set_trace_callback(hold)
         tool, arguments, _ = CALLS["update"]
         calling = asyncio.ensure_future(caller.toolbox.call(caller.identity, tool, arguments))
