@@ -90,7 +90,7 @@ where datname = current_database() and pid <> pg_backend_pid() and state <> 'idl
 
 
 def test_deadline_stops_the_change_in_the_database(serve: Serve, dialect: str) -> None:
-    with serve(dialect, DDL[dialect] + ENDLESS[dialect]) as shop, writing(shop, timeout=0.5) as caller:
+    with serve(dialect, DDL[dialect] + ENDLESS[dialect]) as shop, writing(shop, timeout=3) as caller:
         code, message = _refusal(caller, "update")
         if dialect == "postgresql":
             assert shop.bare.rows(RUNNING) == [(0,)]
