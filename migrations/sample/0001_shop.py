@@ -3,7 +3,7 @@
 revision = "sample_0001"
 down_revision = None
 branch_labels = ("sample",)
-depends_on = ("registry_0001",)
+depends_on = ("registry_0003",)
 
 
 def upgrade() -> None:
