@@ -78,7 +78,7 @@ def _served(settings: Settings) -> tuple[list[str], list[str]]:
         await database.close()
         found = next(iter(snapshot.views.values()))
         told = [each for each in tuple(map(str, found.problems)) if "`dbtools grants`" not in each]
-        return [query.name for query in found.setting.queries], told
+        return [query.name for query in found.context.queries], told
 
     return anyio.run(view)
 

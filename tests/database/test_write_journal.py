@@ -39,7 +39,7 @@ def opened(serve: Serve) -> Keeps:
 
 
 def _has_journal(caller: Caller) -> bool | None:
-    return caller.portal.call(caller.toolbox.view, ROLE).setting.journal
+    return caller.portal.call(caller.toolbox.view, ROLE).context.journal
 
 
 def test_journal_that_appears_is_used(opened: Keeps, dialect: str) -> None:

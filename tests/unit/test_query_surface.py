@@ -14,10 +14,10 @@ from dbtools.results import Answer, ResultSet
 from dbtools.statement import QueryShape
 from dbtools.styles import Listing, Style, Surface
 from dbtools.tools import choose, define, listed
-from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
+from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
 from tests.unit.permitted_queries import EXACT, permitted_query, statement_of, tool_of
-from tests.unit.shop import column, setting
+from tests.unit.shop import column, context
 
 
 def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
@@ -37,11 +37,11 @@ def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
     assert len({each.pieces for each in shapes if isinstance(each, QueryShape)}) == 3
 
 
-def _setting(*permitted: Permitted, limits: Limits | None = None) -> Setting:
-    return Setting(catalog=setting().catalog, limits=limits or Limits(), style=Style(), queries=permitted)
+def _setting(*permitted: Permitted, limits: Limits | None = None) -> ToolContext:
+    return ToolContext(catalog=context().catalog, limits=limits or Limits(), style=Style(), queries=permitted)
 
 
-def _listed(chosen_from: Setting, listing: Listing) -> list[str]:
+def _listed(chosen_from: ToolContext, listing: Listing) -> list[str]:
     tools = define(chosen_from)
     return [each.name for each in listed(listing, choose(listing, tools), tools, chosen_from.catalog)]
 
@@ -96,11 +96,11 @@ def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
 
 
 def test_role_of_queries_alone_has_no_tools_for_tables() -> None:
-    nothing = Setting(catalog=Catalog(tables=()), queries=MANY[:1])
+    nothing = ToolContext(catalog=Catalog(tables=()), queries=MANY[:1])
 
     assert list(define(nothing)) == ["find_queries", "run_query", "query_000"]
     assert _listed(nothing, Listing()) == ["query_000"]
-    assert "describe_tables" in define(Setting(catalog=Catalog(tables=())))
+    assert "describe_tables" in define(ToolContext(catalog=Catalog(tables=())))
 
 
 def test_schema_of_many_rows_has_what_answers_have() -> None:
@@ -122,7 +122,7 @@ def test_all_tools_can_be_called_whether_listed_or_not() -> None:
     assert own.statement == by_name.statement
 
 
-def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: Setting) -> Answer:
+def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: ToolContext) -> Answer:
     call = define(of)[tool].bind(arguments)
     outputs = call.statement.shape.outputs if call.statement else ()
     return call.render(ResultSet(outputs=outputs, rows=rows))
