@@ -8,7 +8,7 @@ depends_on = ("registry_0003",)
 
 def upgrade() -> None:
     """Create the shop, fill it, and put its queries into the registry."""
-    # Not at the top: a wheel has this revision as well, and reads it to know of the registry's.
+    # Not at the top: a wheel contains this revision, which Alembic loads with those of the registry.
     from migrations.sample.shop.queries import queries
     from migrations.sample.shop.rows import shop
     from migrations.sample.shop.scripts import insert, run
