@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,8 +51,8 @@ directory = "queries"         # each query in its .sql files becomes a tool
 [roles.default]
 queries = ["*"]               # names or patterns
 tables."*" = true             # names or patterns; more specific rules take precedence, such as these:
-# tables.{table} = false
-# tables.{table} = {{ exclude = [{column}] }}
+# tables.orders = false
+# tables.orders = {{ exclude = ["margin"] }}
 # Rules may also filter rows and mask columns: {{ where = "status = 'paid'", mask = {{ email = "partial" }} }}
 # Callers only read, unless a rule lets them write: {{ insert = true, update = ["status"], delete = true }}
 {hidden}
@@ -117,7 +116,7 @@ def init(target: str | None, as_json: bool) -> None:
     description = _ask("Describe the database in one sentence (optional)", "") if asks else ""
     # The URL may contain a password, which must not be in the file.
     password = next((each for each in environment if each not in os.environ), "")
-    text = configuration(catalog, url, hidden, description, password)
+    text = configuration(url, hidden, description, password)
     EXAMPLE.parent.mkdir(exist_ok=True)
     EXAMPLE.write_text(EXAMPLE_QUERY, encoding="utf-8")
     CONFIGURATION.write_text(text, encoding="utf-8")
@@ -165,33 +164,24 @@ async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
     return url if "://" in place else place, environment, catalog, hidden
 
 
-def configuration(catalog: "Catalog", url: str, hidden: Hidden, description: str, password: str) -> str:
+def configuration(url: str, hidden: Hidden, description: str, password: str) -> str:
     """Return the text of dbtools.toml for the database at *url*, with columns *hidden*.
 
     *password* is the variable that holds the password, or empty.
     """
+    import tomlkit
+
     rules = "".join(
-        f"tables.{_key(table)} = {{ exclude = [{', '.join(map(_toml, names))}] }}\n"
+        f"tables.{tomlkit.key(table).as_string()} = {{ exclude = {tomlkit.item(names).as_string()} }}\n"
         for table, names in hidden.items()
     )
-    first = catalog.tables[0] if catalog.tables else None
+    about = tomlkit.string(description).as_string()
     return FILE.format(
-        table=_key(catalog.unique_name(first)) if first else "orders",
-        column=_toml(first.columns[-1].name) if first else '"note"',
-        url=_toml(url),
+        url=tomlkit.string(url).as_string(),
         login=LOGIN.format(password) if password else "",
-        description=f"description = {_toml(description)}\n" if description else "",
+        description=f"description = {about}\n" if description else "",
         hidden=f"{HIDDEN}{rules}" if rules else "",
     )
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(text: str) -> str:
-    """Return *text* as a TOML string, which has the escapes of JSON and one for DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 @click.command(epilog=example("dbtools check dbtools.toml"))
