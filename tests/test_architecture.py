@@ -28,7 +28,7 @@ FLOORS = (
     {"errors", "dates"},
     {"types", "sql"},
     {"catalog", "cells"},
-    {"policy", "vetting", "writes", "queries", "links"},
+    {"policy", "vetting", "writes", "queries", "uris"},
     {"paths"},
     {"terms"},
     {"habits", "operations"},

@@ -13,7 +13,6 @@ import orjson
 
 from dbtools import errors
 from dbtools.cells import visible
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
@@ -26,6 +25,7 @@ from dbtools.server.versions import MODERN
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import mark_failed, server_span
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
 
 PAGE_SIZE = 200  #: entries per page of a list
 MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
