@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_CHANGING, refusal
-from dbtools.sql import Kind, Lexis, Token, code_of
+from dbtools.sql import Lexis, Token, TokenKind, code_of
 
 CHANGE = "dbtools_change"  #: the name of the common table expression
 AFTER_CHANGE = "\n)\n"
@@ -46,10 +46,10 @@ def main_of(pieces: Sequence[Piece], lexis: Lexis) -> Main:
     outside: list[Token] = []
     depth = 0
     for token in code_of("".join(map(str, pieces)), lexis):
-        depth -= token.kind is Kind.CLOSING
+        depth -= token.kind is TokenKind.CLOSING
         if depth == 0:
             outside.append(token)
-        depth += token.kind is Kind.OPENING
+        depth += token.kind is TokenKind.OPENING
     follows = bool(outside) and outside[0].word == "with"
     verbs = (at for at, token in enumerate(outside) if token.word in (*VERBS, *OTHER_VERBS))
     at = next(verbs, 0) if follows else 0

@@ -56,9 +56,9 @@ def test_what_runs_is_read_as_what_was_checked(shop: FreeShop) -> None:
 
 def _tree(sql: str, shop: FreeShop, vocabulary: Vocabulary) -> exp.Expr:
     """Return the tree of *sql* without what the guard replaces: names of tables, CTEs, types of columns."""
-    pieces = spelled(sql)
-    Casts(pieces, shop.catalog, vocabulary).check()
-    root = Tree(pieces).root
+    lexemes = spelled(sql)
+    Casts(lexemes, shop.catalog, vocabulary).check()
+    root = Tree(lexemes).root
     for node in list(root.walk()):
         match node:
             case exp.Table(this=exp.Identifier()):

@@ -51,7 +51,7 @@ async def _unguarded(shop: FreeShop, sql: str) -> Any:
         sql=sql,
         sources={odd: '"public"."Odd Name"'},
         claims=(),
-        pieces=spelled("select 1"),
+        lexemes=spelled("select 1"),
         calls_others=False,
     )
     async with shop.runner._pool.connection() as connection:

@@ -113,7 +113,7 @@ class Confined:
         )
         if not (self.guarded.calls_others and self.run.functions.include):
             _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
-        called = {piece.value for piece in self.guarded.pieces}
+        called = {lexeme.value for lexeme in self.guarded.lexemes}
         for name in set(_functions(json.loads(plan))) - self._functions:
             if name not in called:
                 raise refused("The plan of the statement scans a function that it does not name")
@@ -137,26 +137,26 @@ class Confined:
             return errors.SchemaChanged()
         state, position = error.sqlstate or "", getattr(error, "position", None)
         before = self._sent.rindex(self.guarded.sql)
-        at = None if position is None else self.guarded.piece_at(int(position) - 1 - before)
-        offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
+        at = None if position is None else self.guarded.lexeme_at(int(position) - 1 - before)
+        offset, name = (None, "") if at is None else (self.guarded.lexemes[at].offset, self._name_at(at))
         tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
         if state in STATES:
             rule, hint = STATES[state]
             if state == "42601" and at is not None:
-                hint = habit(self.guarded.pieces, at) or hint
+                hint = habit(self.guarded.lexemes, at) or hint
             return refused(rule.format(name=quoted(name, 60) if name else "it"), hint, position=offset)
         if state.startswith(REFUSED):
             return refused("The database cannot run this statement", SIMPLER, position=offset)
         return translated(error)
 
     def _name_at(self, at: int) -> str:
-        """Return the name, with the names after its dots, that begins with piece number *at*."""
-        pieces, end = self.guarded.pieces, at + 1
-        while end + 1 < len(pieces) and pieces[end].text == ".":
+        """Return the name, with the names after its dots, that begins with lexeme number *at*."""
+        lexemes, end = self.guarded.lexemes, at + 1
+        while end + 1 < len(lexemes) and lexemes[end].text == ".":
             end += 2
-        return "".join(piece.value or piece.text for piece in pieces[at:end])
+        return "".join(lexeme.value or lexeme.text for lexeme in lexemes[at:end])
 
 
 def _numbers(locked: str) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Read free SQL with sqlglot. Pieces in; a tree out, in which each node has its piece.
+"""Read free SQL with sqlglot. Lexemes in; a tree out, in which each node has its lexeme.
 
 sqlglot only says what each name is: a table, a function, a column. It reads `||` or `-` instead of operators
 that it does not know, since all operators mean the same to it.
@@ -14,7 +14,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
 from dbtools.backends.free import SELECT_ONLY, refused
-from dbtools.backends.postgresql.spelling import Kind, Piece
+from dbtools.backends.postgresql.spelling import Lexeme, LexemeKind
 from dbtools.backends.postgresql.vocabulary import HABITS
 from dbtools.sql import words
 from dbtools.types import quoted
@@ -59,14 +59,14 @@ class Tree:
     root: Node
     nodes: Sequence[Node]
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        """Parse *pieces*, or raise SqlRefused."""
-        self._pieces = pieces
-        self._places: dict[int, int] = {}  #: the numbers of pieces by where they begin
+    def __init__(self, lexemes: Sequence[Lexeme]) -> None:
+        """Parse *lexemes*, or raise SqlRefused."""
+        self._lexemes = lexemes
+        self._places: dict[int, int] = {}  #: the numbers of lexemes by where they begin
         sql = ""
-        for at in range(len(pieces)):
+        for at in range(len(lexemes)):
             self._places[len(sql)] = at
-            sql += _read_as(*pieces[at : at + 2], before=pieces[at - 1] if at else None) + " "
+            sql += _read_as(*lexemes[at : at + 2], before=lexemes[at - 1] if at else None) + " "
         try:
             trees = _Dialect().parse(sql)
         except sqlglot.errors.SqlglotError as exc:
@@ -80,39 +80,39 @@ class Tree:
                 construct = f"The construct {type(node).__name__.lower()} is not permitted"
                 raise refused(construct, SIMPLER, position=self.offset_of(node))
 
-    def piece_of(self, node: object) -> int | None:
-        """Return the number of the piece that *node*, a name, a call or a value, is."""
+    def lexeme_of(self, node: object) -> int | None:
+        """Return the number of the lexeme that *node*, a name, a call or a value, is."""
         start = node.meta.get("start") if isinstance(node, Node) else None
         return None if start is None else self._places.get(start)
 
     def offset_of(self, node: Node) -> int | None:
-        """Return the offset of the first piece of *node* that is known."""
-        found = [at for each in node.walk() if (at := self.piece_of(each)) is not None]
-        return self._pieces[min(found)].offset if found else None
+        """Return the offset of the first lexeme of *node* that is known."""
+        found = [at for each in node.walk() if (at := self.lexeme_of(each)) is not None]
+        return self._lexemes[min(found)].offset if found else None
 
     def _unreadable(self, error: Exception) -> Exception:
         """Return the refusal of what sqlglot cannot parse."""
         column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
         last = max((at for start, at in self._places.items() if start < column), default=0)
-        piece = self._pieces[last]
-        rule = f"The statement cannot be read near {quoted(piece.value or piece.text, 40)}"
+        lexeme = self._lexemes[last]
+        rule = f"The statement cannot be read near {quoted(lexeme.value or lexeme.text, 40)}"
         hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
-        return refused(rule, habit(self._pieces, last) or hint, position=piece.offset)
+        return refused(rule, habit(self._lexemes, last) or hint, position=lexeme.offset)
 
 
-def habit(pieces: Sequence[Piece], at: int) -> str:
-    """Return what to write instead of piece number *at*, or the one before it, if that is known."""
-    names = [piece.value or piece.text for piece in pieces[max(0, at - 1) : at + 1]]
+def habit(lexemes: Sequence[Lexeme], at: int) -> str:
+    """Return what to write instead of lexeme number *at*, or the one before it, if that is known."""
+    names = [lexeme.value or lexeme.text for lexeme in lexemes[max(0, at - 1) : at + 1]]
     return next((HABITS[name] for name in reversed(names) if name in HABITS), "")
 
 
-def _read_as(piece: Piece, after: Piece | None = None, *, before: Piece | None) -> str:
-    """Return the text of *piece* for sqlglot."""
-    if piece.kind is Kind.NAME and piece.value.upper() in FORMS and after and after.text == "(":
+def _read_as(lexeme: Lexeme, after: Lexeme | None = None, *, before: Lexeme | None) -> str:
+    """Return the text of *lexeme* for sqlglot."""
+    if lexeme.kind is LexemeKind.NAME and lexeme.value.upper() in FORMS and after and after.text == "(":
         # sqlglot does not tell such a name from the keyword.
         return '"f"'
-    if piece.kind is not Kind.SIGN or piece.text in READ:
-        return piece.text
-    if before is None or (before.kind is Kind.SIGN and before.text not in (")", "]")):
+    if lexeme.kind is not LexemeKind.SIGN or lexeme.text in READ:
+        return lexeme.text
+    if before is None or (before.kind is LexemeKind.SIGN and before.text not in (")", "]")):
         return "-"
-    return "-" if before.kind is Kind.KEYWORD and before.text not in VALUES else "||"
+    return "-" if before.kind is LexemeKind.KEYWORD and before.text not in VALUES else "||"

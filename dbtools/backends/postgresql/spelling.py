@@ -1,12 +1,12 @@
-"""Spell free SQL so that it can be read in one way only. A caller's SQL in, pieces out.
+"""Spell free SQL so that it can be read in one way only. A caller's SQL in, lexemes out.
 
-The pieces have no comments. A string is '…' without escapes. A word is a keyword of SELECT, or else a quoted
+The lexemes have no comments. A string is '…' without escapes. A word is a keyword of SELECT, or else a quoted
 name in the case that PostgreSQL gives it. So nothing but a SELECT can be written, and what PostgreSQL reads
 without a name, such as current_user, is the name of a column that does not exist.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -14,10 +14,10 @@ from itertools import accumulate
 from dbtools.backends.free import refused, statement_of
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.types import lexis
-from dbtools.sql import Kind as Lexeme, Token, words
+from dbtools.sql import Token, TokenKind, words
 
 LONGEST_NAME = 63  #: bytes; the server cuts longer names
-MOST_PIECES = 4_000
+MOST_LEXEMES = 4_000
 DEEPEST = 40  #: brackets within each other
 #: Words that are always keywords.
 RESERVED = words(
@@ -57,8 +57,8 @@ ESCAPED = re.compile(r"(?:[^'\\]|''|\\.)*", re.DOTALL)
 CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-class Kind(StrEnum):
-    """The kind of a piece."""
+class LexemeKind(StrEnum):
+    """The kind of a lexeme."""
 
     KEYWORD = "keyword"
     NAME = "name"
@@ -69,11 +69,15 @@ class Kind(StrEnum):
     LABEL = "label"  #: the name of an argument, or of a field in `extract`
 
 
+#: What PHRASES writes for them.
+MARKS: Mapping[LexemeKind, str] = {LexemeKind.NAME: '"', LexemeKind.STRING: "'", LexemeKind.NUMBER: "0"}
+
+
 @dataclass(slots=True)
-class Piece:
+class Lexeme:
     """A keyword, a quoted name, a value or a sign."""
 
-    kind: Kind
+    kind: LexemeKind
     text: str  #: as it is spelled
     offset: int  #: in the caller's SQL
     value: str = ""  #: of a name or a string
@@ -82,7 +86,7 @@ class Piece:
     @property
     def word(self) -> str:
         """The keyword or sign; a mark for other kinds."""
-        return {Kind.NAME: '"', Kind.STRING: "'", Kind.NUMBER: "0"}.get(self.kind, self.text)
+        return MARKS.get(self.kind, self.text)
 
     @property
     def written(self) -> str:
@@ -90,35 +94,35 @@ class Piece:
         return (self.text if self.replacement is None else self.replacement) + " "
 
 
-def spelled(sql: str) -> list[Piece]:
-    """Return *sql* in pieces, or raise SqlRefused."""
+def spelled(sql: str) -> list[Lexeme]:
+    """Return the lexemes of *sql*, or raise SqlRefused."""
     tokens = _tokens(sql)
     keywords = _keywords([_sign_of(token) for token in tokens])
-    pieces: list[Piece] = []
+    lexemes: list[Lexeme] = []
     for at, token in enumerate(tokens):
-        piece = _piece(token, is_keyword=at in keywords)
-        if piece.kind is Kind.STRING and pieces and pieces[-1].kind is Kind.STRING:
+        lexeme = _lexeme(token, is_keyword=at in keywords)
+        if lexeme.kind is LexemeKind.STRING and lexemes and lexemes[-1].kind is LexemeKind.STRING:
             raise refused("A string follows another one", "Write || between them.", position=token.offset)
-        pieces.append(piece)
-    return pieces
+        lexemes.append(lexeme)
+    return lexemes
 
 
-def string_piece(value: str, offset: int) -> Piece:
+def string_lexeme(value: str, offset: int) -> Lexeme:
     """Return the string *value*."""
-    return Piece(Kind.STRING, "'" + value.replace("'", "''") + "'", offset, value)
+    return Lexeme(LexemeKind.STRING, "'" + value.replace("'", "''") + "'", offset, value)
 
 
-def name_piece(name: str, offset: int) -> Piece:
+def name_lexeme(name: str, offset: int) -> Lexeme:
     """Return the quoted *name*."""
     name = name.encode()[:LONGEST_NAME].decode(errors="ignore")
-    return Piece(Kind.NAME, identifier(name), offset, name)
+    return Lexeme(LexemeKind.NAME, identifier(name), offset, name)
 
 
 def _tokens(sql: str) -> Sequence[Token]:
     tokens = list(_with_whole_numbers(statement_of(sql, lexis), sql))
-    if len(tokens) > MOST_PIECES:
-        raise refused(f"The statement has more than {MOST_PIECES} words and signs", "Ask for less at once.")
-    depths = ((each.kind is Lexeme.OPENING) - (each.kind is Lexeme.CLOSING) for each in tokens)
+    if len(tokens) > MOST_LEXEMES:
+        raise refused(f"The statement has more than {MOST_LEXEMES} words and signs", "Ask for less at once.")
+    depths = ((each.kind is TokenKind.OPENING) - (each.kind is TokenKind.CLOSING) for each in tokens)
     if max(accumulate(depths)) > DEEPEST:
         raise refused(f"More than {DEEPEST} brackets are open", "Use with.")
     return tokens
@@ -130,19 +134,19 @@ def _with_whole_numbers(tokens: Sequence[Token], sql: str) -> Iterator[Token]:
     for token in tokens:
         if token.offset < end:
             continue
-        if token.kind is Lexeme.NUMBER or (token.text == "." and sql[token.end : token.end + 1].isdigit()):
+        if token.kind is TokenKind.NUMBER or (token.text == "." and sql[token.end : token.end + 1].isdigit()):
             found = NUMBER.match(sql, token.offset)
             if found is None:
                 hint = "Separate them by a space."
                 raise refused("A number ends in letters", hint, position=token.offset)
-            token = Token(Lexeme.NUMBER, found[0], token.offset, found.end())
+            token = Token(TokenKind.NUMBER, found[0], token.offset, found.end())
         end = token.end
         yield token
 
 
 def _sign_of(token: Token) -> str:
     """Return the word or sign in lower case; a mark for what is quoted, and for a number."""
-    marks = {Lexeme.TEXT: "'", Lexeme.NUMBER: "0", Lexeme.NAME: '"'}
+    marks = {TokenKind.TEXT: "'", TokenKind.NUMBER: "0", TokenKind.NAME: '"'}
     return marks.get(token.kind, token.word)
 
 
@@ -182,22 +186,22 @@ def _is_special_call(signs: Sequence[str], at: int) -> bool:
     return False
 
 
-def _piece(token: Token, *, is_keyword: bool) -> Piece:
+def _lexeme(token: Token, *, is_keyword: bool) -> Lexeme:
     offset = token.offset
     match token.kind:
-        case Lexeme.TEXT:
-            return string_piece(_string(token), offset)
-        case Lexeme.NAME:
-            return name_piece(token.value, offset)
-        case Lexeme.WORD if is_keyword:
-            return Piece(Kind.KEYWORD, token.word, offset)
-        case Lexeme.WORD:
+        case TokenKind.TEXT:
+            return string_lexeme(_string(token), offset)
+        case TokenKind.NAME:
+            return name_lexeme(token.value, offset)
+        case TokenKind.WORD if is_keyword:
+            return Lexeme(LexemeKind.KEYWORD, token.word, offset)
+        case TokenKind.WORD:
             # PostgreSQL folds ASCII letters only.
-            return name_piece("".join(c.lower() if c.isascii() else c for c in token.text), offset)
-        case Lexeme.NUMBER:
-            return Piece(Kind.NUMBER, token.text, offset)
+            return name_lexeme("".join(c.lower() if c.isascii() else c for c in token.text), offset)
+        case TokenKind.NUMBER:
+            return Lexeme(LexemeKind.NUMBER, token.text, offset)
         case _:
-            return Piece(Kind.SIGN, SAME.get(token.text, token.text), offset)
+            return Lexeme(LexemeKind.SIGN, SAME.get(token.text, token.text), offset)
 
 
 def _string(token: Token) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dbtools.backends.changing_queries import FOLLOWED_BY, Main, main_of
+from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
 from dbtools.backends.sqlite.files import Location, authorize_writes
 from dbtools.backends.sqlite.inspection import (
@@ -20,7 +21,7 @@ from dbtools.backends.sqlite.inspection import (
     written_query,
 )
 from dbtools.backends.sqlite.introspection import REPLACING
-from dbtools.backends.sqlite.syntax import Piece, fold, lexis
+from dbtools.backends.sqlite.syntax import fold, lexis
 from dbtools.queries import Effect, Effects
 from dbtools.sql import Token
 

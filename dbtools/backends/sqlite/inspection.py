@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
-from dbtools.backends.plans import ListForms, identifier, with_lists
+from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
 from dbtools.backends.port import (
     NOT_READING,
     ColumnPlace,
@@ -40,7 +40,6 @@ from dbtools.backends.sqlite.files import (
 )
 from dbtools.backends.sqlite.syntax import (
     SILENT_JOINS,
-    Piece,
     explained,
     fold,
     lexis,

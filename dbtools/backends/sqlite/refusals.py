@@ -21,7 +21,7 @@ from dbtools.backends.free import (
 from dbtools.backends.sqlite.lens import is_withheld, permitted
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.results import too_wide
-from dbtools.sql import Kind, Token, code_of, words
+from dbtools.sql import Token, TokenKind, code_of, words
 from dbtools.types import quoted
 from dbtools.vetting import NAMES
 
@@ -105,9 +105,9 @@ def readable(sql: str) -> str:
     for token, after in zip(tokens, [*tokens[1:], tokens[-1]], strict=True):
         # Before a word, SQLite takes a byte order mark for white space.
         name = token.value.lower().lstrip("\ufeff")
-        calls = after.text == "(" and token.kind is Kind.WORD
+        calls = after.text == "(" and token.kind is TokenKind.WORD
         reserved = name.startswith("pragma_") or (name.startswith("sqlite_") and not calls)
-        if name in RESERVED or (reserved and token.kind is not Kind.TEXT):
+        if name in RESERVED or (reserved and token.kind is not TokenKind.TEXT):
             raise refused(f"There is no table {quoted(name)}", DESCRIBED, position=token.offset)
     return with_names(_unqualified(sql[: tokens[-1].end], tokens))
 
