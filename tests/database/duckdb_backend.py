@@ -231,9 +231,9 @@ class Backend(port.Backend):
         return Catalog(tables=tables, stamp=stamp_of(cursor))
 
     @asynccontextmanager
-    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator["Description"]:
+    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator["DuckdbInspector"]:
         """Lend what asks the database of operators' SQL."""
-        yield Description(self._connection.cursor())
+        yield DuckdbInspector(self._connection.cursor())
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
@@ -274,7 +274,7 @@ def _table(cursor: duckdb.DuckDBPyConnection, name: str, comment: str | None) ->
     )
 
 
-class Description:
+class DuckdbInspector:
     """Asks DuckDB what operators' SQL means to it."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:

@@ -23,7 +23,7 @@ from dbtools.backends.postgresql.dependencies import Parsed
 from dbtools.backends.postgresql.inspection import (
     INSPECTED,
     READING,
-    Description,
+    PostgresqlInspector,
     Shown,
     is_passing,
     prepare_query,
@@ -79,7 +79,7 @@ left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum = t.nu
 """
 
 
-class ChangeDescription(Description):
+class PostgresqlChangeInspector(PostgresqlInspector):
     """Asks a server what queries that change rows mean, on a connection of the login that writes."""
 
     allowed = ("nextval",)  #: rows need numbers

@@ -187,19 +187,19 @@ class Shown:
 
 @asynccontextmanager
 async def describe(
-    url: str, session: Mapping[str, str], kind: "type[Description] | None" = None
-) -> AsyncIterator["Description"]:
-    """Open a connection to *url* with the settings *session*, and yield a Description that uses it."""
+    url: str, session: Mapping[str, str], kind: "type[PostgresqlInspector] | None" = None
+) -> AsyncIterator["PostgresqlInspector"]:
+    """Open a connection to *url* with the settings *session*, and yield an Inspector that uses it."""
     async with opened(url, UNANSWERED) as connection:
         await connection.keep_setting({"lock_timeout": LOCK_TIMEOUT})
         # As for calls: names have the same meaning, and the driver has the same codecs.
         await prepare(connection)
         if session:
             await apply(connection, session)
-        yield (kind or Description)(connection)
+        yield (kind or PostgresqlInspector)(connection)
 
 
-class Description:
+class PostgresqlInspector:
     """Asks a server what operators' SQL means, on one connection."""
 
     allowed: Collection[str] = ()  #: functions that may be called although they do more than read

@@ -244,7 +244,7 @@ def check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
 Inspect = Callable[[Location, Sequence[Piece], Mapping[str, Declared]], Inspected]
 
 
-class Description:
+class SqliteInspector:
     """Asks the SQLite file at *location* what operators' SQL means; *inspect* checks its queries.
 
     Conditions are explained on one connection. One thread opens, uses and closes it, because a cancelled call
