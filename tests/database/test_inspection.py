@@ -13,7 +13,7 @@ import pytest
 
 from dbtools.backends import open_backend
 from dbtools.backends.postgresql import inspection as postgresql_inspection
-from dbtools.backends.sqlite.files import Location, location_of
+from dbtools.backends.sqlite.files import File, location_of
 from dbtools.backends.sqlite.inspection import SqliteInspector
 from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.catalog import Table
@@ -316,7 +316,7 @@ async def test_sqlite_complains_in_its_place(sqlite: str, sql: str, at: str | No
 class Held(SqliteInspector):
     """Holds what it explains on its thread until `release` is set, and uses the connection again then."""
 
-    def __init__(self, where: Location) -> None:
+    def __init__(self, where: File) -> None:
         super().__init__(where)
         self.loop, self.seen = asyncio.get_running_loop(), list[object]()
         self.explained, self.closed, self.release = asyncio.Event(), asyncio.Event(), threading.Event()

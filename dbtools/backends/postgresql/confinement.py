@@ -18,7 +18,7 @@ from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.parsing import SIMPLER, habit
-from dbtools.backends.postgresql.pipeline import Connection, is_failure_of, messages, parsing
+from dbtools.backends.postgresql.pipeline import ServerConnection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
 from dbtools.types import quoted
 
@@ -68,7 +68,7 @@ class Confined:
         self._locked: frozenset[int] = frozenset()
         self._functions: set[str] = set()
 
-    async def check(self, connection: Connection, begin: bytes) -> None:
+    async def check(self, connection: ServerConnection, begin: bytes) -> None:
         """Let the server parse the statement, and refuse it if that locks more than its tables do.
 
         *begin*: messages that begin the transaction.
@@ -90,7 +90,7 @@ class Confined:
         """Return the SQL that selects *columns* of the rows of the statement, which is q."""
         return f"{self.guarded.seen}select {columns} from (\n{self.guarded.sql}\n) as q{rest}"
 
-    async def prepare(self, connection: Connection, sql: str) -> Any:
+    async def prepare(self, connection: ServerConnection, sql: str) -> Any:
         """Prepare *sql*, which contains the statement."""
         self._sent = f"{self.run.comment}{sql}"
         return await connection.prepare(self._sent, name=False)
@@ -99,7 +99,7 @@ class Confined:
         """Return the messages that plan *sql*."""
         return messages(f"{EXPLAIN}{sql}", *self.values)
 
-    async def audit(self, connection: Connection) -> None:
+    async def audit(self, connection: ServerConnection) -> None:
         """Plan the statement, and refuse it if that locks another relation or scans another function.
 
         The server also opens the tables that functions in SQL read, so this says nothing about a

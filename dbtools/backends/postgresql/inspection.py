@@ -101,7 +101,7 @@ CASTS: Mapping[str, str] = {
     "json": "jsonb",
 }
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
-Columns = Sequence[tuple[str, TypeNumber]]  #: names and types
+NamedTypes = Sequence[tuple[str, TypeNumber]]  #: names and types
 TEXT = Declared(type="text", array=False)
 
 
@@ -171,7 +171,7 @@ class PreparedQuery:
         return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.query.pieces)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> NamedTypes:
         """The names and types of the columns, without lengths and domains."""
         return [(each.name, (each.type.oid, UNLIMITED)) for each in self.statement.get_attributes()]
 
@@ -180,7 +180,7 @@ class PreparedQuery:
 class Shown:
     """What the server shows of a query."""
 
-    columns: Columns
+    columns: NamedTypes
     parsed: Parsed
     versions: tuple[str, ...]  #: of the tables that it reads
 

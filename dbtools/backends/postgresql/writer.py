@@ -19,7 +19,7 @@ from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     KEEP,
     PATIENCE,
-    Connection,
+    ServerConnection,
     is_failure_of,
     messages,
     roll_back,
@@ -102,7 +102,7 @@ class PostgresqlWriter:
     def __init__(self, url: str, lock_timeout: float) -> None:
         self._url = url
         self._lock_timeout = setting({"lock_timeout": f"{max(1, round(lock_timeout * 1000))}ms"})
-        self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
+        self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
 
     def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
@@ -150,7 +150,9 @@ class PostgresqlWriter:
             await _uncancelled(self._end(connection, number))
         return written._replace(is_kept=True)
 
-    async def _refused(self, connection: Connection, error: Exception, run: WriteRun) -> errors.CallError:
+    async def _refused(
+        self, connection: ServerConnection, error: Exception, run: WriteRun
+    ) -> errors.CallError:
         refusal = await _refusal(connection, error, run)
         if isinstance(refusal, errors.SchemaChanged):
             # In an old session, functions of triggers keep plans for the old types.
@@ -158,12 +160,12 @@ class PostgresqlWriter:
             await self._pool.dispose()
         return refusal
 
-    async def _end(self, connection: Connection, number: str) -> None:
+    async def _end(self, connection: ServerConnection, number: str) -> None:
         """Commit transaction *number*, or raise a CallError."""
         if not await _commit(connection):
             await self._find_outcome(number)
 
-    async def _change(self, connection: Connection, run: WriteRun) -> tuple[WriteResult, str]:
+    async def _change(self, connection: ServerConnection, run: WriteRun) -> tuple[WriteResult, str]:
         """Return what the statements of *run* did, and the number of the transaction, which is still open."""
         transaction, script = OpenTransaction(connection, run), script_of(run, JOURNAL)
         await transaction.begin(self._lock_timeout)
@@ -188,7 +190,7 @@ class PostgresqlWriter:
         ((number,),) = await transaction.rows(NUMBER)
         return written, str(number)
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> ServerConnection:
         try:
             connection = await open_connection(self._url)
         except DRIVER_ERRORS as exc:
@@ -226,7 +228,7 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
     return PostgresqlWriter(url, lock_timeout)
 
 
-def _restored(connection: Connection) -> bytes:
+def _restored(connection: ServerConnection) -> bytes:
     """Return the messages that undo what triggers may have done to the session, which COMMIT would keep."""
     path = {} if connection.local else {"search_path": connection.path}
     return RESTORED + setting(path, KEEP)
@@ -245,7 +247,7 @@ async def _uncancelled(work: Coroutine[object, None, None]) -> None:
     working.result()
 
 
-async def _commit(connection: Connection) -> bool:
+async def _commit(connection: ServerConnection) -> bool:
     """Commit; return False if it is not known whether that happened."""
     committing = asyncio.ensure_future(connection.execute("commit"))
     await asyncio.wait([committing], timeout=COMMITTING)
@@ -265,7 +267,7 @@ async def _commit(connection: Connection) -> bool:
     return True
 
 
-async def _refusal(connection: Connection, error: Exception, run: WriteRun | None) -> errors.CallError:
+async def _refusal(connection: ServerConnection, error: Exception, run: WriteRun | None) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     if isinstance(error, STALE) or is_failure_of(error, CHANGED):
         return errors.SchemaChanged()
@@ -284,7 +286,7 @@ async def _refusal(connection: Connection, error: Exception, run: WriteRun | Non
 
 
 async def _violation(
-    connection: Connection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
+    connection: ServerConnection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
 ) -> errors.ConstraintViolated:
     """Return the constraint that *error* concerns, with what the server reports about it."""
     violated = errors.ConstraintViolated()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from dbtools.backends.changing_queries import FOLLOWED_BY, Main, main_of
 from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
-from dbtools.backends.sqlite.files import Location, authorize_writes
+from dbtools.backends.sqlite.files import File, authorize_writes
 from dbtools.backends.sqlite.inspection import (
     WrittenQuery,
     events_of,
@@ -32,9 +32,7 @@ UPSERT = "Write ON CONFLICT … DO UPDATE."
 VIEW = "SQLite does not count the rows that a change of a view affects."
 
 
-def inspect_change(
-    location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]
-) -> Inspected:
+def inspect_change(location: File, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it is not one change."""
     query = written_query(pieces, declared)
     main = main_of(query.pieces, lexis)

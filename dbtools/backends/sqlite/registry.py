@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.files import BUSY, Location, connect, has_code, open_file, unavailable
+from dbtools.backends.sqlite.files import BUSY, File, connect, has_code, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of one query
@@ -52,7 +52,7 @@ class SqliteRecords:
     SCHEMA = "main"
     COLUMNS = "select name from pragma_table_info('dbtools_call', 'main')"
 
-    def __init__(self, location: Location, patience: float | None) -> None:
+    def __init__(self, location: File, patience: float | None) -> None:
         self._location = location
         self._patience = LOCK_TIMEOUT if patience is None else patience
         self._connection: sqlite3.Connection | None = None
