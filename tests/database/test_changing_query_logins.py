@@ -122,6 +122,20 @@ def test_query_that_gives_a_numbered_column_takes_the_sequence_from_no_other(des
     assert 'grant usage on sequence "public"."tickets_id_seq"' in writing
 
 
+def test_role_that_sets_a_numbered_column_takes_the_sequence_from_no_other(desk: Shop) -> None:
+    rules = 'tables.tickets = { exclude = ["id"], insert = ["title"], preset = { id = 7 } }'
+    desk.path.write_text(
+        f'[database]\nurl = "{desk.url}"\n'
+        '[roles.some]\ntables.tickets = { insert = ["title"] }\n'
+        f"[roles.one]\n{rules}\n"
+    )
+    words = ("grants", str(desk.path), "--role", "some", "--role", "one", "--login", desk.login)
+    granted = grants_to(run(*words).stdout, desk.login)
+
+    assert 'grant insert ("id", "title") on table "public"."tickets"' in granted
+    assert 'grant usage on sequence "public"."tickets_id_seq"' in granted
+
+
 @pytest.mark.parametrize("logins", [1, 2])
 def test_granted_logins_run_the_queries(logins: int, desk: Shop) -> None:
     second = writer_url(desk) if logins == 2 else ""

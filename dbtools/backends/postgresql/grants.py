@@ -244,8 +244,8 @@ async def _needs_of_changes(
     connection: Any, shown: Sequence[Catalog], queries: Sequence[Permitted]
 ) -> set[Need]:
     """Return what changes of rows need besides the tables: sequences, and the journal if there is one."""
-    # One query may give the column that another one lets the sequence number.
-    given = [presets_of(table for catalog in shown for table in catalog.tables)]
+    # One role or query may give the column that another one lets the sequence number.
+    given = [presets_of(catalog.tables) for catalog in shown]
     given += [inserted_by(query.effects.changes) for query in queries if query.effects]
     needs = {
         (sequence, "usage", "") for each in given for _, sequence in await sequences_of(connection, each)
