@@ -19,7 +19,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
 from dbtools.backends import port, sources
-from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
+from dbtools.backends.plans import ESCAPE, Plan, identifier
 from dbtools.backends.port import (
     NO_SESSION,
     Declared,
@@ -29,6 +29,7 @@ from dbtools.backends.port import (
     refusal,
 )
 from dbtools.backends.queries import compile_query
+from dbtools.backends.query_syntax import ListForms
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing

@@ -15,8 +15,6 @@ from typing import Any
 
 import asyncpg
 
-from dbtools.backends.changing_queries import AFTER_CHANGE, CHANGE, main_of, within_with
-from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names, refusal
 from dbtools.backends.postgresql.changes import LOCKED
 from dbtools.backends.postgresql.dependencies import Parsed
@@ -33,6 +31,7 @@ from dbtools.backends.postgresql.inspection import (
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, inserted_by, sequences_of
 from dbtools.backends.postgresql.types import lexis
+from dbtools.backends.query_syntax import AFTER_CHANGE, CHANGE, Piece, main_of, within_with
 from dbtools.queries import Effect, Effects
 
 #: What the changes $3 of the columns $4 (empty: all) of the tables $2 in the schemas $1 lead to: themselves,

@@ -20,7 +20,7 @@ from typing import Any
 import asyncpg
 from asyncpg import Record
 
-from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
+from dbtools.backends.plans import identifier
 from dbtools.backends.port import (
     NOT_READING,
     Declared,
@@ -48,6 +48,7 @@ from dbtools.backends.postgresql.types import (
     sql_name,
 )
 from dbtools.backends.postgresql.urls import SETTINGS
+from dbtools.backends.query_syntax import ListForms, Piece, with_lists
 from dbtools.catalog import Column, Table
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family

@@ -8,9 +8,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dbtools.backends.changing_queries import FOLLOWED_BY, Main, main_of
-from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
+from dbtools.backends.query_syntax import FOLLOWED_BY, Main, Piece, main_of
 from dbtools.backends.sqlite.files import File, authorize_writes
 from dbtools.backends.sqlite.inspection import (
     WrittenQuery,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
-from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
+from dbtools.backends.plans import identifier
 from dbtools.backends.port import (
     NOT_READING,
     ColumnPlace,
@@ -25,6 +25,7 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
+from dbtools.backends.query_syntax import ListForms, Piece, with_lists
 from dbtools.backends.sqlite.files import (
     BUSY,
     UNFINISHED,

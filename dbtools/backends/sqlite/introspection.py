@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.plans import GAP, identifier
+from dbtools.backends.plans import identifier
+from dbtools.backends.query_syntax import GAP
 from dbtools.backends.sqlite.files import read_any_text, resolve_views, stamp_of
 from dbtools.backends.sqlite.relations import (
     HIDDEN,

@@ -1,22 +1,61 @@
-"""The syntax of permitted queries that change rows. Pieces of SQL in; the place of the change in them out.
+"""The syntax of permitted queries on any database. Pieces of SQL in; pieces, or the change in them, out.
+
+A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any(:ids)` or `<> all(:ids)` on
+any database. For an empty list, `in` and `any` are false, and the others are true.
 
 A change is an INSERT, UPDATE or DELETE, which may follow a WITH. Where the database permits that, it moves
 into the WITH, as one more common table expression whose rows can be read, cut and counted.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_CHANGING, refusal
-from dbtools.sql import Lexis, Token, TokenKind, code_of
+from dbtools.sql import Lexis, Parameter, Token, TokenKind, code_of
 
+Piece = str | Parameter
+GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"
+#: The text before and after a parameter that is a list.
+OPENING = re.compile(
+    rf"(?:\b(?P<not_in>not{GAP}+)?in|(?<![-+*/<>=~!@#%^&|`?])=\s*any|(?P<not_any><>|!=)\s*all)"
+    rf"{GAP}*\((?P<blanks>\s*)$",
+    re.IGNORECASE | re.DOTALL,
+)
+CLOSING = re.compile(rf"{GAP}*\)", re.DOTALL)
 CHANGE = "dbtools_change"  #: the name of the common table expression
 AFTER_CHANGE = "\n)\n"
 VERBS = ("insert", "update", "delete")
 OTHER_VERBS = ("select", "values", "table", "merge", "replace")
 FOLLOWED_BY = {"insert": "into", "delete": "from"}
 HINT = "Without -- writes, a query only reads."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListForms:
+    """The SQL of a database that tests whether a value is in a list parameter."""
+
+    among: str
+    not_among: str
+    closing: str
+
+
+def with_lists(
+    pieces: Sequence[Piece], is_list: Callable[[str], bool], forms: ListForms
+) -> tuple[Piece, ...]:
+    """Return *pieces* with the list parameters in the syntax of *forms*."""
+    written = list(pieces)
+    for at, piece in enumerate(pieces[1:-1], 1):
+        if isinstance(piece, Parameter) and is_list(piece.name):
+            before, after = str(written[at - 1]), str(written[at + 1])
+            opening, closing = OPENING.search(before), CLOSING.match(after)
+            if opening and closing:
+                is_negated = opening["not_in"] or opening["not_any"]
+                form = forms.not_among if is_negated else forms.among
+                written[at - 1] = before[: opening.start()] + form + opening["blanks"]
+                written[at + 1] = closing[0][:-1] + forms.closing + after[closing.end() :]
+    return tuple(written)
 
 
 class Main(NamedTuple):
