@@ -8,14 +8,16 @@ into the WITH, as one more common table expression whose rows can be read, cut a
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
 
-from dbtools.backends.port import NOT_CHANGING, refusal
+from dbtools.backends.port import NOT_CHANGING, Declared, refusal
 from dbtools.sql import Lexis, Parameter, Token, TokenKind, code_of
 
 Piece = str | Parameter
+TEXT = Declared(type="text", array=False)  #: of claims, until the database says more
 GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"
 #: The text before and after a parameter that is a list.
 OPENING = re.compile(
@@ -56,6 +58,34 @@ def with_lists(
                 written[at - 1] = before[: opening.start()] + form + opening["blanks"]
                 written[at + 1] = closing[0][:-1] + forms.closing + after[closing.end() :]
     return tuple(written)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenQuery:
+    """A query in the pieces that the operator wrote, and in those that the database reads."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+    declared: Mapping[str, Declared]
+
+    @classmethod
+    def of(cls, source: Sequence[Piece], declared: Mapping[str, Declared], forms: ListForms) -> Self:
+        """Return the query in the pieces *source*, with lists in the syntax of *forms*."""
+        query = cls(source=source, pieces=source, declared=declared)
+        return replace(query, pieces=with_lists(source, query.is_list, forms))
+
+    @cached_property
+    def text(self) -> str:
+        """The SQL as the operator wrote it."""
+        return "".join(map(str, self.source))
+
+    def is_list(self, name: str) -> bool:
+        """Return whether the parameter *name* is a list."""
+        return name in self.declared and self.declared[name].array
+
+    def start_of(self, at: int) -> int:
+        """Return the offset of piece number *at* in the text."""
+        return sum(len(str(piece)) for piece in self.source[:at])
 
 
 class Main(NamedTuple):

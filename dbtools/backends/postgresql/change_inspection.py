@@ -20,12 +20,13 @@ from dbtools.backends.postgresql.changes import LOCKED
 from dbtools.backends.postgresql.dependencies import Parsed
 from dbtools.backends.postgresql.inspection import (
     INSPECTED,
+    LIST_FORMS,
     READING,
     PostgresqlInspector,
+    PostgresqlQuery,
     Shown,
     is_passing,
     prepare_query,
-    query_of,
     refusing,
 )
 from dbtools.backends.postgresql.pipeline import rolled_back
@@ -85,7 +86,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the server reports about the query in *pieces*, or raise Refused."""
-        query = replace(query_of(pieces, declared), before="", after="")
+        query = replace(PostgresqlQuery.of(pieces, declared, LIST_FORMS), before="", after="")
         with refusing():
             if await self.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
                 raise refusal(STANDBY.capitalize())

@@ -12,7 +12,7 @@ from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
 from dbtools.backends.query_syntax import FOLLOWED_BY, Main, Piece, main_of
 from dbtools.backends.sqlite.files import File, authorize_writes
 from dbtools.backends.sqlite.inspection import (
-    WrittenQuery,
+    SqliteQuery,
     events_of,
     inspected,
     inspecting,
@@ -76,7 +76,7 @@ def _target(main: Main) -> Sequence[Token]:
     return main.tokens[first : at + 1]
 
 
-def _returned(query: WrittenQuery, main: Main, target: Sequence[Token]) -> WrittenQuery | None:
+def _returned(query: SqliteQuery, main: Main, target: Sequence[Token]) -> SqliteQuery | None:
     """Return a query of the table for what RETURNING lists, None without RETURNING."""
     if main.returning is None:
         return None

@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.query_syntax import ListForms, Piece, with_lists
+from dbtools.backends.query_syntax import TEXT, ListForms, Piece, WrittenQuery
 from dbtools.backends.sqlite.files import (
     BUSY,
     UNFINISHED,
@@ -75,7 +75,6 @@ SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 READING = ("select", "values", "with")  #: the first words of statements that read
 COMPOUNDS = {"union", "intersect", "except"}  #: SQLite reports the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: how SQLite renames a duplicate name
-TEXT = Declared(type="text", array=False)
 RELATIONS = """
 select name, type, strict
 from pragma_table_list
@@ -97,17 +96,8 @@ class NamedTable(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenQuery:
-    """A query in the pieces that the operator wrote, and as SQLite reads them."""
-
-    source: Sequence[Piece]
-    pieces: Sequence[Piece]
-    declared: Mapping[str, Declared]
-
-    @cached_property
-    def text(self) -> str:
-        """The SQL as the operator wrote it."""
-        return "".join(map(str, self.source))
+class SqliteQuery(WrittenQuery):
+    """A query as SQLite reads it, and the names in it."""
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -168,12 +158,10 @@ def inspect_query(location: File, pieces: Sequence[Piece], declared: Mapping[str
         return inspected(connection, query, events, query)
 
 
-def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> WrittenQuery:
+def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> SqliteQuery:
     """Return the query in *pieces*, or raise Refused if a list is in the wrong place."""
-    arrays = {name for name, each in declared.items() if each.array}
-    listed = with_lists(pieces, arrays.__contains__, LIST_FORMS)
-    query = WrittenQuery(source=pieces, pieces=listed, declared=declared)
-    check_lists(query, arrays)
+    query = SqliteQuery.of(pieces, declared, LIST_FORMS)
+    check_lists(query)
     return query
 
 
@@ -188,7 +176,7 @@ def inspecting(location: File) -> Iterator[sqlite3.Connection]:
 
 
 def events_of(
-    connection: sqlite3.Connection, query: WrittenQuery, allow: Callable[..., int], otherwise: str
+    connection: sqlite3.Connection, query: SqliteQuery, allow: Callable[..., int], otherwise: str
 ) -> Events:
     """Return what SQLite reports about *query*, or raise Refused; *otherwise*: why if *allow* denies it."""
     with refusing(query, otherwise):
@@ -196,7 +184,7 @@ def events_of(
 
 
 @contextmanager
-def refusing(query: WrittenQuery, otherwise: str) -> Iterator[None]:
+def refusing(query: SqliteQuery, otherwise: str) -> Iterator[None]:
     """Raise Refused, with its place in *query*, for an error of SQLite that is not temporary."""
     try:
         yield
@@ -209,7 +197,7 @@ def refusing(query: WrittenQuery, otherwise: str) -> Iterator[None]:
 
 
 def inspected(
-    connection: sqlite3.Connection, query: WrittenQuery, events: Events, shown: WrittenQuery | None
+    connection: sqlite3.Connection, query: SqliteQuery, events: Events, shown: SqliteQuery | None
 ) -> Inspected:
     """Return *query*, which SQLite has explained with *events*, and which returns the rows of *shown*."""
     # From here on, only a temporary view is created.
@@ -228,18 +216,17 @@ def inspected(
     )
 
 
-def check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
+def check_lists(query: SqliteQuery) -> None:
     """Raise Refused for a list outside of the list syntax, JSON functions and columns."""
     texts = ["", *map(str, query.pieces), ""]
     for at, piece in enumerate(query.pieces):
-        if not isinstance(piece, Parameter) or piece.name not in arrays:
+        if not isinstance(piece, Parameter) or not query.is_list(piece.name):
             continue
         before = [token.word for token in code_of(texts[at], lexis)[-2:]]
         after = [token.word for token in code_of(texts[at + 2], lexis)[:1]]
         if after != ["as"] and not re.fullmatch(r"json\w* \(", " ".join(before)):
             forms = f"in ({piece}), not in ({piece}) or = any({piece})"
-            offset = sum(len(str(each)) for each in query.source[:at])
-            raise refusal(f"{piece} is a list: write {forms}.", offset=offset)
+            raise refusal(f"{piece} is a list: write {forms}.", offset=query.start_of(at))
 
 
 Inspect = Callable[[File, Sequence[Piece], Mapping[str, Declared]], Inspected]
@@ -298,18 +285,18 @@ class SqliteInspector:
             connection.close()
 
 
-def check_pragmas(query: WrittenQuery, tables: Iterable[str]) -> None:
+def check_pragmas(query: SqliteQuery, tables: Iterable[str]) -> None:
     """Raise Refused if a pragma is read as a table, which would run during the call and be denied."""
     for name in sorted(name for name in tables if name.startswith(PRAGMAS)):
         raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
 
 
-def is_strict(query: WrittenQuery, relations: Collection[NamedTable]) -> bool:
+def is_strict(query: SqliteQuery, relations: Collection[NamedTable]) -> bool:
     """Return whether columns with a type only hold it: all are from STRICT tables, unchanged."""
     return bool(relations) and not query.words & COMPOUNDS and all(each.strict for each in relations)
 
 
-def columns_of(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:
+def columns_of(connection: sqlite3.Connection, query: SqliteQuery, *, strict: bool) -> Iterator[Column]:
     """Yield the columns, with types except for expressions."""
     with refusing(query, NOT_READING):
         connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
@@ -332,7 +319,7 @@ def relations_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[N
 
 def reads_of(
     connection: sqlite3.Connection,
-    query: WrittenQuery,
+    query: SqliteQuery,
     relations: Iterable[NamedTable],
     seen: Collection[tuple[str, str]],
 ) -> Iterator[ColumnPlace]:
