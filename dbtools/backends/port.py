@@ -335,10 +335,10 @@ class Backend(ABC):
         """Return the current content of the registry, None if there is no registry."""
 
     @abstractmethod
-    def open_records(self, patience: float | None) -> RecordStore:
+    def open_records(self, timeout: float | None) -> RecordStore:
         """Return the store of dbtools' own tables, without opening a connection.
 
-        *patience*: seconds that a write may wait; None leaves it to the database.
+        *timeout*: seconds that a write may wait; None leaves it to the database.
         """
 
     async def grants(

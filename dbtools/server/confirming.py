@@ -18,7 +18,7 @@ from dbtools.service.transactions import VALID, Confirmation
 ELICIT = "elicitation/create"
 ELICITATION = "elicitation"  #: for the audit log
 KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
-PATIENCE = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
+ANSWER_TIMEOUT = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
 ROUNDS = 3  #: questions of one call
 CONFIRMATION_SCHEMA = {
     "type": "object",
@@ -46,11 +46,11 @@ def can_ask(exchange: Exchange) -> bool:
 
 
 def confirming(
-    exchange: Exchange, entry: AuditEntry, call: MakeCall, patience: float
+    exchange: Exchange, entry: AuditEntry, call: MakeCall, timeout: float
 ) -> Callable[[View], Awaitable[Answer]]:
     """Return what makes *call*, which *entry* records, and lets the person behind the client confirm it."""
     if exchange.peer.revision.has_handshake:
-        return partial(ask_and_call, entry, call, partial(_ask, exchange, patience))
+        return partial(ask_and_call, entry, call, partial(_ask, exchange, timeout))
     return partial(_repeat, exchange.params, entry, call)
 
 
@@ -70,12 +70,12 @@ async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: View) 
     return answer
 
 
-async def _ask(exchange: Exchange, patience: float, question: str) -> None:
+async def _ask(exchange: Exchange, timeout: float, question: str) -> None:
     """Ask the person behind the client of *exchange*; raise NotConfirmed unless they agree."""
     try:
-        answer = await exchange.ask(ELICIT, _form(question), patience)
+        answer = await exchange.ask(ELICIT, _form(question), timeout)
     except TimeoutError as exc:
-        raise errors.NotConfirmed(SILENT.format(patience), hint=UNLESS_ASKED) from exc
+        raise errors.NotConfirmed(SILENT.format(timeout), hint=UNLESS_ASKED) from exc
     except ProtocolError as exc:
         raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED) from exc
     _check(answer)

@@ -254,10 +254,10 @@ class MemoryJournal:
         self._keys: dict[tuple[str, str, str], KnownKey] = {}
         self._used: dict[str, float] = {}  #: until when, by the ID of a confirmation
 
-    async def once(self, entry: JournalEntry, change: MakeChange, patience: float) -> Changed:
+    async def once(self, entry: JournalEntry, change: MakeChange, timeout: float) -> Changed:
         """Return what *change* does, or what it has done for an earlier call with the same key.
 
-        Raise Busy if such a call still runs after *patience* seconds.
+        Raise Busy if such a call still runs after *timeout* seconds.
         """
         self._prune()
         if entry.key is None:
@@ -265,7 +265,7 @@ class MemoryJournal:
         until = time.monotonic() + KEPT_IN_MEMORY
         known = self._keys.setdefault((entry.caller, entry.tool, entry.key), KnownKey(until=until))
         try:
-            with anyio.fail_after(patience):
+            with anyio.fail_after(timeout):
                 await known.lock.acquire()
         except TimeoutError as exc:
             raise running() from exc

@@ -215,7 +215,7 @@ class Backend(port.Backend):
         """Raise ConfigurationError: there is no registry here."""
         raise errors.ConfigurationError("This database keeps no registry.")
 
-    def open_records(self, patience: float | None) -> RecordStore:
+    def open_records(self, timeout: float | None) -> RecordStore:
         """Raise ConfigurationError: there is no registry here."""
         raise errors.ConfigurationError("This database keeps no registry.")
 

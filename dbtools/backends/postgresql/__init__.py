@@ -97,7 +97,7 @@ class Backend(port.Backend):
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""
-        return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.PATIENCE)
+        return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.POLL_TIMEOUT)
 
     def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
         """Call *heard* on each notification, and when the connection is lost."""
@@ -107,9 +107,9 @@ class Backend(port.Backend):
         """Return the content of the registry in the database, or None."""
         return await self._control.answer(registry_of, "The registry cannot be read.", READING_REGISTRY)
 
-    def open_records(self, patience: float | None) -> PostgresqlRecords:
+    def open_records(self, timeout: float | None) -> PostgresqlRecords:
         """Return the store of the tables that dbtools keeps in the database."""
-        return PostgresqlRecords(self.url, patience)
+        return PostgresqlRecords(self.url, timeout)
 
     async def grants(
         self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str

@@ -18,7 +18,7 @@ import asyncpg
 
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
-    PATIENCE,
+    END_TIMEOUT,
     Loop,
     ServerConnection,
     is_failure_of,
@@ -212,9 +212,9 @@ async def connect(url: str) -> ServerConnection:
 
 
 async def end(connection: Any) -> None:
-    """Close *connection* within PATIENCE."""
+    """Close *connection* within END_TIMEOUT."""
     with anyio.CancelScope(shield=True), suppress(*DRIVER_ERRORS):
-        await connection.close(timeout=PATIENCE)
+        await connection.close(timeout=END_TIMEOUT)
 
 
 async def _connect(target: Destination) -> ServerConnection:

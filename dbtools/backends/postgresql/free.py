@@ -28,7 +28,7 @@ from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.guard import guard
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
-    PATIENCE,
+    END_TIMEOUT,
     ServerConnection,
     finished,
     messages,
@@ -189,7 +189,9 @@ class PostgresqlFreeRunner:
                     if not (connection.is_closed() or is_over):
                         stopping = connection.stopping = asyncio.ensure_future(_roll_back(connection))
                         if not deadline.expired():
-                            await finished(asyncio.ensure_future(asyncio.wait([stopping], timeout=PATIENCE)))
+                            await finished(
+                                asyncio.ensure_future(asyncio.wait([stopping], timeout=END_TIMEOUT))
+                            )
         finally:
             if stopping is None or stopping.done():
                 turn.release()

@@ -24,7 +24,7 @@ else:
 
 #: InternalClientError occurs while the server closes the connection.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-PATIENCE = 2.0  #: seconds to roll back or close a connection before it is terminated
+END_TIMEOUT = 2.0  #: seconds to roll back or close a connection before it is terminated
 CONNECTING = ("create_connection", "create_unix_connection")  #: methods of an event loop
 STATEMENTS = 256  #: prepared statements per connection
 SYNC = b"S\0\0\0\4"
@@ -304,7 +304,7 @@ async def finished(work: asyncio.Future[Any]) -> None:
 
 async def _roll_back(connection: Any, after: bytes) -> None:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(END_TIMEOUT):
             if after:
                 # In one round trip, so that a pooler runs both on the same connection.
                 await connection.send(messages("rollback") + after)

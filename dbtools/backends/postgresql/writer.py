@@ -17,8 +17,8 @@ from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
+    END_TIMEOUT,
     KEEP,
-    PATIENCE,
     ServerConnection,
     is_failure_of,
     messages,
@@ -203,7 +203,7 @@ class PostgresqlWriter:
         for pause in LOOKS:
             await asyncio.sleep(pause)
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(END_TIMEOUT):
                     connection = await connect(self._url)
                     try:
                         outcome = await connection.fetchval(OUTCOME, number)
@@ -301,7 +301,7 @@ async def _violation(
         violated.columns = (column,)
     elif isinstance(constraint, str) and not connection.is_closed():
         with suppress(*DRIVER_ERRORS):
-            for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=PATIENCE):
+            for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=END_TIMEOUT):
                 violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
     shape = run.steps[0][0].shape if run is not None else None
     if isinstance(shape, QueryShape):

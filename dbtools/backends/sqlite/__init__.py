@@ -115,6 +115,6 @@ class Backend(port.Backend):
         """Return the current content of the registry in the file, None if there is none."""
         return await asyncio.to_thread(read_file, self._location, registry_of)
 
-    def open_records(self, patience: float | None) -> SqliteRecords:
+    def open_records(self, timeout: float | None) -> SqliteRecords:
         """Return the store of dbtools' own tables in the file."""
-        return SqliteRecords(self._location, patience)
+        return SqliteRecords(self._location, timeout)
