@@ -10,8 +10,7 @@ from sqlglot import exp
 
 from dbtools.backends.postgresql.casts import Casts
 from dbtools.backends.postgresql.guard import guard
-from dbtools.backends.postgresql.parsing import Tree
-from dbtools.backends.postgresql.spelling import spelled
+from dbtools.backends.postgresql.parsing import Tree, spelled
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy import FunctionRules

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from dbtools.backends.free import refused
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.spelling import Lexeme, LexemeKind, name_lexeme, string_lexeme
+from dbtools.backends.postgresql.parsing import Lexeme, LexemeKind, name_lexeme, string_lexeme
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog

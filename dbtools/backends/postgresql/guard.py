@@ -22,8 +22,7 @@ from dbtools.backends.free import refused, unknown_function, unknown_table
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.casts import Casts
 from dbtools.backends.postgresql.lenses import lens, numbered
-from dbtools.backends.postgresql.parsing import SIMPLER, Tree
-from dbtools.backends.postgresql.spelling import Lexeme, LexemeKind, spelled
+from dbtools.backends.postgresql.parsing import SIMPLER, Lexeme, LexemeKind, Tree, spelled
 from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import SqlRefused, listing
