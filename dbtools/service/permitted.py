@@ -11,7 +11,7 @@ from dbtools.catalog import Catalog, Column
 from dbtools.policy import Finding
 from dbtools.queries import Effect, Effects, Permitted, Query, texts_of
 from dbtools.queries.headers import values_in
-from dbtools.service.queries import LoadedQueries, about, queries_in, read_files, registered_in
+from dbtools.service.query_sources import LoadedQueries, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter

@@ -18,7 +18,6 @@ from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, restriction_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declared
-from dbtools.service.offers import offered, posture_findings, sql_findings, writable_findings
 from dbtools.service.permitted import (
     UNCHECKED,
     UNREACHABLE,
@@ -27,7 +26,8 @@ from dbtools.service.permitted import (
     inspected,
     library_of,
 )
-from dbtools.service.queries import NO_REGISTRY, LoadedQueries
+from dbtools.service.posture import offered, posture_findings, sql_findings, writable_findings
+from dbtools.service.query_sources import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter

@@ -21,7 +21,7 @@ from sqlglot import exp
 from dbtools.backends.free import refused, unknown_function, unknown_table
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.casts import Casts
-from dbtools.backends.postgresql.lenses import lens, numbered
+from dbtools.backends.postgresql.lens import lens, numbered
 from dbtools.backends.postgresql.parsing import SIMPLER, Lexeme, LexemeKind, Tree, spelled
 from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
