@@ -14,8 +14,8 @@ from dbtools.tools.definition import ROWS, Setting, SingleCall, Tool, ToolDefini
 
 LONGEST_SQL = 20_000  #: characters
 DESCRIPTION = (
-    "Run one SELECT of {} over the tables of describe_tables. Only for what other tools cannot: "
-    "window functions, top rows per group, percentiles, recursion, unions. They know relations, page and "
+    "Run one SELECT of {} over the tables of describe_tables. Only for what the other tools cannot: "
+    "window functions, top rows per group, percentiles, recursion, unions. The others join, page and "
     "need no SQL."
 )
 
