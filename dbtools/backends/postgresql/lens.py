@@ -87,11 +87,11 @@ def _cell(rows: sa.FromClause, column: Column) -> Element:
     match column.type.mask:
         case None:
             return sa.cast(cell, TEXT) if names_objects(column.type) else cell
-        case Mask.NULL:
+        case Mask.NULL | Mask.HASH:
             return sa.cast(sa.null(), TEXT)
         case Mask.REDACT:
             return sa.cast(sa.literal_column(f"'{REDACTED}'"), TEXT)
-        case _:
+        case Mask.PARTIAL:
             return _partial(sa.cast(cell, TEXT))
 
 

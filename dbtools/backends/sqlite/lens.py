@@ -152,14 +152,16 @@ def _view(table: Table, claims: Mapping[str, object], schema: str) -> str:
 
 def _cell(cell: Element, column: Column, schema: str) -> Element:
     match column.type.mask:
+        case None:
+            return cell
+        case Mask.NULL | Mask.HASH:
+            return sa.null()
         case Mask.REDACT:
             return sa.literal_column(literal(REDACTED))
         case Mask.PARTIAL:
             function = getattr(sa.func, f"{schema}_mask")
             shown: Element = function(sa.cast(cell, sa.BLOB), sa.func.typeof(cell))
             return shown
-        case _:
-            return cell
 
 
 class FreeGrammar(SqliteGrammar):
