@@ -9,9 +9,10 @@ import anyio
 from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media, ResultSet
+from dbtools.service.execution import Execution
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
-from dbtools.service.transactions import Confirmation, Executes, Transactions
+from dbtools.service.transactions import Confirmation, Transactions
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
 from dbtools.tools.change_calls import ChangeCall
@@ -37,7 +38,7 @@ Listener = Callable[[Snapshot, Mapping[str, ListChange]], object]
 class Toolbox:
     """The tools of a database, for each role."""
 
-    def __init__(self, resolve: Resolve, execution: Executes, secret: str = "") -> None:
+    def __init__(self, resolve: Resolve, execution: Execution, secret: str = "") -> None:
         """*secret*: the key that seals confirmations."""
         self._resolve = resolve
         self._execution = execution

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import anyio
 
@@ -25,9 +25,9 @@ from dbtools.cells import json_of
 from dbtools.changes import KEPT_IN_MEMORY, EarlierCall, Transaction, keys_of, running, taken, used
 from dbtools.policy import Caller
 from dbtools.queries.headers import OF_CHANGES
-from dbtools.results import Answer, Changed, ResultSet
+from dbtools.results import Answer, Changed
+from dbtools.service.execution import Agrees, Execution
 from dbtools.service.snapshot import View
-from dbtools.statement import Statement
 from dbtools.tools.change_calls import ChangeCall
 
 UNKNOWN = "The login that changes rows could not be checked yet. Nothing was changed."
@@ -45,41 +45,13 @@ class Confirmation(NamedTuple):
     means: str  #: for the audit log
 
 
-Agrees = Callable[[Changed], bool]  #: whether a change does what was confirmed
 MakeChange = Callable[[], Awaitable[Changed]]
-
-
-class Executes(Protocol):
-    """What runs statements: `execution.Execution`, or a stand-in for it."""
-
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
-        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
-
-        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
-        """
-
-    async def change(
-        self,
-        transaction: Transaction,
-        view: View,
-        caller: Caller,
-        entry: JournalEntry | None = None,
-        agrees: Agrees | None = None,
-    ) -> Changed:
-        """Run *transaction* of the tools of *view*, or raise a CallError.
-
-        Roll back a dry run, and a change with which *agrees* does not agree. *entry*: what the journal keeps.
-        Raise SchemaChanged if the view is out of date: then nothing was changed.
-        """
-
-    async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema still has *stamp*."""
 
 
 class Transactions:
     """Makes the changes of calls; confirmations are sealed with *secret* where a journal keeps those used."""
 
-    def __init__(self, execution: Executes, secret: str = "") -> None:
+    def __init__(self, execution: Execution, secret: str = "") -> None:
         self._execution = execution
         self._shared = Confirmations(secret)
         self._own = Confirmations("")  #: valid as long as the memory of this process
