@@ -31,7 +31,7 @@ AFTER_CHANGE = "\n)\n"
 VERBS = ("insert", "update", "delete")
 OTHER_VERBS = ("select", "values", "table", "merge", "replace")
 FOLLOWED_BY = {"insert": "into", "delete": "from"}
-HINT = "Without -- writes, a query only reads."
+READS_ONLY = "Without -- writes, a query only reads."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def main_of(pieces: Sequence[Piece], lexis: Lexis) -> Main:
     verbs = (at for at, token in enumerate(outside) if token.word in (*VERBS, *OTHER_VERBS))
     at = next(verbs, 0) if follows else 0
     if not outside or outside[at].word not in VERBS:
-        raise refusal(NOT_CHANGING, hint=HINT, offset=outside[at].offset if outside else 0)
+        raise refusal(NOT_CHANGING, hint=READS_ONLY, offset=outside[at].offset if outside else 0)
     return Main(outside[at:], follows)
 
 

@@ -17,13 +17,13 @@ from dbtools.service.transactions import VALID, Confirmation
 
 ELICIT = "elicitation/create"
 ELICITATION = "elicitation"  #: for the audit log
-KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
+QUESTION_KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
 ANSWER_TIMEOUT = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
 ROUNDS = 3  #: questions of one call
 CONFIRMATION_SCHEMA = {
     "type": "object",
-    "properties": {KEY: {"type": "boolean", "title": "Make this change"}},
-    "required": [KEY],
+    "properties": {QUESTION_KEY: {"type": "boolean", "title": "Make this change"}},
+    "required": [QUESTION_KEY],
 }
 DECLINED = "The user declined the change; nothing was changed."
 DISMISSED = "The user closed the question without an answer; nothing was changed."
@@ -84,7 +84,7 @@ async def _ask(exchange: Exchange, timeout: float, question: str) -> None:
 async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: View) -> Answer:
     """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer."""
     state, answers = params.get("requestState"), params.get("inputResponses")
-    answer = answers.get(KEY) if isinstance(answers, Mapping) else None
+    answer = answers.get(QUESTION_KEY) if isinstance(answers, Mapping) else None
     if not (isinstance(state, str) and isinstance(answer, Mapping)):
         return await call(view, Confirmation("", ELICITATION))
     _check(answer)
@@ -97,7 +97,7 @@ def question_result(pending: Pending) -> Json:
     question = {"method": ELICIT, "params": _form(pending.question)}
     return {
         "resultType": "input_required",
-        "inputRequests": {KEY: question},
+        "inputRequests": {QUESTION_KEY: question},
         "requestState": pending.token,
     }
 

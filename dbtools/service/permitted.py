@@ -22,7 +22,7 @@ from dbtools.types import ColumnType
 
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
 NOT_WRITABLE = " changes rows, which needs [database] writable = true (--write), or a role with this query."
-CHANGING = "To change rows, declare how many at most: -- writes: N."
+DECLARE_WRITES = "To change rows, declare how many at most: -- writes: N."
 UNREACHABLE = "unreachable"  #: the code of a query whose login cannot be reached now
 UNCHECKED = "unchecked"  #: the code of a query that cannot be checked now, but may work in a moment
 
@@ -173,7 +173,7 @@ async def inspected(query: Query, present: Collection[str], inspector: Inspector
         return await inspector.query(query.body.written(present).pieces, declared)
     except errors.Refused as exc:
         code = UNCHECKED if exc.passes else WITHDRAWN
-        told = f"{exc} {CHANGING}" if exc.message == NOT_READING and query.writes is None else str(exc)
+        told = f"{exc} {DECLARE_WRITES}" if exc.message == NOT_READING and query.writes is None else str(exc)
         raise Unusable(code, told, query.source_of(present, exc.offset)) from exc
 
 

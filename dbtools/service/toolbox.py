@@ -24,7 +24,7 @@ PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time whil
 COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
 MANY = 12_500  #: cells of a result that takes as long
-NOTHING = ResultSet(outputs=(), rows=())
+NO_ROWS = ResultSet(outputs=(), rows=())
 
 #: Errors that do not depend on the schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
@@ -156,7 +156,7 @@ class Toolbox:
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
     async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
-        found = NOTHING
+        found = NO_ROWS
         if call.statement is not None:
             found = await self._execution.execute(call.statement, view, caller, timeout)
         inquiries = call.inquire(found)

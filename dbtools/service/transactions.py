@@ -30,11 +30,11 @@ from dbtools.service.execution import Agrees, Execution
 from dbtools.service.snapshot import View
 from dbtools.tools.change_calls import ChangeCall
 
-UNKNOWN = "The login that changes rows could not be checked yet. Nothing was changed."
+UNCHECKED_LOGIN = "The login that changes rows could not be checked yet. Nothing was changed."
 VALID = 300  #: seconds that a token is valid
 CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
 HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
-HINT = "Nothing was changed. Repeat the call without confirm for a new preview."
+AGAIN = "Nothing was changed. Repeat the call without confirm for a new preview."
 TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
 
 
@@ -72,7 +72,7 @@ class Transactions:
         if transaction.dry_run or not (transaction.idempotency_key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
         if view.setting.journal is None:
-            raise errors.DatabaseUnavailable(UNKNOWN, hint="Try again in a moment.")
+            raise errors.DatabaseUnavailable(UNCHECKED_LOGIN, hint="Try again in a moment.")
         asked = (call.query, call.arguments) if call.query else (tool, arguments)
         entry = _entry(transaction, *asked, view, caller)
         if not transaction.confirms:
@@ -178,15 +178,16 @@ class Confirmations:
             content = base64.urlsafe_b64decode(token.encode())
             id, expires, preview = HEAD.unpack(content[: HEAD.size])
         except (ValueError, struct.error) as exc:
-            raise errors.NotConfirmed("The confirmation is invalid.", hint=HINT) from exc
+            raise errors.NotConfirmed("The confirmation is invalid.", hint=AGAIN) from exc
         if not hmac.compare_digest(
             content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
         ):
             raise errors.NotConfirmed(
-                "The confirmation is for another call, for other arguments, or of another server.", hint=HINT
+                "The confirmation is for another call, for other arguments, or of another server.",
+                hint=AGAIN,
             )
         if expires < time.time():
-            raise errors.NotConfirmed("The confirmation has expired.", hint=HINT)
+            raise errors.NotConfirmed("The confirmation has expired.", hint=AGAIN)
         return Confirmed(id.hex(), preview)
 
     def digest(self, found: Changed) -> bytes:

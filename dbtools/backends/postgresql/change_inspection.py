@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names, refusal
-from dbtools.backends.postgresql.changes import LOCKED
+from dbtools.backends.postgresql.changes import TABLE_VERSIONS
 from dbtools.backends.postgresql.dependencies import Parsed
 from dbtools.backends.postgresql.inspection import (
     INSPECTED,
@@ -111,7 +111,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
                 # A new text each time: a cached statement may have the types from before a migration.
                 explain = f"explain (verbose, format json) {sql} /* {secrets.token_hex(8)} */"
                 ((found,),) = await self.connection.fetch(explain)
-                versions = tuple(row["version"] for row in await self.connection.fetch(LOCKED))
+                versions = tuple(row["version"] for row in await self.connection.fetch(TABLE_VERSIONS))
         except asyncpg.InvalidCachedStatementError:
             raise
         except asyncpg.PostgresError as exc:

@@ -110,7 +110,7 @@ IS_CONFIRMED = f"""(
 #: Fails unless relation $1 has number $2; has no rows.
 CONFIRMATION = f"select where {assertion(IS_CONFIRMED, CHANGED)} is null"
 #: The versions of the relations that the transaction has locked, which are those that its statements read.
-LOCKED = f"""
+TABLE_VERSIONS = f"""
 select {VERSION} as version
 from pg_catalog.pg_class as c
 where c.oid >= '16384'

@@ -24,7 +24,7 @@ from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
 #: The relations that the transaction has locked. It locks none itself.
-LOCKED = messages("""
+LOCKED_RELATIONS = messages("""
 select coalesce(pg_catalog.string_agg(l.relation::pg_catalog.text, ' '), '')
 from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
@@ -33,7 +33,7 @@ EXPLAIN = "explain (format json, costs off) "
 CAST = "Cast the values, as in x::numeric, x::text or x::timestamp."
 OUTSIDE = "Use it in a subquery, and its condition outside."
 #: SQLSTATEs, our words and a hint. {name}: of what is wrong, if it is known.
-FAULTS: Sequence[tuple[str, str, str]] = (
+RULES: Sequence[tuple[str, str, str]] = (
     ("42P01 42501 3F000", "There is no table or alias {name}", "Name each table in from, before its use."),
     ("42601", "The statement cannot be read near {name}", MISSING),
     ("42702", "{name} could be a column of several tables", "Write table.column."),
@@ -52,7 +52,7 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("0A000", "{name} is not supported here", SIMPLER),
     ("25006", "The statement tries to write, but may only read", "Use the tools that change rows."),
 )
-STATES = {state: (rule, hint) for states, rule, hint in FAULTS for state in states.split()}
+RULE_BY_STATE = {state: (rule, hint) for states, rule, hint in RULES for state in states.split()}
 REFUSED = ("42", "22", "21", "0A", "54", "2F", "38", "39", "HV", "XX")
 
 
@@ -77,11 +77,11 @@ class Confined:
         tables = f"{self.guarded.seen}select {', '.join(counts)}"
         self._sent = self.selecting("1")
         named, parsed = await connection.texts(
-            begin + parsing(tables) + LOCKED + parsing(self._sent) + LOCKED
+            begin + parsing(tables) + LOCKED_RELATIONS + parsing(self._sent) + LOCKED_RELATIONS
         )
         _compare(_numbers(parsed), _numbers(named))
         # Only now may something be planned, since planning runs functions on constants.
-        plan, locked = await connection.texts(self._explaining(tables) + LOCKED)
+        plan, locked = await connection.texts(self._explaining(tables) + LOCKED_RELATIONS)
         self._functions = set(_functions(json.loads(plan)))
         self._locked = _numbers(locked)
         self.prepared = await self.prepare(connection, self.selecting("q.*"))
@@ -109,7 +109,7 @@ class Confined:
         versions = tuple(table.version for table in self.guarded.sources if table.version)
         # At its end, all of its tables are locked, so they stay as they are then.
         plan, locked = await connection.texts(
-            self._explaining(self.plan.sql) + LOCKED + confirmation(versions)
+            self._explaining(self.plan.sql) + LOCKED_RELATIONS + confirmation(versions)
         )
         if not (self.guarded.calls_others and self.run.functions.include):
             _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
@@ -142,8 +142,8 @@ class Confined:
         tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
-        if state in STATES:
-            rule, hint = STATES[state]
+        if state in RULE_BY_STATE:
+            rule, hint = RULE_BY_STATE[state]
             if state == "42601" and at is not None:
                 hint = habit(self.guarded.lexemes, at) or hint
             return refused(rule.format(name=quoted(name, 60) if name else "it"), hint, position=offset)

@@ -29,7 +29,7 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.postgresql.changes import LOCKED
+from dbtools.backends.postgresql.changes import TABLE_VERSIONS
 from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
     CALLED,
@@ -268,7 +268,7 @@ class PostgresqlInspector:
     async def _locked(self, query: PostgresqlQuery) -> tuple[str, ...]:
         """Return the versions of the tables that *query* reads; parsing it locks them until ROLLBACK."""
         await self.connection.prepare(query.sql)
-        return tuple(row["version"] for row in await self.connection.fetch(LOCKED))
+        return tuple(row["version"] for row in await self.connection.fetch(TABLE_VERSIONS))
 
     async def _named_functions(self, query: PostgresqlQuery) -> Sequence[Record]:
         """Return the functions with names that *query* seems to call, for want of a parsed one."""

@@ -32,7 +32,7 @@ from dbtools.catalog import (
 from dbtools.errors import listing
 from dbtools.types import ColumnType, Family
 
-KINDS: Mapping[str, TableKind] = {
+TABLE_KINDS: Mapping[str, TableKind] = {
     "r": TableKind.TABLE,
     "p": TableKind.PARTITIONED,
     "v": TableKind.VIEW,
@@ -178,7 +178,7 @@ def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -
 
     Tables that inherit from it have separate keys.
     """
-    if KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
+    if TABLE_KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
         return ()
     primary = next((key.columns for key in keys if key.primary), ())
     return identifying(column for column in columns.values() if column.name in primary) or PLACE
@@ -193,7 +193,7 @@ def _tables(
         Table(
             name=row["name"],
             schema=row["schema"],
-            kind=KINDS[row["kind"]],
+            kind=TABLE_KINDS[row["kind"]],
             columns=searched(
                 tuple(columns[number].values()),
                 _text_indexes(text_indexes.get(number, ()), [each.name for each in columns[number].values()]),

@@ -359,7 +359,7 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("08 57", errors.DatabaseUnavailable()),
     ("53 54", errors.Refused("The database lacks the resources for this call.", hint="Ask for less.")),
 )
-STATES = {state: meaning for states, meaning in MEANINGS for state in states.split()}
+MEANING_BY_STATE = {state: meaning for states, meaning in MEANINGS for state in states.split()}
 
 
 def translated(error: Exception) -> errors.CallError:
@@ -367,5 +367,5 @@ def translated(error: Exception) -> errors.CallError:
     if not isinstance(error, asyncpg.PostgresError):
         return errors.DatabaseUnavailable()
     state = error.sqlstate or ""
-    known = STATES.get(state) or STATES.get(state[:2]) or errors.Unreadable()
+    known = MEANING_BY_STATE.get(state) or MEANING_BY_STATE.get(state[:2]) or errors.Unreadable()
     return type(known)(known.message, hint=known.hint)

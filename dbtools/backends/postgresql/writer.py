@@ -72,7 +72,7 @@ left join pg_catalog.pg_index as i on i.indexrelid = x.oid and i.indrelid = r.oi
 where n.nspname = $1 and r.relname = $2
 """
 #: The kinds of constraints, by SQLSTATE.
-KINDS: Mapping[str, Broken] = {
+BROKEN_BY_STATE: Mapping[str, Broken] = {
     "23001": Broken.REFERENCED,
     "23502": Broken.NOT_NULL,
     "23503": Broken.FOREIGN_KEY,
@@ -82,16 +82,16 @@ KINDS: Mapping[str, Broken] = {
     "P0001": Broken.TRIGGER,
 }
 LOCK = "for update"
-LOCKED = "Another transaction locks the row."
+ROW_LOCKED = "Another transaction locks the row."
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
     "25006": errors.Refused("The database accepts no changes: it is read-only, or a standby."),
     "42501": errors.Refused("The database does not let this login make the change."),
-    "40P01": errors.Busy(LOCKED, hint="Try again in a moment."),
+    "40P01": errors.Busy(ROW_LOCKED, hint="Try again in a moment."),
     "53100": errors.Refused("The database's disk is full."),
-    "55P03": errors.Busy(LOCKED, hint="Try again in a moment."),
+    "55P03": errors.Busy(ROW_LOCKED, hint="Try again in a moment."),
 }
 UNDONE = "The connection was lost before COMMIT."
 
@@ -277,8 +277,8 @@ async def _refusal(connection: ServerConnection, error: Exception, run: WriteRun
         connection.terminate()
         return errors.DatabaseUnavailable(UNDONE)
     state = getattr(error, "sqlstate", None) or ""
-    if state in KINDS and isinstance(error, asyncpg.PostgresError):
-        return await _violation(connection, error, KINDS[state], run)
+    if state in BROKEN_BY_STATE and isinstance(error, asyncpg.PostgresError):
+        return await _violation(connection, error, BROKEN_BY_STATE[state], run)
     known = REFUSALS.get(state) or translated(error)
     if isinstance(known, errors.Unreadable):
         return errors.Refused(FAILED)

@@ -28,7 +28,7 @@ REPLACES = "OR REPLACE deletes rows that are not counted."
 REPLACED = "A constraint of the table has ON CONFLICT REPLACE, which deletes rows that are not counted."
 DEFINITION = "select sql from main.sqlite_schema where type = 'table' and name = ?"
 UPSERT = "Write ON CONFLICT … DO UPDATE."
-VIEW = "SQLite does not count the rows that a change of a view affects."
+VIEW_CHANGED = "SQLite does not count the rows that a change of a view affects."
 
 
 def inspect_change(location: File, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
@@ -51,7 +51,7 @@ def _table(connection: sqlite3.Connection, target: Sequence[Token]) -> str:
     offset = target[0].offset
     for table, kind, _ in relations_of(connection, {fold(target[-1].value)}):
         if kind == "view":
-            raise refusal(VIEW, offset=offset)
+            raise refusal(VIEW_CHANGED, offset=offset)
         ((definition,),) = connection.execute(DEFINITION, (table,))
         if REPLACING.search(definition):
             raise refusal(REPLACED, offset=offset)

@@ -79,9 +79,13 @@ LARGEST_VALUE = 16 * 2**20  #: bytes of the largest cell that SQLite may load
 #: Full-text search reads data_version, SQLAlchemy read_uncommitted, and a Job encoding.
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION}
-KINDS = {sqlite3.SQLITE_INSERT: "insert", sqlite3.SQLITE_UPDATE: "update", sqlite3.SQLITE_DELETE: "delete"}
+CHANGE_KINDS = {
+    sqlite3.SQLITE_INSERT: "insert",
+    sqlite3.SQLITE_UPDATE: "update",
+    sqlite3.SQLITE_DELETE: "delete",
+}
 #: Triggers and virtual tables may use savepoints.
-CHANGES = {*KINDS, sqlite3.SQLITE_SAVEPOINT}
+CHANGE_ACTIONS = {*CHANGE_KINDS, sqlite3.SQLITE_SAVEPOINT}
 VIEWS_WITH_QUOTES = """
 select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sql, '"'))
 """
@@ -287,7 +291,7 @@ def authorize(action: int, first: str | None, second: str | None, *_: str | None
 def authorize_writes(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
     """Allow what `authorize` allows, and to change rows of tables that are not the system's."""
     is_system = first is not None and first.lower().startswith("sqlite_")
-    if action in CHANGES and not is_system:
+    if action in CHANGE_ACTIONS and not is_system:
         return sqlite3.SQLITE_OK
     return authorize(action, first, second, *rest)
 
@@ -358,8 +362,8 @@ def explain(
     def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         if action == sqlite3.SQLITE_READ and first is not None:
             events.reads.add((first, second or ""))
-        elif action in KINDS and first is not None:
-            events.changes.append((KINDS[action], first, second or ""))
+        elif action in CHANGE_KINDS and first is not None:
+            events.changes.append((CHANGE_KINDS[action], first, second or ""))
         return allow(action, first, second, *rest)
 
     connection.set_authorizer(note)

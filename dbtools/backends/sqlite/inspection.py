@@ -67,9 +67,9 @@ LIST_FORMS = ListForms(
 #: Errors that are temporary or about the file, not about the statement.
 PASSING = (*BUSY, *UNFINISHED, "SQLITE_IOERR", "SQLITE_CANTOPEN")
 UNREADABLE = "The database file is busy, or cannot be read."
-VIEW = "dbtools_inspected"
+INSPECTED = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names for the row
-NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
+TYPE_NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
 PRAGMAS = "pragma_"  #: the prefix of pragmas that are read as tables
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 READING = ("select", "values", "with")  #: the first words of statements that read
@@ -299,8 +299,8 @@ def is_strict(query: SqliteQuery, relations: Collection[NamedTable]) -> bool:
 def columns_of(connection: sqlite3.Connection, query: SqliteQuery, *, strict: bool) -> Iterator[Column]:
     """Yield the columns, with types except for expressions."""
     with refusing(query, NOT_READING):
-        connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
-    rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
+        connection.execute(f"create temporary view {INSPECTED} as {query.with_nulls()}")
+    rows = connection.execute(f"pragma temp.table_xinfo({INSPECTED})").fetchall()
     names = [name for _, name, *_ in rows]
     if any(NULL in name for name in names):
         raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
@@ -341,7 +341,7 @@ def reads_of(
 
 def parameter_type(declared: Declared) -> ColumnType:
     """Return the type of a column with the *declared* type."""
-    type = column_type(NAMES.get(declared.type, declared.type), strict=False)
+    type = column_type(TYPE_NAMES.get(declared.type, declared.type), strict=False)
     if not declared.array:
         return type
     return ColumnType(family=Family.ARRAY, name=f"{type.name}[]", element=type, large=True)

@@ -45,7 +45,7 @@ from dbtools.types import ColumnType, Family
 T = TypeVar("T")
 CONNECTIONS = 8
 GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
-WRITTEN = "dbtools_probe"  #: a table that must not be created
+PROBE_TABLE = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
 Reading = Callable[[Row], Row]  #: makes the cells of the result from a fetched row
 PIECE = 2**20  #: bytes of a large cell that are read at once
@@ -135,8 +135,8 @@ def translated(error: Exception) -> errors.CallError:
 def _probe(connection: sqlite3.Connection) -> Probe:
     refused = False
     try:
-        connection.execute(f"create table {WRITTEN} (id)")
-        connection.execute(f"drop table {WRITTEN}")
+        connection.execute(f"create table {PROBE_TABLE} (id)")
+        connection.execute(f"drop table {PROBE_TABLE}")
     except sqlite3.DatabaseError as exc:
         if getattr(exc, "sqlite_errorname", "") not in ("SQLITE_AUTH", "SQLITE_READONLY"):
             raise

@@ -58,7 +58,7 @@ STEPS = {"(": 1, ",": 0, ")": -1}  #: changes of depth
 OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 BINARY = "binary"  #: the default collation
-VIEW = "create view "  #: as SQLite normalizes it
+NEW_VIEW = "create view "  #: as SQLite normalizes it
 CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
 BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 DECORATION = re.compile(r"[-=*#_~+/\s]*")  #: frames and rules
@@ -172,7 +172,7 @@ def read_definition(sql: str) -> Definition:
     folded = sql.lower()
     if not any(sign in folded for sign in SIGNS):
         return Definition()
-    statement = _statement(sql, _before_query(sql) if folded.startswith(VIEW) else readable(sql, PHRASE))
+    statement = _statement(sql, _before_query(sql) if folded.startswith(NEW_VIEW) else readable(sql, PHRASE))
     comments: dict[str | None, list[Token]] = {None: []}
     for owner, comment in _owned(statement):
         name = statement.name(owner) if owner >= 0 else None

@@ -32,13 +32,13 @@ from dbtools.statement import QueryShape
 
 GRAMMAR = SqliteGrammar()
 JOURNAL = journal_of(GRAMMAR, "main")
-LOCKED = "Another program locks the database file."
+FILE_LOCKED = "Another program locks the database file."
 #: Whether there may be foreign keys that only COMMIT checks.
 DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
 #: Nothing more can be written, before what would complete a COMMIT.
-FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+DISK_FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 #: The kinds of constraints, by SQLite's extended result codes.
-KINDS = {
+BROKEN_BY_CODE = {
     "SQLITE_CONSTRAINT_UNIQUE": Broken.UNIQUE,
     "SQLITE_CONSTRAINT_PRIMARYKEY": Broken.UNIQUE,
     "SQLITE_CONSTRAINT_ROWID": Broken.UNIQUE,
@@ -137,7 +137,7 @@ class WriteJob(Job):
                 raise Stopped from exc
             if has_code(exc, BUSY):
                 # The lock timeout is over: FileConnection.run would repeat the work until its own is.
-                raise errors.Busy(LOCKED) from exc
+                raise errors.Busy(FILE_LOCKED) from exc
             raise
         finally:
             self.driver.set_progress_handler(None, 0)
@@ -149,7 +149,7 @@ class WriteJob(Job):
             self._patiently("commit")
         except (Stopped, sqlite3.Error) as exc:
             # Otherwise SQLite has ended the transaction, in one way or the other.
-            self.is_committing = not (self.driver.in_transaction or has_code(exc, FULL))
+            self.is_committing = not (self.driver.in_transaction or has_code(exc, DISK_FULL))
             raise
 
     def _changed(self) -> WriteResult:
@@ -211,7 +211,7 @@ class WriteJob(Job):
 
 def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
-    if has_code(error, FULL):
+    if has_code(error, DISK_FULL):
         return errors.Refused("The disk or a quota is full.")
     if has_code(error, ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable("The database file cannot be written.")
@@ -219,7 +219,7 @@ def refusal(error: Exception) -> errors.CallError:
         meant = translated(error)
         return errors.Refused(FAILED) if isinstance(meant, errors.Unreadable) else meant
     violated = errors.ConstraintViolated()
-    violated.kind = KINDS.get(getattr(error, "sqlite_errorname", ""), Broken.UNKNOWN)
+    violated.kind = BROKEN_BY_CODE.get(getattr(error, "sqlite_errorname", ""), Broken.UNKNOWN)
     if violated.kind in (Broken.UNIQUE, Broken.NOT_NULL):
         # Such as "UNIQUE constraint failed: orders.number, orders.year".
         named = str(error).partition(": ")[2].split(", ")
