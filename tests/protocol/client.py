@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -273,7 +273,9 @@ async def spawn(
         yield ProcessClient(reader, writer, version=version, output=output, process=process, log=log)
     finally:
         if process.returncode is None:
-            os.kill(process.pid, signal.SIGKILL)
+            # It may have ended, although its status has not arrived.
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
         await process.wait()
         if not writer.is_closing():
             writer.transport.abort()

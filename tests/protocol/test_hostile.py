@@ -36,7 +36,7 @@ DDL = {
     create view slow as
     with recursive n (i) as (select 1 union all select i + 1 from n) select count(*) as total from n;
     create view brief as
-    with recursive n (i) as (select 1 union all select i + 1 from n limit 3000000)
+    with recursive n (i) as (select 1 union all select i + 1 from n limit 800000)
     select count(*) as total from n;
     """,
     "postgresql": """
