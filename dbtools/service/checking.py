@@ -14,7 +14,7 @@ from dbtools.errors import listing, nearest
 from dbtools.policy import Caller, Finding, QueryGrant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
-from dbtools.service.queries import registry_url
+from dbtools.service.query_sources import registry_url
 from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot

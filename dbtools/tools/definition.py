@@ -10,7 +10,6 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import json_of, size
 from dbtools.errors import listing, nearest
-from dbtools.links import cell_uri
 from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
@@ -21,6 +20,7 @@ from dbtools.styles import Style, Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, Schema, read, schema_of
 from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
+from dbtools.uris import cell_uri
 
 BYTES_PER_TOKEN = 4  #: of definitions
 #: The MIME type of a whole cell, while its bytes are unknown; text for other families.

@@ -12,7 +12,6 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
 from dbtools.expressions import Expressions
-from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
@@ -32,6 +31,7 @@ from dbtools.tools.definition import ROW_SCHEMA, SingleCall, TableTool, ToolCont
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
+from dbtools.uris import CELL_TEMPLATE
 
 LONGEST_CHARACTER = 4  #: bytes
 MOST_NAMED = 3  #: cut columns that a note names

@@ -10,7 +10,6 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut
 from dbtools.errors import BadArgument, listing
 from dbtools.expressions import Expressions
-from dbtools.links import CELL_TEMPLATE
 from dbtools.paging import (
     LONGEST_KEY,
     Position,
@@ -32,6 +31,7 @@ from dbtools.tools.definition import ROWS_SCHEMA, TableTool, ToolContext, ToolDe
 from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
+from dbtools.uris import CELL_TEMPLATE
 
 UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10

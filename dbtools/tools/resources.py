@@ -12,7 +12,6 @@ from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
 from dbtools.errors import listing
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
 from dbtools.policy import Limits
 from dbtools.results import Answer, Budget, Media, ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
@@ -21,6 +20,7 @@ from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
 from dbtools.types import Family, Operator, quoted
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
 
 LARGEST_CELL = 10_000_000  #: characters or bytes
 LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it

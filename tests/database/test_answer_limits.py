@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 
 from dbtools.backends.postgresql import runner as postgresql_runner
-from dbtools.links import ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.settings import LimitsSection
 from dbtools.tools.resources import Completed
+from dbtools.uris import ROW_TEMPLATE
 from tests.database.conftest import Serve
 from tests.database.shop import rows_of
 from tests.database.slow_tables import code_of, shops as shops

@@ -13,8 +13,8 @@ import pytest
 
 from dbtools.backends import open_backend
 from dbtools.backends.postgresql import inspection as postgresql_inspection
-from dbtools.backends.sqlite.files import Location, location_of
-from dbtools.backends.sqlite.inspection import Description
+from dbtools.backends.sqlite.files import File, location_of
+from dbtools.backends.sqlite.inspection import SqliteInspector
 from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.catalog import Table
 from dbtools.errors import Refused
@@ -255,7 +255,7 @@ async def test_connection_is_as_it_was(postgresql: str) -> None:
     async with lent(postgresql) as connection:
         for sql in ("select id from people", "selec", "select id from people for update"):
             try:
-                await postgresql_inspection.Description(connection).query([sql], {})
+                await postgresql_inspection.PostgresqlInspector(connection).query([sql], {})
             except Refused:
                 continue
         assert not connection.is_in_transaction()
@@ -313,10 +313,10 @@ async def test_sqlite_complains_in_its_place(sqlite: str, sql: str, at: str | No
     assert caught.value.offset == expected
 
 
-class Held(Description):
+class Held(SqliteInspector):
     """Holds what it explains on its thread until `release` is set, and uses the connection again then."""
 
-    def __init__(self, where: Location) -> None:
+    def __init__(self, where: File) -> None:
         super().__init__(where)
         self.loop, self.seen = asyncio.get_running_loop(), list[object]()
         self.explained, self.closed, self.release = asyncio.Event(), asyncio.Event(), threading.Event()

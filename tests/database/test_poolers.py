@@ -16,7 +16,7 @@ import pytest
 from dbtools.alembic import upgrade
 from dbtools.backends.postgresql.changes import Control
 from dbtools.backends.postgresql.connections import connect, end, prepare
-from dbtools.backends.postgresql.pipeline import Connection, rolled_back
+from dbtools.backends.postgresql.pipeline import ServerConnection, rolled_back
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
@@ -96,7 +96,7 @@ async def test_pooler_that_rejects_what_is_meant_for_a_proxy_is_named(url: str) 
 async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_server: PostgresqlServer
 ) -> None:
-    run, failed = Connection.run, [0]
+    run, failed = ServerConnection.run, [0]
 
     async def fail_first(self: Any, statement: Any, *rest: Any) -> Any:
         is_call = statement.get_query().startswith("SELECT")
@@ -108,7 +108,7 @@ async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
             raise AssertionError("insufficient data in buffer")
         return await run(self, statement, *rest)
 
-    monkeypatch.setattr(Connection, "run", fail_first)
+    monkeypatch.setattr(ServerConnection, "run", fail_first)
     async with proxy(url, refuses=True) as pooled:
         rows, _, _ = await _answers(pooled, tmp_path)
 

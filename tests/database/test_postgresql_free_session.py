@@ -13,8 +13,8 @@ from dbtools.backends.postgresql import free
 from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.free import open_free
 from dbtools.backends.postgresql.guard import Guarded
+from dbtools.backends.postgresql.parsing import spelled
 from dbtools.backends.postgresql.runner import begin_transaction
-from dbtools.backends.postgresql.spelling import spelled
 from dbtools.cells import Cut
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from tests.database.poolers import proxy
@@ -51,7 +51,7 @@ async def _unguarded(shop: FreeShop, sql: str) -> Any:
         sql=sql,
         sources={odd: '"public"."Odd Name"'},
         claims=(),
-        pieces=spelled("select 1"),
+        lexemes=spelled("select 1"),
         calls_others=False,
     )
     async with shop.runner._pool.connection() as connection:

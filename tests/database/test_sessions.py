@@ -320,7 +320,7 @@ class Hanging:
 
 
 async def test_connection_whose_server_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "PATIENCE", 0.01)
+    monkeypatch.setattr(pipeline, "END_TIMEOUT", 0.01)
     connection = Hanging()
 
     await roll_back(connection)

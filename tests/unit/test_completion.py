@@ -4,13 +4,13 @@ import pytest
 
 from dbtools.catalog import Catalog
 from dbtools.errors import UnknownArgument
-from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
 from dbtools.tools.definition import SingleCall, ToolContext
 from dbtools.tools.resources import Completed, bind_completion
 from dbtools.types import Family, Operator
+from dbtools.uris import CELL_TEMPLATE
 from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, context, select_of, table
 
 NOTHING = ResultSet(outputs=(), rows=())

@@ -15,7 +15,7 @@ from dbtools.catalog import Catalog, Column, Table
 from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role, Source
 from dbtools.records.entries import AuditEntry
 from dbtools.service.execution import free_run
-from dbtools.service.offers import offered
+from dbtools.service.posture import offered
 from dbtools.service.snapshot import take_snapshot
 from dbtools.settings import Settings
 from dbtools.settings.roles import roles_of
