@@ -16,7 +16,7 @@ from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import define
-from dbtools.tools.definition import Setting
+from dbtools.tools.definition import ToolContext
 from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
 
@@ -110,7 +110,7 @@ async def validated_queries(
         return Library()
     findings: list[Finding] = []
     permitted: list[Permitted] = []
-    taken = {*define(Setting(catalog=catalog)), *NAMES}
+    taken = {*define(ToolContext(catalog=catalog)), *NAMES}
     for query in queries:
         if query.name in taken:
             findings.append(about(query, ": a tool has this name already."))

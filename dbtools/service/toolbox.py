@@ -112,7 +112,7 @@ class Toolbox:
 
     async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
-        return await self._answer(caller, seen, lambda view: bind_resource(view.setting, uri))
+        return await self._answer(caller, seen, lambda view: bind_resource(view.context, uri))
 
     async def _answer(
         self,
@@ -216,7 +216,7 @@ class Toolbox:
         """
 
         def bind(view: View) -> Call[Completed]:
-            return bind_completion(view.setting, template, name, value, given)
+            return bind_completion(view.context, template, name, value, given)
 
         try:
             return await self._answer(caller, seen, bind, COMPLETION)

@@ -68,10 +68,10 @@ class Transactions:
     ) -> Answer:
         """Make the change of *call*, of *tool* with *arguments*, or preview it; raise a CallError."""
         transaction = call.transaction
-        confirmations = self._shared if view.setting.journal else self._own
+        confirmations = self._shared if view.context.journal else self._own
         if transaction.dry_run or not (transaction.idempotency_key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
-        if view.setting.journal is None:
+        if view.context.journal is None:
             raise errors.DatabaseUnavailable(UNCHECKED_LOGIN, hint="Try again in a moment.")
         asked = (call.query, call.arguments) if call.query else (tool, arguments)
         entry = _entry(transaction, *asked, view, caller)
@@ -103,7 +103,7 @@ class Transactions:
         agrees: Agrees | None = None,
     ) -> Changed:
         """Run *transaction*, and keep *entry* in the journal of the database, or else in memory."""
-        if view.setting.journal or entry is None:
+        if view.context.journal or entry is None:
             return await self._execution.change(transaction, view, caller, entry, agrees)
         change = partial(self._execution.change, transaction, view, caller, None, agrees)
         return await self._memory.once(entry, change, view.role.limits.timeout)

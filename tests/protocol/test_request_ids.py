@@ -143,7 +143,7 @@ async def test_names_that_a_role_sees_are_collected_only_for_the_log(path: Path)
     view = await toolbox.view("default")
     await database.close()
 
-    assert "vocabulary" not in vars(view.setting)
+    assert "vocabulary" not in vars(view.context)
     assert "person" in log.record.call_args.args[0].vocabulary()
 
 
