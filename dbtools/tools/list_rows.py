@@ -24,7 +24,7 @@ from dbtools.paging import (
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Match, Output, Select, Statement
-from dbtools.terms import Operand, Rank
+from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.definition import ROWS_SCHEMA, TableTool, ToolContext, ToolDefinition
@@ -35,6 +35,7 @@ from dbtools.uris import CELL_TEMPLATE
 
 UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10
+COMPUTED = (Calculation, Bucketed)
 DESCRIPTION = (
     "List rows of one table or view, filtered, sorted and a page at a time. "
     "Columns may be foreign-key paths, such as customer.country; describe_tables "
@@ -184,9 +185,11 @@ class ListCall:
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return statements that explain why no row was found."""
-        is_empty = not found.rows and self.position == Position()
-        return self.reasons.statements if is_empty else ()
+        """Return statements that explain why no row was found, or why an expression is null in all rows."""
+        if found.rows:
+            nulls = self._nulls(found) if self.asked.columns else ()
+            return self.reasons.asking(self.reasons.nulls(nulls)) if nulls else ()
+        return self.reasons.statements if self.position == Position() else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Render the page of rows in *found*, with a cursor if there are more."""
@@ -208,6 +211,12 @@ class ListCall:
             links=tuple(filter(None, links)),
         )
 
+    def _nulls(self, found: ResultSet) -> Sequence[Operand]:
+        """Return what is computed and null in all rows of *found*."""
+        computed = [at for at, term in enumerate(self.columns.values()) if isinstance(term, COMPUTED)]
+        nulls = (at for at in computed if all(row[at] is None for row in found.rows))
+        return [list(self.columns.values())[at] for at in nulls]
+
     def _cursor(self, found: ResultSet, count: int) -> str:
         """Return the cursor after *count* rows of *found*."""
         last = found.rows[count - 1]
@@ -219,7 +228,10 @@ class ListCall:
     def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
         if not page.found.rows:
             return self.reasons.note(further) if self.position == Position() else PAST_END
-        more = cut = ""
+        more = cut = null = ""
+        if nulls := self.reasons.nulls(self._nulls(page.found)) if further else ():
+            said = [each.finding(rows) for each, rows in zip(nulls, further, strict=False)]
+            null = " ".join(filter(None, said))
         if page.capped:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
@@ -227,4 +239,4 @@ class ListCall:
             more = "Stopped at your limit." if "limit" in self.asked.model_fields_set else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
-        return " ".join(filter(None, [more, cut]))
+        return " ".join(filter(None, [more, cut, null]))

@@ -1,14 +1,14 @@
-"""Explain why an answer is empty. Conditions in, statements that ask about them and a note out."""
+"""Explain why an answer is empty or null. Conditions in, statements that ask about them and a note out."""
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import nlargest
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import ClassVar
 
 from dbtools.catalog import Column, Table
@@ -17,9 +17,20 @@ from dbtools.dates import DAY, shortest
 from dbtools.expressions import Expressions
 from dbtools.paths import PathColumn
 from dbtools.results import ResultSet
-from dbtools.statement import Clause, Condition, Match, Order, Output, Select, Statement
-from dbtools.terms import Bucketed, Calculation, Function, Measure, Operand, Rank, functions_of
-from dbtools.tools.arguments import Where
+from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
+from dbtools.terms import (
+    Bucketed,
+    Calculation,
+    Function,
+    Measure,
+    Operand,
+    Rank,
+    Related,
+    Term,
+    functions_of,
+    parts_within,
+)
+from dbtools.tools.arguments import Comparison, Where, Within
 from dbtools.tools.binding import FOR_NULL, NULLS, SEARCH_FORM, column_advice
 from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
@@ -87,6 +98,8 @@ class ValuesQuestion:
         one_kind = len({type(each) for each in (least, most, *wanted)}) == 1
         ordered = sorted((each,) for each in wanted) if one_kind else []
         is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
+        if ordered and self.operator is Operator.BETWEEN and ordered[0] != (wanted[0],):
+            return "between takes the lower value first."
         if ordered and not self.alone:
             above = self.operator not in (Operator.LT, Operator.LTE) and ordered[0] >= (most,)
             below = self.operator not in (Operator.GT, Operator.GTE) and ordered[-1] <= (least,)
@@ -154,111 +167,172 @@ class Reasons:
     @property
     def statements(self) -> Sequence[Statement]:
         """The statements that ask whether there is any row, and then about the conditions, if any."""
-        row = RowQuestion(shape=_any_row(self._table), said="")
-        asked = (row, *self._questions) if self.conditions else ()
-        return tuple(Statement(shape=each.shape, values=self.values, limit=each.most) for each in asked)
+        row = RowQuestion(shape=_any_row(self.terms.names.table), said="")
+        return self.asking((row, *self._asked)) if self.conditions else ()
+
+    def asking(self, questions: Sequence[ValuesQuestion | RowQuestion]) -> Sequence[Statement]:
+        """Return the statements that ask *questions*."""
+        return tuple(Statement(shape=each.shape, values=self.values, limit=each.most) for each in questions)
 
     def note(self, found: Sequence[ResultSet]) -> str:
         """Return why there is no row, if *found*, the results of the statements, explains it."""
         if not self.conditions or (found and not found[0].rows):
-            return f"{self._table.name} has no rows."
-        findings = [each.finding(rows) for each, rows in zip(self._questions, found[1:], strict=False)]
-        if self._joined and findings == [STORED] * len(self.conditions):
+            return f"{self.terms.names.table.name} has no rows."
+        asked = [(each, each.finding(rows)) for each, rows in zip(self._asked, found[1:], strict=False)]
+        findings = [said for _, said in asked]
+        number = len(self.conditions)
+        if self._joined and number <= MOST_CHECKS and findings[:number] == [STORED] * number:
             return TOGETHER
-        return " ".join(dict.fromkeys(filter(None, findings)))
+        # The stored values explain more than the fact that some are missing.
+        checked = [said for each, said in asked if said and isinstance(each, ValuesQuestion)]
+        items = (_search_note(comparison, condition) for _, _, comparison, condition in self._compared)
+        return " ".join(dict.fromkeys(filter(None, [*(checked or findings), *items])))
+
+    def nulls(self, terms: Sequence[Operand]) -> Sequence[RowQuestion]:
+        """Return the questions which parts of *terms* are null in all rows that meet the conditions."""
+        parts = dict.fromkeys(part for term in terms for part in parts_within(term))
+        columns = [part for part in parts if isinstance(part, Column | PathColumn)]
+        # The columns of related rows are not in the rows themselves.
+        is_plain = self.match is Match.ALL and not any(isinstance(part, Related) for part in parts)
+        table = self.terms.names.table
+        return [_null_question(table, each, *self.conditions) for each in columns[:MOST_CHECKS] if is_plain]
 
     @property
     def meanings(self) -> str:
         """A note on a value that may not mean what the caller expects: a day, or a search."""
-        pairs = zip(self.written, self.conditions, strict=True)
-        notes = (_meaning_note(*pair) for pair in pairs)
-        return next(filter(None, notes), "")
-
-    @property
-    def _table(self) -> Table:
-        return self.terms.names.table
+        pairs = [(comparison, condition) for _, _, comparison, condition in self._compared]
+        return next(filter(None, (_meaning_note(*pair) for pair in pairs)), "")
 
     @property
     def _joined(self) -> bool:
         return self.match is Match.ALL and len(self.conditions) > 1
 
+    @property
+    def _compared(self) -> "Iterator[_Compared]":
+        return _compared(self.terms.names.table, "", self.written, self.conditions)
+
     @cached_property
-    def _questions(self) -> Sequence[ValuesQuestion | RowQuestion]:
-        """The questions about the first conditions, one each."""
-        pairs = enumerate(zip(self.written, self.conditions, strict=True))
-        questions = (self._question(at, *pair) for at, pair in pairs)
-        return tuple(islice(filter(None, questions), MOST_CHECKS))
-
-    def _question(self, at: int, written: Where, clause: Clause) -> ValuesQuestion | RowQuestion | None:
-        """Return the question about *clause*: about its values, or else whether any row meets it."""
-        if isinstance(clause, Condition) and (question := self._values_question(written, clause)):
-            return question
-        if not self._joined:
-            return None  # the empty answer has shown that no row meets it
-        return RowQuestion(shape=_any_row(self._table, clause), said=f"No row meets where[{at}].")
-
-    def _values_question(self, written: Where, condition: Condition) -> ValuesQuestion | None:
-        term, operator = condition.term, written.op
-        if isinstance(term, Measure | Rank) or not written.texts:
-            return None
-        table, place = self._table, term
-        if isinstance(term, PathColumn):
-            table, place = term.path[-1].target, term.column
-        if not (shape := _values_shape(table, place, operator) or _range_shape(table, place, operator)):
-            return None
-        return ValuesQuestion(
-            name=term.name,
-            place=place,
-            operator=operator,
-            wanted=written.texts,
-            shape=shape,
-            advice=self._advice(written),
-            alone=len(self.conditions) == 1,
+    def _asked(self) -> Sequence[ValuesQuestion | RowQuestion]:
+        """The questions about the first conditions, and then about parts of conditions."""
+        pairs = list(zip(self.written, self.conditions, strict=True))
+        alone: Iterator[ValuesQuestion | RowQuestion] = filter(
+            None, (self._alone(at, *pair) for at, pair in enumerate(pairs))
         )
+        parts = chain.from_iterable(self._parts(*pair) for pair in pairs)
+        return (*islice(alone, MOST_CHECKS), *islice(parts, MOST_CHECKS + 1))
 
-    def _advice(self, written: Where) -> str:
-        """Return what the caller may have meant by the values of *written*, if they are not stored."""
-        advice = (column_advice(self.terms.names, written.op, text) for text in written.texts)
-        null = any(text.strip().lower() in NULLS for text in written.texts)
+    def _alone(self, at: int, written: Where, clause: Clause) -> ValuesQuestion | RowQuestion | None:
+        """Return the question about *clause*; a single condition needs none, since no row meets it."""
+        table, said = self.terms.names.table, f"No row meets where[{at}]." if self._joined else ""
+        if isinstance(clause, Condition):
+            if check := self._check(table, "", written, clause):
+                return check
+            if clause.operator is Operator.IS_NULL:
+                said = f"{clause.term.name} is {'never null' if clause.wanted else 'null in every row'}."
+        return RowQuestion(shape=_any_row(table, clause), said=said) if said else None
+
+    def _parts(self, written: Where, clause: Clause) -> Iterator[ValuesQuestion | RowQuestion]:
+        """Yield questions about the terms of *clause*, or about the conditions in it."""
+        table = self.terms.names.table
+        if isinstance(clause, Condition):
+            terms = (each for each in clause.terms if clause.other or isinstance(each, PathColumn))
+            yield from (_null_question(table, each) for each in terms)
+            return
+        within = (self._check(*each) for each in _compared(table, "", [written], [clause]))
+        yield from islice(filter(None, within), MOST_CHECKS)
+        if isinstance(clause, Existence) and clause.wanted:
+            target, conditions = clause.relation.target, clause.conditions
+            said = f"No row of {target.name} meets the conditions in some."
+            shape = _any_row(target, *conditions, match=clause.match)
+            yield RowQuestion(shape=shape, said=said if conditions else f"{target.name} has no rows.")
+
+    def _check(
+        self, of: Table, prefix: str, comparison: Comparison, condition: Condition
+    ) -> ValuesQuestion | None:
+        """Return the question about *condition* on rows of *of*, whose names begin with *prefix*."""
+        term, operator = condition.term, comparison.op
+        if isinstance(term, Measure | Rank) or not comparison.texts:
+            return None
+        table, place = (term.path[-1].target, term.column) if isinstance(term, PathColumn) else (of, term)
+        name, texts = f"{prefix}{term.name}", comparison.texts
+        check = partial(ValuesQuestion, name=name, place=place, operator=operator, wanted=texts)
+        if operator in LOOKED_UP and _is_listed(table, place):
+            outputs, order = (Output(term=place, cut=LONGEST),), (Order(term=place),)
+            shape = Select(table=table, outputs=outputs, groups=(place,), order=order)
+            return check(shape=shape, advice="" if prefix else self._advice(comparison))
+        # A text between two others is not necessarily similar to them.
+        is_ordered = place.type.family in ORDERED or isinstance(place, Bucketed) or operator in ORDER
+        if operator not in RANGING or not is_ordered or Function.MIN not in functions_of(place.type):
+            return None
+        ends = (Measure(function=each, place=place) for each in (Function.MIN, Function.MAX))
+        shape = Select(table=table, outputs=tuple(Output(term=each, cut=LONGEST) for each in ends))
+        return check(shape=shape, alone=[condition] == [*self.conditions]) if _may_be_known(shape) else None
+
+    def _advice(self, comparison: Comparison) -> str:
+        """Return what the caller may have meant by the values of *comparison*, if they are not stored."""
+        advice = (column_advice(self.terms.names, comparison.op, text) for text in comparison.texts)
+        null = any(text.strip().lower() in NULLS for text in comparison.texts)
         return next(filter(None, advice), FOR_NULL if null else "")
 
 
-def _values_shape(table: Table, place: Operand, operator: Operator) -> Select | None:
-    """Return the shape that reads the single values of *place*, if *operator* compares with such."""
-    if operator not in LOOKED_UP or not _is_listed(table, place):
-        return None
-    outputs, order = (Output(term=place, cut=LONGEST),), (Order(term=place),)
-    return Select(table=table, outputs=outputs, groups=(place,), order=order)
-
-
-def _range_shape(table: Table, place: Operand, operator: Operator) -> Select | None:
-    """Return the shape that reads the least and the greatest value of *place*, for comparisons by order."""
-    # A text between two others is not necessarily similar to them.
-    is_ordered = place.type.family in ORDERED or isinstance(place, Bucketed) or operator in ORDER
-    if operator not in RANGING or not is_ordered or Function.MIN not in functions_of(place.type):
-        return None
-    ends = (Measure(function=each, place=place) for each in (Function.MIN, Function.MAX))
-    shape = Select(table=table, outputs=tuple(Output(term=each, cut=LONGEST) for each in ends))
-    return shape if _may_be_known(shape) else None
-
-
-def _meaning_note(written: Where, clause: Clause) -> str:
-    """Return a note if *written* may not mean what the caller expects: a time of day, or a search."""
-    if not isinstance(clause, Condition):
-        return ""
-    if written.op is Operator.MATCHES and SIGNS.search(written.value or ""):
+def _meaning_note(comparison: Comparison, condition: Condition) -> str:
+    """Return a note if *comparison* may not mean what the caller expects: a time of day, or a search."""
+    if comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or ""):
         return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}"
-    last = written.texts[-1].strip() if written.texts else ""
-    mistakable = written.op in (*MISTAKABLE, Operator.BETWEEN) and DAY.fullmatch(last)
-    if mistakable and clause.term.type.family in MOMENTS:
-        return f"{clause.term.name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
+    last = comparison.texts[-1].strip() if comparison.texts else ""
+    mistakable = comparison.op in (*MISTAKABLE, Operator.BETWEEN) and DAY.fullmatch(last)
+    if mistakable and condition.term.type.family in MOMENTS:
+        return (
+            f"{condition.term.name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
+        )
     return ""
 
 
-def _any_row(table: Table, *conditions: Clause) -> Select:
+def _search_note(comparison: Comparison, condition: Condition) -> str:
+    """Return a note on what contains and matches find, if callers may expect something else."""
+    match condition.operator, condition.term.type.family:
+        case Operator.CONTAINS, Family.ARRAY:
+            return f"contains looks for a whole item of {condition.term.name}, case included."
+        case Operator.CONTAINS, Family.JSON:
+            return f"contains searches the text of {condition.term.name}: look for one key or one value."
+        case Operator.MATCHES, _ if not _meaning_note(comparison, condition):
+            return "matches looks for all of these words: write or between them, or search for one."
+        case _:
+            return ""
+
+
+def _any_row(table: Table, *conditions: Clause, match: Match = Match.ALL) -> Select:
     """Return the shape that reads whether a row of *table* meets *conditions*."""
     column = (*table.key_columns, *table.columns)[0]
-    return Select(table=table, outputs=(Output(term=column, cut=1),), conditions=conditions)
+    return Select(table=table, outputs=(Output(term=column, cut=1),), conditions=conditions, match=match)
+
+
+def _null_question(table: Table, term: Term, *conditions: Clause) -> RowQuestion:
+    """Return the question whether *term* is null in all rows of *table* that meet *conditions*."""
+    stored = Condition(term=term, operator=Operator.IS_NULL, wanted=False)
+    rows = "these rows" if conditions else "every row"
+    return RowQuestion(shape=_any_row(table, *conditions, stored), said=f"{term.name} is null in {rows}.")
+
+
+_Compared = tuple[Table, str, Comparison, Condition]
+
+
+def _compared(
+    table: Table, prefix: str, written: Sequence[Comparison], conditions: Sequence[Clause]
+) -> Iterator[_Compared]:
+    """Yield the conditions that rows must or may meet, each with its table and the prefix of its names."""
+    for each, condition in zip(written, conditions, strict=True):
+        match each, condition:
+            case _, Condition():
+                yield table, prefix, each, condition
+            case Within(), AnyOf():
+                yield from _compared(table, prefix, each.any, condition.conditions)
+            case Where(), Existence(wanted=True, relation=relation):
+                within = f"{relation.name}."
+                yield from _compared(relation.target, within, each.where, condition.conditions)
+            case _:
+                # The values of other rows do not explain a row that refers to none.
+                pass
 
 
 def _may_be_known(shape: Select) -> bool:

@@ -204,16 +204,13 @@ EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
     ("list_visits", {"columns": ["patient.doctors.name"]}, "Columns: id, name, region, email, height."),
     ("list_visits", {"columns": ["patient"]}, "such as patient.name."),
     ("list_visits", {"where": [{"column": "patient_id", "value": "Bob"}]}, "is not an integer"),
-    (
-        "list_patients",
-        {"where": [{"none": "visits"}, {"column": "name", "op": "is_null", "value": "true"}]},
-        "No row meets where[1].",
-    ),
+    ("list_patients", {"where": [{"column": "name", "op": "is_null", "value": "true"}]}, "never null"),
     (
         "list_patients",
         {"where": [{"none": "visits"}, {"column": "name", "op": "eq", "value_column": "region"}]},
         "No row meets where[1].",
     ),
+    ("list_patients", {"where": [{"some": "visits", "where": [{**ID_2, "value": "9"}]}]}, "from 1 to 5"),
     ("list_patients", {"where": [{"some": "visits", "where": [ID_2]}]}, '"rows":[]}'),
     (
         "list_patients",
@@ -225,11 +222,10 @@ EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
                         {**ID_2, "op": "lt"},
                         {"column": "price", "op": "gt", "value": "20"},
                     ],
-                },
-                ID_2,
+                }
             ]
         },
-        "No row meets where[0].",
+        "No row of visits meets the conditions in some.",
     ),
     (
         "list_visits",
@@ -246,6 +242,7 @@ EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
         },
         "Each condition asks",
     ),
+    ("list_visits", {"columns": ["length(patient.name)"], "where": [ID_2]}, "patient.name is null in these"),
 ]
 
 

@@ -141,6 +141,21 @@ def test_range_that_includes_a_number_is_met_by_some_row() -> None:
     assert said_by(listing(gap, owner), [(1,)], [(5.5, 99)], [("Ann",)]) == ""
 
 
+def test_column_that_is_computed_from_nulls_is_named() -> None:
+    arguments = {"table": "shop", "columns": ["rent * area as size_", "city.code + 1 as code"]}
+    call = TOOLS["list_rows"].bind(arguments)
+    mixed = TOOLS["list_rows"].bind(
+        {**arguments, "match": "any", "where": [where("rent", "5"), where("rent", "6")]}
+    )
+    found = [(None, 7, 1), (None, None, 2)]
+
+    assert len(inquiries_of(call, *found)) == 2
+    assert said_by(call, [(1,)], [], found=found) == "area is null in every row."
+    assert said_by(call, [(1,)], [(1,)], found=found) == ""
+    assert inquiries_of(call, (3, None, 1), (None, 7, 2)) == ()
+    assert inquiries_of(mixed, *found) == ()
+
+
 def test_range_of_texts_is_quoted_and_that_of_nothing_is_said_to_be_null() -> None:
     name, rent = listing(where("name", "Z", "gt")), listing(where("rent", "5", "gt"))
     day = listing(where("opened:month", "2031-01"))
@@ -157,6 +172,18 @@ def test_table_without_rows_is_said_to_have_none() -> None:
     assert inquiries_of(listing()) == ()
 
 
+def test_bounds_in_the_wrong_order_are_explained() -> None:
+    rent = {"column": "rent", "op": "between", "values": ["90", "10"]}
+
+    assert said_by(listing(rent), [(1,)], [(5.5, 99)]) == "between takes the lower value first."
+
+
+def test_array_that_has_no_such_item_is_explained() -> None:
+    call = listing(where("tags", "1", "contains"))
+
+    assert said_by(call, [(1,)]) == "contains looks for a whole item of tags, case included."
+
+
 def test_page_past_the_end_is_said_to_be() -> None:
     call = TOOLS["list_rows"].bind({"table": "shop", "offset": 5, "where": [where("name", "x")]})
 
@@ -171,6 +198,6 @@ def test_rows_that_may_not_be_aggregated_are_not_summed_up_in_a_note() -> None:
     assert note_of(few, CITIES[:3]) == "Stored values of name: 'Lisbon', …"
     assert note_of(few, [None]) == ""
     assert asked_by(listing(where("rent", "5", "gt"), of=tools(shop, CITY))) == ()
-    assert len(asked_by(listing(where("city.id", "5", "gt"), of=tools(shop, CITY)))) == 1
+    assert len(asked_by(listing(where("city.id", "5", "gt"), of=tools(shop, CITY)))) == 2
     closed = tools(SHOP, replace(CITY, aggregated=False))
     assert asked_by(listing(where("city.id + 1", "5", "gt"), of=closed)) == ()
