@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Column, Location, Preset, RowFilter, Table, Writes
-from dbtools.links import key_text
 from dbtools.statement import Condition, Output, QueryShape, Select
 from dbtools.terms import Term
+from dbtools.uris import key_text
 
 KEPT = 24 * 3_600  #: seconds that the journal of a database keeps idempotency keys at least
 KEPT_IN_MEMORY = 10 * 60  #: seconds that a process keeps them, if the database has no journal

@@ -15,9 +15,9 @@ import orjson
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.links import key_text
 from dbtools.statement import Direction, Order
 from dbtools.types import UNSENDABLE, ColumnType, Family
+from dbtools.uris import key_text
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; with longer values, the cursor counts rows instead
 MOST_SKIPPED = 1_000_000_000

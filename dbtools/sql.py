@@ -106,7 +106,7 @@ class Fragment:
         return len("".join(map(str, self.pieces[: self.pieces.index(parameter)])))
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     """The kind of a token."""
 
     COMMENT = "comment"
@@ -121,14 +121,15 @@ class Kind(StrEnum):
     SEMICOLON = "semicolon"
 
 
-QUOTED = (Kind.TEXT, Kind.NAME)
-PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: that need no further check
+QUOTED = (TokenKind.TEXT, TokenKind.NAME)
+#: The kinds that need no further check, by the names of their groups.
+PLAIN = {kind.value: kind for kind in TokenKind if kind is not TokenKind.PARAMETER}
 
 
 class Token(NamedTuple):
     """A word, a quote, a sign or a comment. White space is not a token."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     offset: int
     end: int  #: the offset after the token
@@ -186,17 +187,17 @@ def scan(sql: str, lexis: Lexis) -> Fragment:
     """
     tokens = tuple(tokenize(sql, lexis))
     kinds = [token.kind for token in tokens]
-    end = kinds.index(Kind.SEMICOLON) if Kind.SEMICOLON in kinds else len(tokens)
+    end = kinds.index(TokenKind.SEMICOLON) if TokenKind.SEMICOLON in kinds else len(tokens)
     statement, rest = tokens[:end], tokens[end:]
     grouped(statement, sql)
     for token in rest:
-        if token.kind not in (Kind.SEMICOLON, Kind.COMMENT):
+        if token.kind not in (TokenKind.SEMICOLON, TokenKind.COMMENT):
             raise SqlError("there is a second statement", sql=sql, offset=token.offset)
     ending = sql[rest[0].offset :] if rest else ""
     return Fragment(
         pieces=tuple(pieces_of(sql.removesuffix(ending), statement)),
         ending=ending,
-        empty=all(token.kind is Kind.COMMENT for token in statement),
+        empty=all(token.kind is TokenKind.COMMENT for token in statement),
     )
 
 
@@ -204,7 +205,7 @@ def pieces_of(sql: str, tokens: Iterable[Token]) -> Iterator[str | Parameter]:
     """Yield the parameters among *tokens* of *sql*, and the texts between them."""
     start = 0
     for token in tokens:
-        if token.kind is Kind.PARAMETER:
+        if token.kind is TokenKind.PARAMETER:
             if start < token.offset:
                 yield sql[start : token.offset]
             yield token.parameter
@@ -218,15 +219,15 @@ def grouped(tokens: Iterable[Token], sql: str) -> Group:
     whole = Group("", 0)
     opened = [whole]
     for token in tokens:
-        if token.kind is Kind.OPENING:
+        if token.kind is TokenKind.OPENING:
             group = Group(token.text, token.offset)
             opened[-1].parts.append(group)
             opened.append(group)
-        elif token.kind is Kind.CLOSING:
+        elif token.kind is TokenKind.CLOSING:
             if token.text != CLOSINGS.get(opened[-1].word):
                 raise SqlError(f"{token.text} closes nothing", sql=sql, offset=token.offset)
             opened.pop().end = token.end
-        elif token.kind is not Kind.COMMENT:
+        elif token.kind is not TokenKind.COMMENT:
             opened[-1].parts.append(token)
     if opened[-1] is not whole:
         raise SqlError(f"{opened[-1].word} is not closed", sql=sql, offset=opened[-1].offset)
@@ -246,7 +247,7 @@ def split(parts: Iterable[Part], word: str) -> list[list[Part]]:
 
 def code_of(sql: str, lexis: Lexis) -> list[Token]:
     """Return the tokens of *sql* without comments, or raise SqlError."""
-    return [token for token in tokenize(sql, lexis) if token.kind is not Kind.COMMENT]
+    return [token for token in tokenize(sql, lexis) if token.kind is not TokenKind.COMMENT]
 
 
 def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
@@ -277,12 +278,12 @@ def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
     match group:
         case "block":
             end = _end_of_block(sql, start, lexis)
-            return Token(Kind.COMMENT, sql[start:end], start, end)
-        case Kind.PARAMETER if text == f":{CLAIMS}":
+            return Token(TokenKind.COMMENT, sql[start:end], start, end)
+        case TokenKind.PARAMETER if text == f":{CLAIMS}":
             problem = f"{text} must name a claim, as in :{CLAIMS}.region"
-        case Kind.PARAMETER if all(name.isidentifier() for name in text[1:].split(".")):
-            return Token(Kind.PARAMETER, text, start, end)
-        case Kind.PARAMETER | "native":
+        case TokenKind.PARAMETER if all(name.isidentifier() for name in text[1:].split(".")):
+            return Token(TokenKind.PARAMETER, text, start, end)
+        case TokenKind.PARAMETER | "native":
             problem = f"{text} is not a parameter: write :name"
         case _:
             problem = f"{text} is not closed"
@@ -301,7 +302,7 @@ def _end_of_block(sql: str, start: int, lexis: Lexis) -> int:
 
 
 @cache
-def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kind]]:
+def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, TokenKind]]:
     """Return the pattern of one token and the white space before it, and the kinds of tokens by its groups.
 
     An open quote must be an error, and must not be read as something else: so nothing here backtracks.
@@ -310,18 +311,18 @@ def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kin
     marks = "".join(map(re.escape, lexis.native_marks))
     closings = rf"[)\]'{lexis.name_quotes.replace('[', '')}]"
     groups = {
-        Kind.WORD: f"(?![Ee]'){word}" if lexis.escape_strings else word,
-        Kind.TEXT: "|".join(text for _, text in texts),
-        Kind.NAME: "|".join(name for _, name in names),
+        TokenKind.WORD: f"(?![Ee]'){word}" if lexis.escape_strings else word,
+        TokenKind.TEXT: "|".join(text for _, text in texts),
+        TokenKind.NAME: "|".join(name for _, name in names),
         "unclosed": "|".join(opening for opening, _ in texts + names),
-        Kind.NUMBER: r"[0-9]++(?:\.[0-9]++)?+",
-        Kind.COMMENT: f"--[^{lexis.line_ends}]*+",
+        TokenKind.NUMBER: r"[0-9]++(?:\.[0-9]++)?+",
+        TokenKind.COMMENT: f"--[^{lexis.line_ends}]*+",
         "block": r"/\*",
-        Kind.PARAMETER: f"(?<!{CHARACTER})(?<!{closings}):(?:{CLAIMS}[.])?{WORD}",
-        Kind.OPENING: r"[(\[]",
-        Kind.CLOSING: r"[)\]]",
-        Kind.SEMICOLON: ";",
-        Kind.SIGN: f"[,.]|{_operator(lexis)}|::|:=|[^{marks}]",
+        TokenKind.PARAMETER: f"(?<!{CHARACTER})(?<!{closings}):(?:{CLAIMS}[.])?{WORD}",
+        TokenKind.OPENING: r"[(\[]",
+        TokenKind.CLOSING: r"[)\]]",
+        TokenKind.SEMICOLON: ";",
+        TokenKind.SIGN: f"[,.]|{_operator(lexis)}|::|:=|[^{marks}]",
         "native": f"[{marks}]{CHARACTER}*+",
     }
     alternatives = "|".join(f"(?P<{group}>{pattern})" for group, pattern in groups.items())

@@ -19,7 +19,7 @@ from dbtools.catalog import Catalog, Column, Location, Table
 from dbtools.cells import BLANK
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Restriction, Role, Rule, series
-from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
+from dbtools.sql import QUOTED, Fragment, Lexis, Token, TokenKind, code_of, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
 from dbtools.writes import Problem
 
@@ -41,9 +41,9 @@ NOW = ("now ( )", "current_date", "current_timestamp", "localtimestamp")
 QUERIES = words("select values table with")  #: beginnings of subqueries
 SUBQUERIES = words("in exists any all some")  #: what may precede any subquery
 RELATIONS = words("from join")  #: a table must follow
-NAMES = (Kind.WORD, Kind.NAME)
-CONSTANTS = (Kind.TEXT, Kind.PARAMETER, Kind.NUMBER)
-NOTHING = Token(Kind.SEMICOLON, "", -1, -1)
+NAMES = (TokenKind.WORD, TokenKind.NAME)
+CONSTANTS = (TokenKind.TEXT, TokenKind.PARAMETER, TokenKind.NUMBER)
+NOTHING = Token(TokenKind.SEMICOLON, "", -1, -1)
 
 #: What may follow a condition that ends in a claim.
 ENDS = words("and or from group having window order limit offset union intersect where join") | {""}
@@ -216,23 +216,23 @@ def _raises(around: list[Token], lexis: Lexis, names: KnownNames) -> bool:
     """Return whether the fourth token of *around* may raise an error; an unknown one may."""
     *_, before, token, after, behind = around
     word = token.word
-    if (word or token.value.lower()) in names.raising and token.kind in (*NAMES, Kind.SIGN):
+    if (word or token.value.lower()) in names.raising and token.kind in (*NAMES, TokenKind.SIGN):
         return True
     match token.kind:
-        case Kind.WORD if word in PATTERNED:
-            return after.kind is not Kind.TEXT or behind.kind in QUOTED or "\\" in after.text
-        case Kind.WORD if word in COUNTED:
-            return after.kind is not Kind.NUMBER
-        case Kind.WORD if word in KEYWORDS or before.text == "::":
+        case TokenKind.WORD if word in PATTERNED:
+            return after.kind is not TokenKind.TEXT or behind.kind in QUOTED or "\\" in after.text
+        case TokenKind.WORD if word in COUNTED:
+            return after.kind is not TokenKind.NUMBER
+        case TokenKind.WORD if word in KEYWORDS or before.text == "::":
             return False
-        case Kind.WORD | Kind.NAME if after.text == "(":
+        case TokenKind.WORD | TokenKind.NAME if after.text == "(":
             return word not in lexis.total_functions or before.text == "."
-        case Kind.WORD | Kind.NAME:
+        case TokenKind.WORD | TokenKind.NAME:
             return after.text != "." and not _is_known(around, names)
-        case Kind.OPENING:
+        case TokenKind.OPENING:
             scalar = after.word in QUERIES and before.word not in SUBQUERIES
             return word == "[" or (scalar and not lexis.lenient)
-        case Kind.SIGN:
+        case TokenKind.SIGN:
             return not _is_plain(around, lexis)
         case _:
             return False
@@ -260,7 +260,7 @@ def _is_plain(around: list[Token], lexis: Lexis) -> bool:
         return before in ("select", "(", ".")
     if token.text not in ("+", "-"):
         return False
-    counted = after.kind is Kind.NUMBER
+    counted = after.kind is TokenKind.NUMBER
     is_beginning = before in lexis.total_operators or before in ("(", ",") or before in KEYWORDS
     is_now = " ".join(each.word for each in earlier).endswith(NOW)
     return (is_beginning and counted and not is_now) or (is_now and (counted or after.word == "interval"))
@@ -273,7 +273,7 @@ def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
     turned = not TURNING.isdisjoint(words) or any(map(_computes, tokens, tokens[1:]))
     claims: dict[str, None] = {}
     for at, token in enumerate(tokens):
-        claim = token.parameter.claim if token.kind is Kind.PARAMETER else None
+        claim = token.parameter.claim if token.kind is TokenKind.PARAMETER else None
         after = next(dropwhile(")".__eq__, words[at + 1 :]), "")
         if claim and (turned or words[at - 1 : at] not in (["="], ["=="]) or after not in ENDS):
             claims[claim] = None
@@ -282,7 +282,7 @@ def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
 
 def _computes(token: Token, after: Token) -> bool:
     """Return whether *token* computes with a condition in brackets, or with an EXISTS."""
-    return token.kind is Kind.SIGN and token.text not in ",." and after.word in ("(", "exists")
+    return token.kind is TokenKind.SIGN and token.text not in ",." and after.word in ("(", "exists")
 
 
 def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:

@@ -16,7 +16,7 @@ from dbtools.backends.postgresql.registry import HAS_FOREIGN_TYPE, PATH, TRUSTED
 VERSION_TABLE = "dbtools_version"
 OWN_PATH = "select pg_catalog.current_setting('search_path')"
 SET_PATH = sa.text("select pg_catalog.set_config('search_path', :path, true)")
-#: Without an operator, since whose would run is not known yet.
+#: Without an operator: until the search path is set, it could be that of another role.
 SCHEMAS = "select pg_catalog.unnest(pg_catalog.current_schemas(false))"
 VERSION_SCHEMAS = sa.text("""
 select n.nspname
@@ -27,18 +27,19 @@ where c.relname = 'dbtools_version'
     and n.nspname = any(cast(:schemas as pg_catalog.name[]))
 """)
 
-#: What a migration meets and must not: tables of strangers, and code in those of others than the login and
-#: superusers. The version tables are those in `:schemas`. The expressions are the registry's own.
-STRANGE = f"""{TRUSTED},
-met as (
+#: Why not to migrate: an untrusted role owns the schema or a table; or a table has code that the migration
+#: would run, such as triggers, and neither the login nor a superuser owns it. The version tables are those in
+#: `:schemas`. The permitted expressions are those of the registry's tables.
+OBJECTIONS = f"""{TRUSTED},
+found as (
     select
         c.oid,
         c.relowner as owner,
         pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
         c.relname in ('dbtools_query', 'dbtools_call', 'dbtools_version') and c.relkind <> 'r'
         or c.relkind in ('r', 'p', 'f')
-        and (c.relhasrules or c.relhastriggers or c.relrowsecurity or c.relhassubclass) as acting,
-        {HAS_FOREIGN_TYPE} as foreign,
+        and (c.relhasrules or c.relhastriggers or c.relrowsecurity or c.relhassubclass) as runs_code,
+        {HAS_FOREIGN_TYPE} as has_foreign_type,
         (o.rolname = session_user or o.rolsuper) and c.relname <> 'dbtools_version' as own
     from pg_catalog.pg_class as c
     join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
@@ -63,25 +64,25 @@ expressions (relation, text) as (
     where i.indexprs is not null
         or i.indpred is not null
 )
-select 'the schema dbtools is somebody else''s'
+select 'an untrusted role owns the schema dbtools'
 from pg_catalog.pg_namespace as n
 where n.nspname = 'dbtools'
     and n.nspowner not in (select t.role from trusted as t)
 union all
-select pg_catalog.concat(m.place, ' is somebody else''s')
-from met as m
-where m.owner not in (select t.role from trusted as t)
+select pg_catalog.concat('an untrusted role owns ', f.place)
+from found as f
+where f.owner not in (select t.role from trusted as t)
 union all
-select pg_catalog.concat(m.place, ' has triggers, checks, defaults or other code that would run')
-from met as m
-where not m.own
+select pg_catalog.concat(f.place, ' has triggers, checks, defaults or other code that would run')
+from found as f
+where not f.own
     and (
-        m.acting
-        or m.foreign
+        f.runs_code
+        or f.has_foreign_type
         or exists (
             select
             from expressions as e
-            where e.relation = m.oid
+            where e.relation = f.oid
                 and e.text not in ('(version >= 1)', 'true')
         )
     )
@@ -89,7 +90,7 @@ where not m.own
 
 
 def migrate(connection: sa.Connection) -> None:
-    """Run the requested revisions on *connection*, each in a transaction of its own."""
+    """Run the requested revisions on *connection*, each in its own transaction."""
     if connection.dialect.name != "postgresql":
         _run(connection, schema=None, own_schemas=())
         return
@@ -107,7 +108,7 @@ def migrate(connection: sa.Connection) -> None:
 
 @contextmanager
 def _pinned(connection: sa.Connection) -> Iterator[None]:
-    """Set the search path in each transaction of *connection*: behind a pooler it would stay for others."""
+    """Set the search path in each transaction of *connection*; a pooler would keep one of the session."""
 
     def pin(begun: sa.Connection) -> None:
         begun.execute(SET_PATH, {"path": PATH})
@@ -137,8 +138,8 @@ def _run(connection: sa.Connection, *, schema: str | None, own_schemas: Sequence
 def _own_schemas(connection: sa.Connection) -> Sequence[str]:
     """Return the schemas of the login's search path that tables may go into."""
     names = connection.exec_driver_sql(SCHEMAS).scalars().all()
-    # A search path begins with the login's own schema: for a login named dbtools that of the registry, once
-    # it is there, and tables of the sample would go into it.
+    # A search path begins with the schema that has the name of the login. For a login named dbtools, this is
+    # the schema of the registry, which must not get the tables of the sample.
     schemas = [name for name in names if name != "dbtools" and not name.startswith("pg_")]
     if not schemas:
         raise CommandError("the search path of the login has no schema")
@@ -146,16 +147,16 @@ def _own_schemas(connection: sa.Connection) -> Sequence[str]:
 
 
 def _version_schema(connection: sa.Connection, own_schemas: Sequence[str]) -> str:
-    """Return where the version table is, which is made here if need be; or raise CommandError."""
+    """Return the schema of the version table, created if it does not exist; or raise CommandError."""
     schemas = {"schemas": list(own_schemas)}
-    strange = connection.execute(sa.text(STRANGE), schemas).scalars().first()
-    if strange is not None:
-        raise CommandError(strange)
+    objection = connection.execute(sa.text(OBJECTIONS), schemas).scalars().first()
+    if objection is not None:
+        raise CommandError(objection)
     found = connection.execute(VERSION_SCHEMAS, schemas).scalars().all()
     for schema in own_schemas:
         if schema in found:
             return schema
-    # Alembic would take one that somebody else has made since.
+    # Alembic would use one that another role has created in the meantime.
     sa.Table(
         VERSION_TABLE,
         sa.MetaData(),
@@ -189,7 +190,7 @@ def _engine() -> sa.Engine | AsyncEngine:
 
 
 def _begin_explicitly(engine: sa.Engine) -> None:
-    # sqlite3 opens no transaction before DDL, so a revision that fails would leave its first half.
+    # sqlite3 opens no transaction before DDL, so a failing revision would leave its first statements applied.
     if engine.dialect.name != "sqlite":
         return
 

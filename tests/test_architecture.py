@@ -7,6 +7,7 @@ import ast
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -28,7 +29,7 @@ FLOORS = (
     {"errors", "dates"},
     {"types", "sql"},
     {"catalog", "cells"},
-    {"policy", "vetting", "writes", "queries", "links"},
+    {"policy", "vetting", "writes", "queries", "uris"},
     {"paths"},
     {"terms"},
     {"habits", "operations"},
@@ -62,6 +63,8 @@ IMPORTERS: Mapping[str, tuple[str, ...]] = {
 WORDS: Mapping[str, tuple[str, ...]] = {"postgresql": ("backends",), "sqlite": ("backends",)}
 LATE_IMPORTERS = ("cli", "__main__", "server.identity", "server.calls", "server.running")
 BLANKET_CATCHERS = ("cli", "server")
+#: Classes and aliases of types whose name is in several modules: each database implements the port's.
+SHARED_NAMES = {"Backend"}
 VAGUE_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 #: Private attributes that tests use: those of named tuples, and of other packages that offer no other way.
 PRIVATE_USES = ("*._asdict", "*._fields", "*._make", "*._replace", "os._exit", "context.session._connection")
@@ -106,6 +109,15 @@ class Module:
     def imports(self) -> tuple[tuple[int, str], ...]:
         """Return the line and the full dotted name of everything that is imported."""
         return tuple(chain.from_iterable(self._imports_of(node) for node in self.nodes))
+
+    @property
+    def type_names(self) -> Iterator[str]:
+        """Yield the names of the classes and of the aliases of types."""
+        for node in self.nodes:
+            if isinstance(node, ast.ClassDef):
+                yield node.name
+            if isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name):
+                yield from re.findall(r"^_?[A-Z]\w*[a-z]\w*$", name.id)
 
     def _imports_of(self, node: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
@@ -343,6 +355,12 @@ def test_package_keeps_the_rule(rule: Rule, modules: tuple[Module, ...]) -> None
     breaches = [f"{PACKAGE}/{each}" for module in modules for each in breaches_of(module, (rule,))]
 
     assert breaches == [], "\n".join(breaches)
+
+
+def test_no_two_modules_give_a_type_the_same_name(modules: tuple[Module, ...]) -> None:
+    modules_of = Counter(name for module in modules for name in {*module.type_names})
+
+    assert {name for name, count in modules_of.items() if count > 1} == SHARED_NAMES
 
 
 def test_contributing_lists_the_floors() -> None:

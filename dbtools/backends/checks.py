@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grouped, split, words
+from dbtools.sql import Group, Lexis, Part, SqlError, Token, TokenKind, code_of, grouped, split, words
 from dbtools.types import Family
 
 LONGEST = 20_000  #: characters; longer constraints are ignored
@@ -177,7 +177,7 @@ def _bounded(left: _Parts, operators: Sequence[str], values: Sequence[_Parts]) -
 def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
     """Return the column that *parts* name, possibly cast to one of *casts*."""
     match _operand(parts):
-        case [Token(Kind.WORD | Kind.NAME) as token], cast if token.word not in NO_COLUMNS:
+        case [Token(TokenKind.WORD | TokenKind.NAME) as token], cast if token.word not in NO_COLUMNS:
             return token.value if cast is None or cast in casts else None
         case _:
             return None
@@ -192,11 +192,11 @@ def _operand(parts: _Parts) -> tuple[_Parts, str | None]:
 
 def _literal(parts: _Parts) -> _Literal | None:
     match _operand(parts):
-        case [Token(Kind.NUMBER, text)], cast if NUMBER.fullmatch(text):
+        case [Token(TokenKind.NUMBER, text)], cast if NUMBER.fullmatch(text):
             literal = _Literal(text, True)
-        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)], cast if NUMBER.fullmatch(text):
+        case [Token(TokenKind.SIGN, "-"), Token(TokenKind.NUMBER, text)], cast if NUMBER.fullmatch(text):
             literal = _Literal(f"-{text}", True)
-        case [Token(Kind.TEXT, text) as token], cast if text[0] == "'":
+        case [Token(TokenKind.TEXT, text) as token], cast if text[0] == "'":
             literal = _Literal(token.value, False)
         case _:
             return None
@@ -212,7 +212,7 @@ def _literal(parts: _Parts) -> _Literal | None:
 def _array(parts: _Parts) -> list[list[Part]]:
     """Return the items of `any (array[…])`, with or without a cast to text."""
     match _operand(_inside(parts[1:]) or ()):
-        case [Token(Kind.WORD) as word, Group(word="[") as items], cast if word.word == "array":
+        case [Token(TokenKind.WORD) as word, Group(word="[") as items], cast if word.word == "array":
             return split(items.parts, ",") if cast is None or cast.removesuffix(" [") in TEXTS else []
         case _:
             return []

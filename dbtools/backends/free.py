@@ -13,7 +13,7 @@ from dbtools.catalog import Catalog
 from dbtools.errors import SqlRefused, listing, nearest
 from dbtools.policy import NO_RULES, FunctionRules
 from dbtools.results import ResultSet
-from dbtools.sql import Kind, Lexis, SqlError, Token, code_of, grouped, words
+from dbtools.sql import Lexis, SqlError, Token, TokenKind, code_of, grouped, words
 from dbtools.types import Mask, quoted
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def statement_of(sql: str, lexis: Lexis) -> list[Token]:
     """Return the tokens of the one statement in *sql*, or raise SqlRefused if it is not one that reads."""
     try:
         tokens = code_of(sql, lexis)
-        while tokens and tokens[-1].kind is Kind.SEMICOLON:
+        while tokens and tokens[-1].kind is TokenKind.SEMICOLON:
             tokens.pop()
         grouped(tokens, sql)
     except SqlError as exc:
@@ -111,9 +111,9 @@ def statement_of(sql: str, lexis: Lexis) -> list[Token]:
         hint = f"{SELECT_ONLY} {DESCRIBED}"
         raise refused("This is not a statement that reads", hint, position=first.offset)
     for token in tokens:
-        if token.kind is Kind.SEMICOLON:
+        if token.kind is TokenKind.SEMICOLON:
             raise refused("There are several statements", "Make one call for each.", position=token.offset)
-        if token.kind is Kind.PARAMETER:
+        if token.kind is TokenKind.PARAMETER:
             raise no_parameters(token.offset)
     return tokens
 

@@ -1,43 +1,16 @@
-"""A compiled statement. The values of a call in, the driver's parameters out.
+"""A compiled statement. The values of a call in, the driver's parameters out."""
 
-A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any(:ids)` or `<> all(:ids)` on
-any database. For an empty list, `in` and `any` are false, and the others are true.
-"""
-
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dbtools.changes import Write, WriteShape
-from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
 ESCAPE = "\\"
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
-
-
-Piece = str | Parameter
-
-GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"
-#: The text before and after a parameter that is a list.
-OPENING = re.compile(
-    rf"(?:\b(?P<not_in>not{GAP}+)?in|(?<![-+*/<>=~!@#%^&|`?])=\s*any|(?P<not_any><>|!=)\s*all)"
-    rf"{GAP}*\((?P<blanks>\s*)$",
-    re.IGNORECASE | re.DOTALL,
-)
-CLOSING = re.compile(rf"{GAP}*\)", re.DOTALL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListForms:
-    """The SQL of a database that tests whether a value is in a list parameter."""
-
-    among: str
-    not_among: str
-    closing: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,20 +184,3 @@ def pattern(operator: Operator, text: str) -> str:
     before = "" if operator is Operator.STARTS_WITH else "%"
     after = "" if operator is Operator.ENDS_WITH else "%"
     return f"{before}{escaped}{after}"
-
-
-def with_lists(
-    pieces: Sequence[Piece], is_list: Callable[[str], bool], forms: ListForms
-) -> tuple[Piece, ...]:
-    """Return *pieces* with the list parameters in the syntax of *forms*."""
-    written = list(pieces)
-    for at, piece in enumerate(pieces[1:-1], 1):
-        if isinstance(piece, Parameter) and is_list(piece.name):
-            before, after = str(written[at - 1]), str(written[at + 1])
-            opening, closing = OPENING.search(before), CLOSING.match(after)
-            if opening and closing:
-                is_negated = opening["not_in"] or opening["not_any"]
-                form = forms.not_among if is_negated else forms.among
-                written[at - 1] = before[: opening.start()] + form + opening["blanks"]
-                written[at + 1] = closing[0][:-1] + forms.closing + after[closing.end() :]
-    return tuple(written)

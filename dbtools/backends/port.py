@@ -210,7 +210,7 @@ class Inspected:
     versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 
 
-class Describe(Protocol):
+class Inspector(Protocol):
     """Asks a database what operators' SQL means.
 
     Each verb raises Refused, with the database's message for the operator, if the SQL is invalid or the
@@ -313,13 +313,13 @@ class Backend(ABC):
         """Return the current catalog as seen with the settings *session*, or raise Refused."""
 
     @abstractmethod
-    def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
-        """Open a Describe with the settings *session*, or raise Refused."""
+    def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Inspector]:
+        """Open an Inspector with the settings *session*, or raise Refused."""
 
     def describe_changes(
         self, session: Mapping[str, str] = NO_SESSION
-    ) -> AbstractAsyncContextManager[Describe]:
-        """Open a Describe of queries that change rows, for the login of `write_url`."""
+    ) -> AbstractAsyncContextManager[Inspector]:
+        """Open an Inspector of queries that change rows, for the login of `write_url`."""
         raise Refused("dbtools does not change databases of this kind.")
 
     @abstractmethod
@@ -335,10 +335,10 @@ class Backend(ABC):
         """Return the current content of the registry, None if there is no registry."""
 
     @abstractmethod
-    def open_records(self, patience: float | None) -> RecordStore:
+    def open_records(self, timeout: float | None) -> RecordStore:
         """Return the store of dbtools' own tables, without opening a connection.
 
-        *patience*: seconds that a write may wait; None leaves it to the database.
+        *timeout*: seconds that a write may wait; None leaves it to the database.
         """
 
     async def grants(

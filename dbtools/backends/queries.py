@@ -11,8 +11,16 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.backends.changing_queries import AFTER_CHANGE, CHANGE, main_of, within_with
-from dbtools.backends.plans import ListForms, Piece, Plan, WritePlan, with_lists
+from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.query_syntax import (
+    AFTER_CHANGE,
+    CHANGE,
+    ListForms,
+    Piece,
+    main_of,
+    with_lists,
+    within_with,
+)
 from dbtools.backends.selects import LIMIT, cells_of, plan_of
 from dbtools.backends.sources import Element, Grammar, column_of, compile_pieces
 from dbtools.sql import Lexis

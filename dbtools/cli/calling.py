@@ -195,7 +195,7 @@ async def _called(
     finally:
         limiter.close()
         log.close()
-    is_shared = settings.server.secret and (await toolbox.view(caller.role)).setting.journal
+    is_shared = settings.server.secret and (await toolbox.view(caller.role)).context.journal
     if answer.pending is not None and not is_shared:
         click.echo(f"dbtools: {UNUSABLE}", err=True)
     return answer

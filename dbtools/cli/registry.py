@@ -134,7 +134,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
     from dbtools.backends import open_backend
     from dbtools.cli.presentation import print_entries
     from dbtools.records.registry import read_entries
-    from dbtools.service.queries import query_of
+    from dbtools.service.query_sources import query_of
 
     settings = settings_for(target)
     lexis = open_backend(settings.database.url).facts.lexis

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,8 +51,8 @@ directory = "queries"         # each query in its .sql files becomes a tool
 [roles.default]
 queries = ["*"]               # names or patterns
 tables."*" = true             # names or patterns; more specific rules take precedence, such as these:
-# tables.{table} = false
-# tables.{table} = {{ exclude = [{column}] }}
+# tables.orders = false
+# tables.orders = {{ exclude = ["margin"] }}
 # Rules may also filter rows and mask columns: {{ where = "status = 'paid'", mask = {{ email = "partial" }} }}
 # Callers only read, unless a rule lets them write: {{ insert = true, update = ["status"], delete = true }}
 {hidden}
@@ -65,20 +64,12 @@ HIDDEN = """
 # These columns look like secrets. To show one, remove it from its list.
 """
 LOGIN = "# The password is in the environment variable {}.\n"
-FIND = """\
--- name: find_{tool}
--- description: Find rows of {title} by {label}, ignoring case.
--- param pattern: text  A pattern for {label}: % matches any text, _ one character.
-select {columns}
-from {table}
-where lower({column}) like lower(:pattern)
-order by {order}
-"""
-NOTHING = """\
--- name: one
--- description: The number one. Replace this with your own query.
+EXAMPLE_QUERY = """\
+-- name: greet
+-- description: Greet a person. This is an example: replace it with a query of your own tables.
+-- param name: text = world  Whom to greet
 -- returns: one
-select 1 as one
+select 'Hello, ' || :name || '!' as greeting
 """
 
 
@@ -125,9 +116,9 @@ def init(target: str | None, as_json: bool) -> None:
     description = _ask("Describe the database in one sentence (optional)", "") if asks else ""
     # The URL may contain a password, which must not be in the file.
     password = next((each for each in environment if each not in os.environ), "")
-    text = configuration(catalog, url, hidden, description, password)
+    text = configuration(url, hidden, description, password)
     EXAMPLE.parent.mkdir(exist_ok=True)
-    EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
+    EXAMPLE.write_text(EXAMPLE_QUERY, encoding="utf-8")
     CONFIGURATION.write_text(text, encoding="utf-8")
     count = len(catalog.tables)
     lines = [
@@ -173,61 +164,23 @@ async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
     return url if "://" in place else place, environment, catalog, hidden
 
 
-def configuration(catalog: "Catalog", url: str, hidden: Hidden, description: str, password: str) -> str:
+def configuration(url: str, hidden: Hidden, description: str, password: str) -> str:
     """Return the text of dbtools.toml for the database at *url*, with columns *hidden*.
 
     *password* is the variable that holds the password, or empty.
     """
+    import tomlkit
+
     rules = "".join(
-        f"tables.{_key(table)} = {{ exclude = [{', '.join(map(_toml, names))}] }}\n"
+        f"tables.{tomlkit.key(table).as_string()} = {{ exclude = {tomlkit.item(names).as_string()} }}\n"
         for table, names in hidden.items()
     )
-    first = catalog.tables[0] if catalog.tables else None
+    about = tomlkit.string(description).as_string()
     return FILE.format(
-        table=_key(catalog.unique_name(first)) if first else "orders",
-        column=_toml(first.columns[-1].name) if first else '"note"',
-        url=_toml(url),
+        url=tomlkit.string(url).as_string(),
         login=LOGIN.format(password) if password else "",
-        description=f"description = {_toml(description)}\n" if description else "",
+        description=f"description = {about}\n" if description else "",
         hidden=f"{HIDDEN}{rules}" if rules else "",
-    )
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(text: str) -> str:
-    """Return *text* as a TOML string, which has the escapes of JSON and one for DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def example_query(catalog: "Catalog", hidden: Hidden) -> str:
-    """Return a query that searches the largest table with names or titles, or with any text."""
-    from dbtools.backends.plans import identifier
-    from dbtools.cells import one_line
-    from dbtools.types import Family
-
-    found = [
-        (table, column.name)
-        for table in sorted(catalog.tables, key=lambda each: each.row_estimate or 0, reverse=True)
-        for column in table.columns
-        if table.keys and column.type.family is Family.TEXT
-        if column.name not in hidden.get(catalog.unique_name(table), ())
-    ]
-    if not found:
-        return NOTHING
-    table, column = max(found, key=lambda each: each[1].lower().endswith(("name", "title")))
-    keys = [each.name for each in table.key_columns]
-    names = (table.name,) if not table.schema or table.schema in catalog.search_path else table.location
-    return FIND.format(
-        tool=re.sub(r"[^a-z0-9]+", "_", table.name.lower()).strip("_")[:30] or "rows",
-        title=one_line(table.name),
-        label=one_line(column),
-        columns=", ".join(map(identifier, dict.fromkeys([*keys, column]))),
-        table=".".join(map(identifier, names)),
-        column=identifier(column),
-        order=", ".join(map(identifier, keys)),
     )
 
 

@@ -129,9 +129,9 @@ class Calls:
         view, began = None, time.perf_counter()
         try:
             view = await self._toolbox.view(caller.role)
-            setting = view.setting
+            context = view.context
             # Computed when the entry is written: with many tables it would delay other calls.
-            entry.vocabulary = lambda: setting.vocabulary
+            entry.vocabulary = lambda: context.vocabulary
             self._limiter.begin(caller, view.role.limits)
             try:
                 await self._limiter.count(caller, view.role.limits)

@@ -17,13 +17,13 @@ from dbtools.service.transactions import VALID, Confirmation
 
 ELICIT = "elicitation/create"
 ELICITATION = "elicitation"  #: for the audit log
-KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
-PATIENCE = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
+QUESTION_KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
+ANSWER_TIMEOUT = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
 ROUNDS = 3  #: questions of one call
 CONFIRMATION_SCHEMA = {
     "type": "object",
-    "properties": {KEY: {"type": "boolean", "title": "Make this change"}},
-    "required": [KEY],
+    "properties": {QUESTION_KEY: {"type": "boolean", "title": "Make this change"}},
+    "required": [QUESTION_KEY],
 }
 DECLINED = "The user declined the change; nothing was changed."
 DISMISSED = "The user closed the question without an answer; nothing was changed."
@@ -46,11 +46,11 @@ def can_ask(exchange: Exchange) -> bool:
 
 
 def confirming(
-    exchange: Exchange, entry: AuditEntry, call: MakeCall, patience: float
+    exchange: Exchange, entry: AuditEntry, call: MakeCall, timeout: float
 ) -> Callable[[View], Awaitable[Answer]]:
     """Return what makes *call*, which *entry* records, and lets the person behind the client confirm it."""
     if exchange.peer.revision.has_handshake:
-        return partial(ask_and_call, entry, call, partial(_ask, exchange, patience))
+        return partial(ask_and_call, entry, call, partial(_ask, exchange, timeout))
     return partial(_repeat, exchange.params, entry, call)
 
 
@@ -70,12 +70,12 @@ async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: View) 
     return answer
 
 
-async def _ask(exchange: Exchange, patience: float, question: str) -> None:
+async def _ask(exchange: Exchange, timeout: float, question: str) -> None:
     """Ask the person behind the client of *exchange*; raise NotConfirmed unless they agree."""
     try:
-        answer = await exchange.ask(ELICIT, _form(question), patience)
+        answer = await exchange.ask(ELICIT, _form(question), timeout)
     except TimeoutError as exc:
-        raise errors.NotConfirmed(SILENT.format(patience), hint=UNLESS_ASKED) from exc
+        raise errors.NotConfirmed(SILENT.format(timeout), hint=UNLESS_ASKED) from exc
     except ProtocolError as exc:
         raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED) from exc
     _check(answer)
@@ -84,7 +84,7 @@ async def _ask(exchange: Exchange, patience: float, question: str) -> None:
 async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: View) -> Answer:
     """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer."""
     state, answers = params.get("requestState"), params.get("inputResponses")
-    answer = answers.get(KEY) if isinstance(answers, Mapping) else None
+    answer = answers.get(QUESTION_KEY) if isinstance(answers, Mapping) else None
     if not (isinstance(state, str) and isinstance(answer, Mapping)):
         return await call(view, Confirmation("", ELICITATION))
     _check(answer)
@@ -97,7 +97,7 @@ def question_result(pending: Pending) -> Json:
     question = {"method": ELICIT, "params": _form(pending.question)}
     return {
         "resultType": "input_required",
-        "inputRequests": {KEY: question},
+        "inputRequests": {QUESTION_KEY: question},
         "requestState": pending.token,
     }
 

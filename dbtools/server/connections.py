@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if sys.platform != "win32":
     import resource
 
-RESERVED = 100  #: file descriptors kept free for the database, files and the log
+RESERVED_FILES = 100  #: file descriptors kept free for the database, files and the log
 LONGEST_HEAD = 32_768  #: bytes
 MOST_FIELDS = 100
 UNREAD_GRACE = 2.0  #: seconds after which unread connections are closed during a shutdown
@@ -124,7 +124,7 @@ def most_connections(wanted: int) -> int:
     if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = max(soft, wanted + RESERVED)
+    needed = max(soft, wanted + RESERVED_FILES)
     allowed = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    return max(1, min(wanted, allowed - RESERVED))
+    return max(1, min(wanted, allowed - RESERVED_FILES))

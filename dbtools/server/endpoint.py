@@ -43,7 +43,7 @@ STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); 
     Code.METHOD_NOT_FOUND: 404,
 }
 ENDING = "The server is shutting down. Try again."
-FULL = "The server is at its limit. Try again."
+AT_LIMIT = "The server is at its limit. Try again."
 NO_SESSION = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
@@ -138,7 +138,7 @@ class Endpoint:
         is_request = scope["method"] == "POST" and not listens
         slots = self._limiter.requests if is_request else self._limiter.streams
         if self._is_ending or not slots.acquire(caller.identity):
-            raise HttpError(503, ENDING if self._is_ending else FULL)
+            raise HttpError(503, ENDING if self._is_ending else AT_LIMIT)
         pending = PendingRequest(scope, receive, send, caller)
         self._pending.add(pending)
         try:

@@ -62,7 +62,7 @@ class Exchange:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self.notify("notifications/progress", members)
 
-    async def ask(self, method: str, params: Json, patience: float) -> Json:
+    async def ask(self, method: str, params: Json, timeout: float) -> Json:
         """Send a request to the client and return the result, or raise ProtocolError or TimeoutError.
 
         Only until 2025-11-25: since 2026-07-28, a handler returns a result of type `input_required` instead.
@@ -75,7 +75,7 @@ class Exchange:
         self.questions[id], self.has_asked = answer, True
         self.send(encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 return await answer
         except TimeoutError:
             self.notify("notifications/cancelled", {"requestId": id, "reason": "timeout"})

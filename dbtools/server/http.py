@@ -191,14 +191,14 @@ def _check_shared(settings: Settings, snapshot: Snapshot) -> None:
     """Raise ConfigurationError if several workers could not share the confirmations of a role."""
     for role, view in snapshot.views.items():
         confirmed = [view.catalog.label(each) for each in confirmed_tables(view.catalog)]
-        confirmed += [each.name for each in view.setting.queries if each.query.confirm]
+        confirmed += [each.name for each in view.context.queries if each.query.confirm]
         where = f"role {role}: changes of {listing(confirmed)} are confirmed, and"
         if confirmed and not settings.server.secret:
             raise errors.ConfigurationError(
                 f"{where} several workers need one key to seal confirmations.",
                 hint="Configure [server] secret, or serve with one worker.",
             )
-        if confirmed and not view.setting.journal:
+        if confirmed and not view.context.journal:
             raise errors.ConfigurationError(
                 f"{where} several workers need the table dbtools_write to confirm each only once.",
                 hint="`dbtools check` says what is missing. Or serve with one worker.",
@@ -211,8 +211,8 @@ def _notes(startup: Startup, snapshot: Snapshot) -> Iterator[str]:
     if workers > 1:
         for role, view in snapshot.views.items():
             changes: list[object] = [each.writes for each in view.catalog.tables]
-            changes += [each.effects for each in view.setting.queries]
-            if not view.setting.journal and any(changes):
+            changes += [each.effects for each in view.context.queries]
+            if not view.context.journal and any(changes):
                 yield f"role {role}: each worker keeps idempotency keys in its own memory. {KEYS_HINT}"
         yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if startup.settings.limits.storage == "memory":

@@ -13,12 +13,11 @@ import orjson
 
 from dbtools import errors
 from dbtools.cells import visible
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
 from dbtools.server.calls import Calls, T
-from dbtools.server.confirming import PATIENCE, can_ask, confirming, question_result
+from dbtools.server.confirming import ANSWER_TIMEOUT, can_ask, confirming, question_result
 from dbtools.server.exchange import Exchange, Notifications, Send
 from dbtools.server.kernel import INFO, HeaderValues, Peer, Session, admit, finish_result, meta_of
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
@@ -26,6 +25,7 @@ from dbtools.server.versions import MODERN
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import mark_failed, server_span
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
 
 PAGE_SIZE = 200  #: entries per page of a list
 MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
@@ -74,18 +74,18 @@ class Server:
         notifications: Notifications | None = None,
         fresh: float = 0.0,
         stateless: bool = False,
-        patience: float = PATIENCE,
+        answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
         """Serve *toolbox* through *calls*; clients may cache lists for *fresh* seconds.
 
-        A person has *patience* seconds to answer a question.
+        A person has *answer_timeout* seconds to answer a question.
         """
         self._toolbox = toolbox
         self._calls = calls
         self._instructions = instructions
         self._fresh = round(fresh * 1000)
         self._stateless = stateless
-        self._patience = patience
+        self._answer_timeout = answer_timeout
         self.notifications = notifications or Notifications()
         self.listed = asyncio.Event()  #: set when a client has listed the tools
         self.handlers: dict[str, Handler] = {
@@ -181,7 +181,7 @@ class Server:
         call: Callable[[View], Awaitable[Answer]]
         call = partial(self._toolbox.call, exchange.caller, name, arguments)
         if asks := can_ask(exchange):
-            call = confirming(exchange, entry, call, self._patience)
+            call = confirming(exchange, entry, call, self._answer_timeout)
         reporting = None
         if "progressToken" in meta_of(exchange.params):
             reporting = asyncio.create_task(self._report(exchange))

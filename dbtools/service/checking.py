@@ -14,7 +14,7 @@ from dbtools.errors import listing, nearest
 from dbtools.policy import Caller, Finding, QueryGrant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
-from dbtools.service.queries import registry_url
+from dbtools.service.query_sources import registry_url
 from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
@@ -72,7 +72,7 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
     finally:
         await backend.close()
     # What the login of a migration may do is not what that of a server may.
-    journals = {name: view.setting.journal for name, view in before.views.items()}
+    journals = {name: view.context.journal for name, view in before.views.items()}
     roles = (replace(each, journal=journals[each.served.name]) for each in resolved.roles)
     resolved = replace(resolved, roles=tuple(roles))
     after = take_snapshot(resolved, before)
@@ -207,7 +207,7 @@ async def _migrated(settings: Settings, url: str) -> Settings:
 def _role_change(before: View, later: View) -> RoleChange:
     """Return the change of what can be called, listed or not."""
     change = compare(*(_definitions(view) for view in (before, later)))
-    old, new = ({query.name for query in view.setting.queries} for view in (before, later))
+    old, new = ({query.name for query in view.context.queries} for view in (before, later))
     return RoleChange(
         added=change.added,
         changed=change.changed,
@@ -218,7 +218,7 @@ def _role_change(before: View, later: View) -> RoleChange:
 
 def _definitions(view: View) -> list[ToolDefinition]:
     """Return the definitions of the tools of *view*; generic ones only if they are listed."""
-    listed = {each.name for each in view.definitions} | {each.name for each in view.setting.queries}
+    listed = {each.name for each in view.definitions} | {each.name for each in view.context.queries}
     tools = view.tools.values()
     return [tool.definition for tool in tools if tool.table is not None or tool.name in listed]
 
@@ -316,7 +316,7 @@ def _changes(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield which tables each role may change, and by which queries."""
     for name, view in snapshot.views.items():
         changed = [view.catalog.label(table) for table in view.catalog.tables if table.writes is not None]
-        changed += [f"rows by the query {each.name}" for each in view.setting.queries if each.effects]
+        changed += [f"rows by the query {each.name}" for each in view.context.queries if each.effects]
         if changed:
             yield _step(OK, "changes", f"role {name}: may change {listing(changed)}.")
 

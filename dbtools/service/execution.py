@@ -29,7 +29,6 @@ from dbtools.errors import listing
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.service.transactions import Agrees
 from dbtools.statement import FreeStatement, QueryShape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
@@ -40,6 +39,8 @@ UNCHANGED = "Nothing was changed."
 REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
 STAMP_TIMEOUT = 5.0  #: seconds
 PLANS = 1_000  #: compiled shapes that are kept
+
+Agrees = Callable[[Changed], bool]  #: whether a change does what was confirmed
 
 
 class Execution:
@@ -55,7 +56,8 @@ class Execution:
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
-        No statement is still running when this returns. *timeout*: seconds, if less than other limits.
+        Raise SchemaChanged if the view is out of date. No statement is still running when this returns.
+        *timeout*: seconds, if less than other limits.
         """
         if isinstance(statement, FreeStatement):
             return await self._run_free(free_run(statement, view, caller, timeout, self._tells))
@@ -106,6 +108,7 @@ class Execution:
         """Run *transaction* of the tools of *view*, or raise a CallError.
 
         Roll back a dry run, and a change with which *agrees* does not agree. *entry*: what the journal keeps.
+        Raise SchemaChanged if the view is out of date: then nothing was changed.
         """
         writer = await self._backend.writer()
         if self._compile_write is None:

@@ -6,55 +6,56 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dbtools import errors
-from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Describe, Facts, Inspected
+from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Facts, Inspected, Inspector
 from dbtools.catalog import Catalog, Column
 from dbtools.policy import Finding
 from dbtools.queries import Effect, Effects, Permitted, Query, texts_of
 from dbtools.queries.headers import values_in
-from dbtools.service.queries import LoadedQueries, about, queries_in, read_files, registered_in
+from dbtools.service.query_sources import LoadedQueries, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import define
-from dbtools.tools.definition import Setting
+from dbtools.tools.definition import ToolContext
 from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
 
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
 NOT_WRITABLE = " changes rows, which needs [database] writable = true (--write), or a role with this query."
-CHANGING = "To change rows, declare how many at most: -- writes: N."
+DECLARE_WRITES = "To change rows, declare how many at most: -- writes: N."
 UNREACHABLE = "unreachable"  #: the code of a query whose login cannot be reached now
 UNCHECKED = "unchecked"  #: the code of a query that cannot be checked now, but may work in a moment
 
 
-class Describer(AsyncExitStack):
-    """Describes operators' SQL in sessions of the database, each opened at its first use."""
+class Inspectors(AsyncExitStack):
+    """The Inspectors of a database for operators' SQL, each opened at its first use."""
 
     def __init__(self, backend: Backend, session: Mapping[str, str] = NO_SESSION) -> None:
         super().__init__()
         self.backend = backend
         self._session = session
-        self._describe: Describe | None = None
-        self._describe_changes: Describe | None = None
+        self._reading: Inspector | None = None
+        self._changing: Inspector | None = None
 
-    async def __call__(self) -> Describe:
-        if self._describe is None:
-            self._describe = await self.enter_async_context(self.backend.describe(self._session))
-        return self._describe
+    async def reading(self) -> Inspector:
+        """Return the one for conditions and for queries that only read."""
+        if self._reading is None:
+            self._reading = await self.enter_async_context(self.backend.describe(self._session))
+        return self._reading
 
-    async def of(self, query: Query) -> Describe:
-        """Return what describes *query*, or raise Unusable if the login that changes rows is unreachable."""
+    async def of(self, query: Query) -> Inspector:
+        """Return the one for *query*, or raise Unusable if the login that changes rows is unreachable."""
         if query.writes is None:
-            return await self()
-        if self._describe_changes is None:
+            return await self.reading()
+        if self._changing is None:
             try:
                 opened = self.backend.describe_changes(self._session)
-                self._describe_changes = await self.enter_async_context(opened)
+                self._changing = await self.enter_async_context(opened)
             except errors.Refused as exc:
                 raise Unusable(WITHDRAWN, str(exc), query.source) from exc
             except errors.DatabaseUnavailable as exc:
                 raise Unusable(UNREACHABLE, str(exc), query.source) from exc
-        return self._describe_changes
+        return self._changing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Library:
 async def library_of(
     settings: Settings,
     catalog: Catalog,
-    describer: Describer,
+    inspectors: Inspectors,
     *,
     written: LoadedQueries | None = None,
 ) -> Library:
@@ -78,11 +79,11 @@ async def library_of(
 
     *written*: the queries in files, if they have been read already.
     """
-    written = queries_in(settings, describer.backend.facts.lexis) if written is None else written
-    kept = await registered_in(settings, written.sources, describer.backend)
+    written = queries_in(settings, inspectors.backend.facts.lexis) if written is None else written
+    kept = await registered_in(settings, written.sources, inspectors.backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
     allowed = [query for query in queries if query.writes is None or may_change(settings)]
-    library = await validated_queries(settings, catalog, describer, allowed)
+    library = await validated_queries(settings, catalog, inspectors, allowed)
     idle = [about(query, NOT_WRITABLE, "not_writable") for query in queries if query not in allowed]
     findings = sorted((*written.findings, *kept.findings, *library.findings, *idle), key=_place)
     return replace(library, findings=tuple(findings), registry=kept.stamp)
@@ -99,7 +100,7 @@ def read_by_functions(permitted: Permitted) -> Iterator[str]:
 
 
 async def validated_queries(
-    settings: Settings, catalog: Catalog, describer: Describer, queries: Sequence[Query]
+    settings: Settings, catalog: Catalog, inspectors: Inspectors, queries: Sequence[Query]
 ) -> Library:
     """Return those of *queries* that the database accepts, and findings about the others.
 
@@ -109,14 +110,14 @@ async def validated_queries(
         return Library()
     findings: list[Finding] = []
     permitted: list[Permitted] = []
-    taken = {*define(Setting(catalog=catalog)), *NAMES}
+    taken = {*define(ToolContext(catalog=catalog)), *NAMES}
     for query in queries:
         if query.name in taken:
             findings.append(about(query, ": a tool has this name already."))
             continue
         try:
-            describe = await describer.of(query)
-            permitted.append(await _permitted(settings, query, describer.backend.facts, describe))
+            inspector = await inspectors.of(query)
+            permitted.append(await _permitted(settings, query, inspectors.backend.facts, inspector))
         except Unusable as exc:
             code = exc.finding.code
             findings.append(about(query, f" is withdrawn: {exc}", code, exc.finding.source))
@@ -128,9 +129,9 @@ def _place(finding: Finding) -> tuple[str, int]:
     return finding.source.file, finding.source.line or 0
 
 
-async def _permitted(settings: Settings, query: Query, facts: Facts, describe: Describe) -> Permitted:
+async def _permitted(settings: Settings, query: Query, facts: Facts, inspector: Inspector) -> Permitted:
     """Return *query* with what the database reports about its variants, or raise Unusable."""
-    found = [await inspected(query, present, describe) for present in query.body.variants()]
+    found = [await inspected(query, present, inspector) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
         problem = "Its columns must not depend on its optional clauses."
@@ -165,14 +166,14 @@ def _effects(found: Sequence[Effects]) -> Effects | None:
     )
 
 
-async def inspected(query: Query, present: Collection[str], describe: Describe) -> Inspected:
+async def inspected(query: Query, present: Collection[str], inspector: Inspector) -> Inspected:
     """Return what the database reports about the variant of *query* for *present*, or raise Unusable."""
     declared = {each.name: Declared(type=each.type.name, array=each.array) for each in query.parameters}
     try:
-        return await describe.query(query.body.written(present).pieces, declared)
+        return await inspector.query(query.body.written(present).pieces, declared)
     except errors.Refused as exc:
         code = UNCHECKED if exc.passes else WITHDRAWN
-        told = f"{exc} {CHANGING}" if exc.message == NOT_READING and query.writes is None else str(exc)
+        told = f"{exc} {DECLARE_WRITES}" if exc.message == NOT_READING and query.writes is None else str(exc)
         raise Unusable(code, told, query.source_of(present, exc.offset)) from exc
 
 
@@ -218,8 +219,8 @@ async def candidates(
     """
     catalog = await backend.introspect(settings.selection())
     written = read_files({str(path): path for path in files}, backend.facts.lexis)
-    async with Describer(backend) as describer:
-        library = await validated_queries(settings, catalog, describer, written.queries)
+    async with Inspectors(backend) as inspectors:
+        library = await validated_queries(settings, catalog, inspectors, written.queries)
     findings = (*written.findings, *library.findings)
     found = (texts_of(path.read_text("utf-8"), str(path)) for path in (() if findings else files))
     return {name: text for texts in found for name, text in texts.items()}, findings

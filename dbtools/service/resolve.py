@@ -18,16 +18,16 @@ from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, restriction_of
 from dbtools.queries import Permitted
 from dbtools.service.declarations import declared
-from dbtools.service.offers import offered, posture_findings, sql_findings, writable_findings
 from dbtools.service.permitted import (
     UNCHECKED,
     UNREACHABLE,
-    Describer,
+    Inspectors,
     Library,
     inspected,
     library_of,
 )
-from dbtools.service.queries import NO_REGISTRY, LoadedQueries
+from dbtools.service.posture import offered, posture_findings, sql_findings, writable_findings
+from dbtools.service.query_sources import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
@@ -102,10 +102,10 @@ async def resolve(
     catalog, declared_findings = declared(catalog, settings, backend.facts.alike)
     resolved: list[ResolvedRole] = []
     offers: dict[Hashable, FreeOffer] = {}
-    async with Describer(backend) as describer:
-        library = await library_of(settings, catalog, describer, written=written)
+    async with Inspectors(backend) as inspectors:
+        library = await library_of(settings, catalog, inspectors, written=written)
         for role in roles:
-            found = await _role(settings, role, catalog, describer, library.queries)
+            found = await _role(settings, role, catalog, inspectors, library.queries)
             seen, whole = found.catalog, found.whole
             dialect, findings = await offered(settings, found.served, seen, whole, backend, offers)
             resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
@@ -143,13 +143,13 @@ async def _role(
     settings: Settings,
     role: Role,
     catalog: Catalog,
-    describer: Describer,
+    inspectors: Inspectors,
     queries: Sequence[Permitted],
 ) -> ResolvedRole:
     """Return *role* validated against the database, without what is invalid."""
     if not role.session:
-        return await _validated(settings, role, catalog, describer)
-    backend = describer.backend
+        return await _validated(settings, role, catalog, inspectors)
+    backend = inspectors.backend
     # The values of claims are not known yet, but the database can check that the settings exist.
     session = {setting.name: setting.value for setting in role.session}
     try:
@@ -160,9 +160,9 @@ async def _role(
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
         blind = replace(role, rules=(), queries=())
         return seen_by(blind, catalog, written=role, findings=(*role.problems, finding))
-    async with Describer(backend, session) as describer:
-        held = await _validated(settings, role, seen, describer)
-        return await _with_working_queries(held, describer, queries)
+    async with Inspectors(backend, session) as inspectors:
+        held = await _validated(settings, role, seen, inspectors)
+        return await _with_working_queries(held, inspectors, queries)
 
 
 def seen_by(
@@ -180,10 +180,10 @@ def seen_by(
     )
 
 
-async def _validated(settings: Settings, role: Role, whole: Catalog, describer: Describer) -> ResolvedRole:
+async def _validated(settings: Settings, role: Role, whole: Catalog, inspectors: Inspectors) -> ResolvedRole:
     served, findings = vetted(whole, role)
     findings = (*role.problems, *findings)
-    filters = _Filters(settings=settings, role=served, catalog=whole, describer=describer)
+    filters = _Filters(settings=settings, role=served, catalog=whole, inspectors=inspectors)
     rules: list[Rule] = []
     ruled = [(table, served.rule_of(whole, table)) for table in whole.tables]
     for rule in served.rules or ():
@@ -213,20 +213,20 @@ class _Filters:
     settings: Settings
     role: Role
     catalog: Catalog
-    describer: Describer
+    inspectors: Inspectors
 
     async def typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
         """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims.
 
         Raise Unusable if the database does not accept it.
         """
-        facts, condition = self.describer.backend.facts, filter.condition
+        facts, condition = self.inspectors.backend.facts, filter.condition
         where = f"role {self.role.name}, tables.{rule.pattern}.{key}"
         casts: set[tuple[str, ...]] = set()
-        describe = await self.describer()
+        inspector = await self.inspectors.reading()
         for table in tables:
             try:
-                casts.add(await describe.condition(table, condition))
+                casts.add(await inspector.condition(table, condition))
             except errors.Refused as exc:
                 code = UNCHECKED if exc.passes else BAD_FILTER
                 message = f"{where}, of {self.catalog.label(table)}: {exc.message}"
@@ -270,7 +270,7 @@ class _Filters:
 
 
 async def _with_working_queries(
-    held: ResolvedRole, describer: Describer, queries: Sequence[Permitted]
+    held: ResolvedRole, inspectors: Inspectors, queries: Sequence[Permitted]
 ) -> ResolvedRole:
     """Return *held* with those granted *queries* that work in its session."""
     granted = held.served.queries
@@ -284,7 +284,7 @@ async def _with_working_queries(
             continue
         try:
             for present in permitted.query.body.variants():
-                await inspected(permitted.query, present, await describer.of(permitted.query))
+                await inspected(permitted.query, present, await inspectors.of(permitted.query))
         except Unusable as exc:
             role, name = held.served.name, permitted.name
             message = f"role {role}, queries: {name} is withdrawn: {exc}"

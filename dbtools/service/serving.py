@@ -18,11 +18,11 @@ from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard
 from dbtools.policy import Caller, Finding
 from dbtools.results import Answer
-from dbtools.service.current import CurrentSettings
 from dbtools.service.execution import Execution
-from dbtools.service.offers import remedy
 from dbtools.service.permitted import may_change
-from dbtools.service.queries import registry_url
+from dbtools.service.posture import remedy
+from dbtools.service.query_sources import registry_url
+from dbtools.service.reloading import CurrentSettings
 from dbtools.service.resolve import Resolved, able_to_write, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox

@@ -15,7 +15,7 @@ from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import (
     ListChange,
-    Setting,
+    ToolContext,
     ToolDefinition,
     ToolGroup,
     Toolset,
@@ -32,7 +32,7 @@ class View:
     """What one role sees of a snapshot."""
 
     role: Role
-    setting: Setting
+    context: ToolContext
     typed: frozenset[ToolGroup]  #: the groups whose typed tools are listed
     problems: tuple[Finding, ...]  #: for the operator, never for a caller
     stamp: str  #: of the schema
@@ -65,7 +65,7 @@ class View:
     @property
     def catalog(self) -> Catalog:
         """The part of the catalog that the role sees."""
-        return self.setting.catalog
+        return self.context.catalog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         seen, names = catalogs.index(each.catalog), tuple(query.name for query in queries)
         key = (seen, each.journal, role.limits, names, typed, each.dialect)
         if key not in offers:
-            setting = Setting(
+            context = ToolContext(
                 catalog=each.catalog,
                 limits=role.limits,
                 style=style,
@@ -118,7 +118,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
                 journal=each.journal,
                 dialect=each.dialect,
             )
-            offers[key] = _view(resolved, role, setting, listing, typed)
+            offers[key] = _view(resolved, role, context, listing, typed)
         views[role.name] = replace(offers[key], role=role, whole=each.whole)
     return Snapshot(
         catalog=resolved.catalog,
@@ -137,7 +137,7 @@ def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, ListChange]:
     for name in dict.fromkeys((*before.views, *after.views)):
         views = before.views.get(name), after.views.get(name)
         # Roles that see the same share their definitions.
-        key = tuple(view and (id(view.definitions), id(view.setting)) for view in views)
+        key = tuple(view and (id(view.definitions), id(view.context)) for view in views)
         if key not in known:
             known[key] = _change(*views)
         if known[key]:
@@ -149,24 +149,24 @@ def _change(before: View | None, after: View | None) -> ListChange:
     """Return how the lists of a role differ; a role that is absent lists nothing."""
     change = compare(before.definitions if before else (), after.definitions if after else ())
     resources = (before.resources if before else ()) != (after.resources if after else ())
-    updated = tuple(updated_resources(before.setting, after.setting)) if before and after else ()
+    updated = tuple(updated_resources(before.context, after.context)) if before and after else ()
     return replace(change, resources=resources, updated=updated)
 
 
 def _view(
-    resolved: Resolved, role: Role, setting: Setting, listing: Listing, typed: frozenset[ToolGroup] | None
+    resolved: Resolved, role: Role, context: ToolContext, listing: Listing, typed: frozenset[ToolGroup] | None
 ) -> View:
-    tools = define(setting)
+    tools = define(context)
     typed = choose(listing, tools) if typed is None else typed
-    shown = listed(listing, typed, tools, setting.catalog)
+    shown = listed(listing, typed, tools, context.catalog)
     return View(
         role=role,
-        setting=setting,
+        context=context,
         typed=typed,
         problems=resolved.problems,
         stamp=resolved.catalog.stamp,
         hash_key=resolved.settings.policy.hash_key.encode(),
         tools=tools,
         definitions=tuple(tool.definition for tool in shown),
-        resources=tuple(define_resources(setting)),
+        resources=tuple(define_resources(context)),
     )

@@ -9,9 +9,10 @@ import anyio
 from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media, ResultSet
+from dbtools.service.execution import Execution
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
-from dbtools.service.transactions import Confirmation, Executes, Transactions
+from dbtools.service.transactions import Confirmation, Transactions
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
 from dbtools.tools.change_calls import ChangeCall
@@ -23,7 +24,7 @@ PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time whil
 COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
 MANY = 12_500  #: cells of a result that takes as long
-NOTHING = ResultSet(outputs=(), rows=())
+NO_ROWS = ResultSet(outputs=(), rows=())
 
 #: Errors that do not depend on the schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
@@ -37,7 +38,7 @@ Listener = Callable[[Snapshot, Mapping[str, ListChange]], object]
 class Toolbox:
     """The tools of a database, for each role."""
 
-    def __init__(self, resolve: Resolve, execution: Executes, secret: str = "") -> None:
+    def __init__(self, resolve: Resolve, execution: Execution, secret: str = "") -> None:
         """*secret*: the key that seals confirmations."""
         self._resolve = resolve
         self._execution = execution
@@ -111,7 +112,7 @@ class Toolbox:
 
     async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
-        return await self._answer(caller, seen, lambda view: bind_resource(view.setting, uri))
+        return await self._answer(caller, seen, lambda view: bind_resource(view.context, uri))
 
     async def _answer(
         self,
@@ -155,7 +156,7 @@ class Toolbox:
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
     async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
-        found = NOTHING
+        found = NO_ROWS
         if call.statement is not None:
             found = await self._execution.execute(call.statement, view, caller, timeout)
         inquiries = call.inquire(found)
@@ -215,7 +216,7 @@ class Toolbox:
         """
 
         def bind(view: View) -> Call[Completed]:
-            return bind_completion(view.setting, template, name, value, given)
+            return bind_completion(view.context, template, name, value, given)
 
         try:
             return await self._answer(caller, seen, bind, COMPLETION)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import anyio
 
@@ -25,16 +25,16 @@ from dbtools.cells import json_of
 from dbtools.changes import KEPT_IN_MEMORY, EarlierCall, Transaction, keys_of, running, taken, used
 from dbtools.policy import Caller
 from dbtools.queries.headers import OF_CHANGES
-from dbtools.results import Answer, Changed, ResultSet
+from dbtools.results import Answer, Changed
+from dbtools.service.execution import Agrees, Execution
 from dbtools.service.snapshot import View
-from dbtools.statement import Statement
 from dbtools.tools.change_calls import ChangeCall
 
-UNKNOWN = "The login that changes rows could not be checked yet. Nothing was changed."
+UNCHECKED_LOGIN = "The login that changes rows could not be checked yet. Nothing was changed."
 VALID = 300  #: seconds that a token is valid
 CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
 HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
-HINT = "Nothing was changed. Repeat the call without confirm for a new preview."
+AGAIN = "Nothing was changed. Repeat the call without confirm for a new preview."
 TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
 
 
@@ -45,41 +45,13 @@ class Confirmation(NamedTuple):
     means: str  #: for the audit log
 
 
-Agrees = Callable[[Changed], bool]  #: whether a change does what was confirmed
 MakeChange = Callable[[], Awaitable[Changed]]
-
-
-class Executes(Protocol):
-    """What runs statements: `execution.Execution`, or a stand-in for it."""
-
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
-        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
-
-        Raise SchemaChanged if the view is out of date. *timeout*: seconds, if less than the other limits.
-        """
-
-    async def change(
-        self,
-        transaction: Transaction,
-        view: View,
-        caller: Caller,
-        entry: JournalEntry | None = None,
-        agrees: Agrees | None = None,
-    ) -> Changed:
-        """Run *transaction* of the tools of *view*, or raise a CallError.
-
-        Roll back a dry run, and a change with which *agrees* does not agree. *entry*: what the journal keeps.
-        Raise SchemaChanged if the view is out of date: then nothing was changed.
-        """
-
-    async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema still has *stamp*."""
 
 
 class Transactions:
     """Makes the changes of calls; confirmations are sealed with *secret* where a journal keeps those used."""
 
-    def __init__(self, execution: Executes, secret: str = "") -> None:
+    def __init__(self, execution: Execution, secret: str = "") -> None:
         self._execution = execution
         self._shared = Confirmations(secret)
         self._own = Confirmations("")  #: valid as long as the memory of this process
@@ -96,11 +68,11 @@ class Transactions:
     ) -> Answer:
         """Make the change of *call*, of *tool* with *arguments*, or preview it; raise a CallError."""
         transaction = call.transaction
-        confirmations = self._shared if view.setting.journal else self._own
+        confirmations = self._shared if view.context.journal else self._own
         if transaction.dry_run or not (transaction.idempotency_key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
-        if view.setting.journal is None:
-            raise errors.DatabaseUnavailable(UNKNOWN, hint="Try again in a moment.")
+        if view.context.journal is None:
+            raise errors.DatabaseUnavailable(UNCHECKED_LOGIN, hint="Try again in a moment.")
         asked = (call.query, call.arguments) if call.query else (tool, arguments)
         entry = _entry(transaction, *asked, view, caller)
         if not transaction.confirms:
@@ -131,7 +103,7 @@ class Transactions:
         agrees: Agrees | None = None,
     ) -> Changed:
         """Run *transaction*, and keep *entry* in the journal of the database, or else in memory."""
-        if view.setting.journal or entry is None:
+        if view.context.journal or entry is None:
             return await self._execution.change(transaction, view, caller, entry, agrees)
         change = partial(self._execution.change, transaction, view, caller, None, agrees)
         return await self._memory.once(entry, change, view.role.limits.timeout)
@@ -206,15 +178,16 @@ class Confirmations:
             content = base64.urlsafe_b64decode(token.encode())
             id, expires, preview = HEAD.unpack(content[: HEAD.size])
         except (ValueError, struct.error) as exc:
-            raise errors.NotConfirmed("The confirmation is invalid.", hint=HINT) from exc
+            raise errors.NotConfirmed("The confirmation is invalid.", hint=AGAIN) from exc
         if not hmac.compare_digest(
             content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
         ):
             raise errors.NotConfirmed(
-                "The confirmation is for another call, for other arguments, or of another server.", hint=HINT
+                "The confirmation is for another call, for other arguments, or of another server.",
+                hint=AGAIN,
             )
         if expires < time.time():
-            raise errors.NotConfirmed("The confirmation has expired.", hint=HINT)
+            raise errors.NotConfirmed("The confirmation has expired.", hint=AGAIN)
         return Confirmed(id.hex(), preview)
 
     def digest(self, found: Changed) -> bytes:
@@ -254,10 +227,10 @@ class MemoryJournal:
         self._keys: dict[tuple[str, str, str], KnownKey] = {}
         self._used: dict[str, float] = {}  #: until when, by the ID of a confirmation
 
-    async def once(self, entry: JournalEntry, change: MakeChange, patience: float) -> Changed:
+    async def once(self, entry: JournalEntry, change: MakeChange, timeout: float) -> Changed:
         """Return what *change* does, or what it has done for an earlier call with the same key.
 
-        Raise Busy if such a call still runs after *patience* seconds.
+        Raise Busy if such a call still runs after *timeout* seconds.
         """
         self._prune()
         if entry.key is None:
@@ -265,7 +238,7 @@ class MemoryJournal:
         until = time.monotonic() + KEPT_IN_MEMORY
         known = self._keys.setdefault((entry.caller, entry.tool, entry.key), KnownKey(until=until))
         try:
-            with anyio.fail_after(patience):
+            with anyio.fail_after(timeout):
                 await known.lock.acquire()
         except TimeoutError as exc:
             raise running() from exc

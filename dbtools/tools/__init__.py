@@ -1,4 +1,4 @@
-"""Define the tools of a role, one file for each kind, and choose those to list. A Setting in, tools out."""
+"""Define the tools of a role, one file for each kind, and choose those to list. ToolContext in, tools out."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -8,7 +8,7 @@ from dbtools.errors import nearest
 from dbtools.styles import Listing, Surface
 from dbtools.tools import permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
-from dbtools.tools.definition import Setting, Tool, ToolGroup, Toolset, tokens_in
+from dbtools.tools.definition import Tool, ToolContext, ToolGroup, Toolset, tokens_in
 from dbtools.tools.describe_tables import DescribeTables
 from dbtools.tools.get_row import GetRow
 from dbtools.tools.insert_rows import InsertRows
@@ -20,7 +20,7 @@ from dbtools.types import quoted
 from dbtools.vetting import words_of
 
 #: The kinds of tools, in the order of the list.
-KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
+KINDS: tuple[Callable[[ToolContext], Iterator[Tool]], ...] = (
     permitted_queries.define,
     ListTables.define,
     DescribeTables.define,
@@ -42,11 +42,11 @@ INSTEAD = {
 }
 
 
-def define(setting: Setting) -> Toolset:
-    """Return all tools of *setting* by name, listed or not."""
+def define(context: ToolContext) -> Toolset:
+    """Return all tools of *context* by name, listed or not."""
     # A role with queries and no tables needs no tools for tables.
-    kinds = KINDS if setting.catalog.tables or not setting.queries else (permitted_queries.define,)
-    return {tool.name: tool for kind in kinds for tool in kind(setting)}
+    kinds = KINDS if context.catalog.tables or not context.queries else (permitted_queries.define,)
+    return {tool.name: tool for kind in kinds for tool in kind(context)}
 
 
 def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:

@@ -28,7 +28,7 @@ from dbtools.tools.arguments import (
     Steps,
 )
 from dbtools.tools.binding import bind_having, bind_order, bind_where
-from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
+from dbtools.tools.definition import ROWS_SCHEMA, Tool, ToolContext, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.types import quoted
 
@@ -86,11 +86,11 @@ class AggregateRows(Tool):
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""
-        asked = self.setting.read(AggregateArguments, arguments)
-        table, most = self.setting.table(asked.table), self.setting.limits.max_cell
+        asked = self.context.read(AggregateArguments, arguments)
+        table, most = self.context.table(asked.table), self.context.limits.max_cell
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
-        names = Expressions(names=self.setting.names(table), aggregating=True)
+        names = Expressions(names=self.context.names(table), aggregating=True)
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
         conditions, values = bind_where(names, asked.where)
@@ -116,7 +116,7 @@ class AggregateRows(Tool):
             skip=asked.offset > 0,
         )
         return AggregateCall(
-            setting=self.setting,
+            context=self.context,
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
@@ -209,7 +209,7 @@ def _measure(names: Expressions, function: Function, column: str, argument: str)
 class AggregateCall:
     """A call of `aggregate_rows` whose arguments have been read."""
 
-    setting: Setting
+    context: ToolContext
     statement: Statement
     columns: tuple[str, ...]
     limited: bool  #: whether the caller has set the limit
@@ -234,7 +234,7 @@ class AggregateCall:
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
-        budget = self.setting.budgets[Reserve.ROWS]
+        budget = self.context.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
@@ -291,7 +291,7 @@ class AggregateCall:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if self.limited:
             return "Stopped at your limit" + (f"; {groups:,} groups." if groups is not None else ".")
-        if self.statement.limit < self.setting.limits.max_rows:
+        if self.statement.limit < self.context.limits.max_rows:
             return "More groups: raise limit, pass offset, or narrow where or having."
         return "More groups: pass offset, group more coarsely, or narrow where or having."
 

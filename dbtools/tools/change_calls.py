@@ -14,7 +14,7 @@ from dbtools.errors import listing
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet
 from dbtools.statement import Statement
-from dbtools.tools.definition import Setting
+from dbtools.tools.definition import ToolContext
 from dbtools.tools.get_row import Lookup, key_arguments
 
 NOTHING_CHANGED = "Dry run: nothing was changed."
@@ -33,7 +33,7 @@ LONGEST_LINE, SHORTEST = 1_000, 10  #: characters of all cells of a row in a que
 class ChangeCall:
     """A call that changes rows of a table, or by a query, with a transaction instead of a statement."""
 
-    setting: Setting
+    context: ToolContext
     transaction: Transaction
     table: Table | None = None
     query: str = ""  #: its name; it may be called by two tools
@@ -53,7 +53,7 @@ class ChangeCall:
         shape, _ = self.transaction.writes[0]
         if self.table is None:
             return ()
-        lookup = Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
+        lookup = Lookup(context=self.context, table=self.table, keys=key_arguments(self.table))
         columns = tuple(column.name for column in lookup.keys.values())
         if keys is None or (keys.table, keys.columns) != (self.table.location, columns):
             raise errors.NoRow
@@ -63,7 +63,7 @@ class ChangeCall:
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the answer with the rows that were changed."""
         assert isinstance(found, Changed)
-        budget = self.setting.budgets[Reserve.ROWS]
+        budget = self.context.budgets[Reserve.ROWS]
         content, count, notes = self._content(found, budget)
         note = f"{NOTHING_CHANGED * found.dry_run} {notes}".strip()
         truncated = count < len(found.rows)
@@ -71,7 +71,7 @@ class ChangeCall:
 
     def render_pending(self, found: Changed, token: str, expires_in: int, *, is_outdated: bool) -> Answer:
         """Return the answer with the preview *found*, and the *token* that confirms it."""
-        budget = self.setting.budgets[Reserve.ROWS]
+        budget = self.context.budgets[Reserve.ROWS]
         budget = replace(budget, reserved=budget.reserved + 2 * len(token))
         preview, count, notes = self._content(found, budget)
         content = {
@@ -150,7 +150,7 @@ class ChangeCall:
     def _request(self, found: Changed) -> str:
         """Return what *found* asks a person to allow."""
         if self.table is not None:
-            return f"{_changes(found)} {self.setting.shown(self.table)}?"
+            return f"{_changes(found)} {self.context.shown(self.table)}?"
         given = {name: each for name, each in self.arguments.items() if name not in OF_CHANGES}
         with_them = f" with {_cells(given, given)}" if given else ""
         number = f"{found.affected} row{'s' * (found.affected != 1)}"
@@ -158,7 +158,7 @@ class ChangeCall:
 
     def _elsewhere(self, found: Changed) -> str:
         """Return what else would change: rows of tables that the role sees whole, and others."""
-        catalog, own = self.setting.catalog, self.table and self.table.location
+        catalog, own = self.context.catalog, self.table and self.table.location
         parts: list[str] = []
         hidden = False
         for places, number in found.elsewhere if found.dry_run else ():

@@ -33,9 +33,9 @@ from dbtools.tools.definition import (
     BOOLEAN,
     INTEGER,
     STRING,
-    Setting,
     TableTool,
     Tool,
+    ToolContext,
     ToolGroup,
     content_schema,
 )
@@ -78,10 +78,10 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
     }
 
 
-def change_schemas(setting: Setting, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
+def change_schemas(context: ToolContext, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
     """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
     in_memory = f"{KEPT_IN_MEMORY // 60} minutes on this server"
-    kept = f"{KEPT // 3_600} hours" if setting.journal else in_memory
+    kept = f"{KEPT // 3_600} hours" if context.journal else in_memory
     shown = {
         "dry_run": {"description": "preview, change nothing", **BOOLEAN},
         "idempotency_key": {"description": f"makes the change once per key, for {kept}", **STRING},
@@ -109,15 +109,15 @@ class ChangeTool(TableTool):
         return table.writes is not None and cls.grants(table.writes)
 
     @classmethod
-    def define(cls, setting: Setting) -> Iterator[Tool]:
+    def define(cls, context: ToolContext) -> Iterator[Tool]:
         """Yield the generic tool and those of tables, if there are any."""
-        if any(map(cls.suits, setting.catalog.tables)):
-            yield from super().define(setting)
+        if any(map(cls.suits, context.catalog.tables)):
+            yield from super().define(context)
 
     @property
     def writes(self) -> Sequence[Writes]:
         """What the role may change in the tables that the tool is for."""
-        tables = self.setting.catalog.tables if self.table is None else (self.table,)
+        tables = self.context.catalog.tables if self.table is None else (self.table,)
         return [table.writes for table in tables if table.writes is not None and self.suits(table)]
 
     def schema(self, model: type[TableChangeArguments], **instead: Mapping[str, object] | None) -> Schema:
@@ -125,12 +125,12 @@ class ChangeTool(TableTool):
 
         The arguments of every change come last, `confirm` only if a table needs it.
         """
-        schema = self.setting.schema(model, self.table, self.labels() if self.table is None else ())
+        schema = self.context.schema(model, self.table, self.labels() if self.table is None else ())
         own = {name: each for name, each in schema["properties"].items() if name not in OF_CHANGES}
         if self.table is not None:
             del own["table"]
         confirms = any(writes.confirm for writes in self.writes)
-        properties = {**own, **instead, **change_schemas(self.setting, confirms=confirms)}
+        properties = {**own, **instead, **change_schemas(self.context, confirms=confirms)}
         shown = {name: each for name, each in properties.items() if each is not None}
         return {
             **schema,
@@ -145,11 +145,11 @@ class ChangeTool(TableTool):
             return read(model, arguments, listed=listed)
         if "table" in arguments:
             raise unknown_argument("table", listed)
-        return read(model, {**arguments, "table": self.setting.catalog.label(self.table)}, listed=listed)
+        return read(model, {**arguments, "table": self.context.catalog.label(self.table)}, listed=listed)
 
     def labels(self) -> list[str]:
         """Return the labels of the tables that the role may change in this way."""
-        catalog = self.setting.catalog
+        catalog = self.context.catalog
         return [catalog.label(table) for table in catalog.tables if self.suits(table)]
 
     def call(
@@ -164,11 +164,11 @@ class ChangeTool(TableTool):
         """Return the call that runs *writes* on *table*, as *asked*."""
         confirms, what = granted_writes(table).confirm, f"a change of {table.name}"
         transaction = transaction_of(writes, asked, confirms=confirms, what=what, missing=missing)
-        return ChangeCall(setting=self.setting, table=table, transaction=transaction, meanings=meanings)
+        return ChangeCall(context=self.context, table=table, transaction=transaction, meanings=meanings)
 
     def target(self, name: str) -> Table:
         """Return the table *name*, or raise a CallError if the role may not change it in this way."""
-        table = self.setting.table(name)
+        table = self.context.table(name)
         if not self.suits(table):
             may = f"Tables: {listing(self.labels())}."
             raise errors.Denied(f"{self.general_name} is not granted for {table.name}.", hint=may)
@@ -266,9 +266,9 @@ def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
     return {assigned(column.name): value for column, value in values.items()}
 
 
-def outputs_of(setting: Setting, table: Table) -> tuple[Output, ...]:
+def outputs_of(context: ToolContext, table: Table) -> tuple[Output, ...]:
     """Return the outputs that the answer shows for rows of *table*."""
-    return tuple(shown_outputs(setting, table.columns, named=False))
+    return tuple(shown_outputs(context, table.columns, named=False))
 
 
 def transaction_of(

@@ -1,4 +1,4 @@
-"""What all tools share: definitions, the Setting of a role's tools, and the steps of a call."""
+"""What all tools share: the context of a role's tools, their definitions, and the steps of a call."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import json_of, size
 from dbtools.errors import listing, nearest
-from dbtools.links import cell_uri
 from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
@@ -21,6 +20,7 @@ from dbtools.styles import Style, Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, Schema, read, schema_of
 from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
+from dbtools.uris import cell_uri
 
 BYTES_PER_TOKEN = 4  #: of definitions
 #: The MIME type of a whole cell, while its bytes are unknown; text for other families.
@@ -105,7 +105,7 @@ def compare(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class ToolContext:
     """Everything from which the tools of one role are defined."""
 
     catalog: Catalog = field(repr=False)  #: not in repr, which asyncio logs for the results of tasks
@@ -156,7 +156,7 @@ class Setting:
         return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
     def schema(self, model: type[Arguments], of: Table | None, labels: Sequence[str] | None = None) -> Schema:
-        """Return the JSON Schema of *model*, narrowed to this setting, or to its table *of*.
+        """Return the JSON Schema of *model*, narrowed to all tables, or to the table *of*.
 
         *labels*: the tables to choose from, by default all.
         """
@@ -278,7 +278,7 @@ class ToolGroup(StrEnum):
 class Tool:
     """A tool. Each kind has a definition and binds its calls."""
 
-    setting: Setting
+    context: ToolContext
     table: Table | None = None  #: None: any table, or a query
     group: ClassVar[ToolGroup | None] = ToolGroup.TABLES  #: None: always listed, beside the budget
 
@@ -314,7 +314,7 @@ class Tool:
             name=self.name,
             title=title or self.name.replace("_", " ").capitalize(),
             description=description,
-            input_schema=self.setting.schema(arguments, self.table)
+            input_schema=self.context.schema(arguments, self.table)
             if isinstance(arguments, type)
             else arguments,
             output_schema=answers,
@@ -322,9 +322,9 @@ class Tool:
         )
 
     @classmethod
-    def define(cls, setting: Setting) -> Iterator["Tool"]:
+    def define(cls, context: ToolContext) -> Iterator["Tool"]:
         """Yield the tools of this kind."""
-        yield cls(setting=setting)
+        yield cls(context=context)
 
 
 Toolset = Mapping[str, Tool]
@@ -344,7 +344,7 @@ class TableTool(Tool):
     @property
     def name(self) -> str:
         """The name by which it is called."""
-        names = self.setting.paths.table_names
+        names = self.context.paths.table_names
         return self.general_name if self.table is None else f"{self.prefix}_{names[self.table.location]}"
 
     @classmethod
@@ -353,10 +353,10 @@ class TableTool(Tool):
         return True
 
     @classmethod
-    def define(cls, setting: Setting) -> Iterator[Tool]:
+    def define(cls, context: ToolContext) -> Iterator[Tool]:
         """Yield the generic tool, then the tool of each table."""
-        yield cls(setting=setting)
-        yield from (cls(setting=setting, table=each) for each in setting.catalog.tables if cls.suits(each))
+        yield cls(context=context)
+        yield from (cls(context=context, table=each) for each in context.catalog.tables if cls.suits(each))
 
 
 def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:

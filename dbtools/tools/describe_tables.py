@@ -19,8 +19,8 @@ from dbtools.tools.definition import (
     MOST_NAMES,
     STRING,
     TABLES,
-    Setting,
     Tool,
+    ToolContext,
     ToolDefinition,
     content_schema,
 )
@@ -76,28 +76,28 @@ class DescribeTables(Tool):
             "Describe tables and views: columns, types, keys, comments; relations, the steps of paths such "
             "as customer.country; referenced_by, the relations for count(orders), some and none. "
             "detail: names, summary, or full with defaults, bounds and views' SQL. "
-            f"(Schema {self.setting.digest}.)"
+            f"(Schema {self.context.digest}.)"
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> "DescribeCall":
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
-        every = self.setting.catalog.tables
-        tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
+        every = self.context.catalog.tables
+        tables = [self.context.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
         # For very many tables, names are enough unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
             first = every[:MOST_NAMES]
-            return DescribeCall(setting=self.setting, tables=first, detail=Detail.NAMES, of=len(every))
+            return DescribeCall(context=self.context, tables=first, detail=Detail.NAMES, of=len(every))
         named = tuple(dict.fromkeys(tables)) or every
-        return DescribeCall(setting=self.setting, tables=named, detail=asked.detail, of=len(named))
+        return DescribeCall(context=self.context, tables=named, detail=asked.detail, of=len(named))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeCall:
     """A call that describes tables, with the values of text columns that have few different ones."""
 
-    setting: Setting
+    context: ToolContext
     tables: Sequence[Table]
     detail: Detail
     of: int  #: number of tables that the caller asked for
@@ -122,9 +122,9 @@ class DescribeCall:
         stored: dict[Location, dict[str, list[object]]] = {table.location: {} for table in self.tables}
         for (table, column), values in zip(self._columns, further, strict=False):
             stored[table.location][column.name] = _values(table, column, values)
-        budget, tables, of = self.setting.budgets[Reserve.NOTE], self.tables, self.of
+        budget, tables, of = self.context.budgets[Reserve.NOTE], self.tables, self.of
         described = budget.entries(
-            (_described(self.setting, table, self.detail, stored[table.location]) for table in tables),
+            (_described(self.context, table, self.detail, stored[table.location]) for table in tables),
             lambda description: _shortened(description, budget),
         )
         truncated = len(described) < of
@@ -174,9 +174,9 @@ def _shortened(description: dict[str, object], budget: Budget) -> dict[str, obje
 
 
 def _described(
-    setting: Setting, table: Table, detail: Detail, stored: Mapping[str, list[object]]
+    context: ToolContext, table: Table, detail: Detail, stored: Mapping[str, list[object]]
 ) -> dict[str, object]:
-    catalog = setting.catalog
+    catalog = context.catalog
     head = {"name": catalog.label(table)} | without_empty(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
         return head
@@ -187,9 +187,9 @@ def _described(
         changes=_changes(table, table.writes) if table.writes is not None else {},
     )
     relations = {
-        spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()
+        spelled(each.name): catalog.label(each.target) for each in context.paths.relations(table).values()
     }
-    referrers = setting.paths.referrers(table)
+    referrers = context.paths.referrers(table)
     referred = {
         name: f"{catalog.label(each.target)}.{', '.join(each.foreign_key.columns)}"
         for name, each in referrers.items()

@@ -12,7 +12,6 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
 from dbtools.expressions import Expressions
-from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
@@ -28,10 +27,11 @@ from dbtools.tools.arguments import (
     unknown_argument,
 )
 from dbtools.tools.binding import equal_value, equality
-from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool, ToolDefinition
+from dbtools.tools.definition import ROW_SCHEMA, SingleCall, TableTool, ToolContext, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
+from dbtools.uris import CELL_TEMPLATE
 
 LONGEST_CHARACTER = 4  #: bytes
 MOST_NAMED = 3  #: cut columns that a note names
@@ -61,7 +61,7 @@ class GetRow(TableTool):
         """The lookup for the table."""
         if self.table is None:
             return None
-        return Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
+        return Lookup(context=self.context, table=self.table, keys=key_arguments(self.table))
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -71,10 +71,10 @@ class GetRow(TableTool):
         keys, table = self.lookup.keys, self.lookup.table
         bytes = any(column.type.family is Family.BYTES for column in table.columns)
         pictures = " Images and audio are attached." if bytes else ""
-        label = table_name(self.setting.catalog, table)
+        label = table_name(self.context.catalog, table)
         description = f"Get one row of {label} by key, in full.{pictures}"
         return self.defined(
-            description, key_schema(keys), ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}"
+            description, key_schema(keys), ROW_SCHEMA, f"Get a row of {self.context.shown(table)}"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
@@ -82,12 +82,12 @@ class GetRow(TableTool):
         if self.lookup is not None:
             check(arguments)
             return self.lookup.bind(self.lookup.texts(arguments))
-        asked = self.setting.read(RowArguments, arguments)
-        table = self.setting.table(asked.table)
+        asked = self.context.read(RowArguments, arguments)
+        table = self.context.table(asked.table)
         keys = {column.name: column for column in key_arguments(table).values()}
         if not keys:
             raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
-        found = Lookup(setting=self.setting, table=table, keys=keys, columns=asked.columns)
+        found = Lookup(context=self.context, table=table, keys=keys, columns=asked.columns)
         return found.bind(found.texts(asked.key, "key."))
 
     @classmethod
@@ -100,7 +100,7 @@ class GetRow(TableTool):
 class Lookup:
     """Reads rows of one table by key."""
 
-    setting: Setting
+    context: ToolContext
     table: Table
     keys: Mapping[str, Column]  #: the columns of the key, by the names of their arguments
     columns: Sequence[str] = ()  #: to show, as the caller wrote them; empty: all columns
@@ -147,7 +147,7 @@ class Lookup:
     @cached_property
     def terms(self) -> Expressions:
         """The terms that columns may name, and the values of literals."""
-        return Expressions(names=self.setting.names(self.table))
+        return Expressions(names=self.context.names(self.table))
 
     @cached_property
     def places(self) -> Mapping[str, Operand]:
@@ -162,7 +162,7 @@ class Lookup:
     @cached_property
     def _shape(self) -> Select:
         """The shape of the statement: first what is shown, then the rest of the key."""
-        most, places = self.setting.limits.max_bytes, self.places.values()
+        most, places = self.context.limits.max_bytes, self.places.values()
         blobs = {each for each in places if isinstance(each, Column) and each.type.family is Family.BYTES}
         shown = (Output(term=place, cut=LARGEST_MEDIA if place in blobs else most) for place in places)
         others = (Output(term=column) for column in self.keys.values() if column not in places)
@@ -178,7 +178,7 @@ class Lookup:
         """Render the row, or raise NoRow with the key as given."""
         if not found.rows:
             raise errors.NoRow(self.missing(texts))
-        cells, budget = found.rows[0], self.setting.budgets[Reserve.NOTE]
+        cells, budget = found.rows[0], self.context.budgets[Reserve.NOTE]
         if PARTED.isdisjoint(map(class_of, cells)):
             row = {name: encode(cell) for (name, encode), cell in zip(self.encoders, cells, strict=False)}
             answer = budget.answer({"row": row}, rows=1)
@@ -216,7 +216,7 @@ class Lookup:
         place = self.places[name]
         if not isinstance(place, Column):
             return None
-        return self.setting.link(self.table, found.outputs, found.rows[0], place)
+        return self.context.link(self.table, found.outputs, found.rows[0], place)
 
 
 def key_schema(keys: Mapping[str, Column]) -> Schema:

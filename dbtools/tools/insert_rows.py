@@ -78,17 +78,17 @@ class InsertRows(ChangeTool):
         (own,), table = self.writes, self.table
         columns = own.insert or ()
         items = row_schema(
-            self.setting.catalog, table, columns, [each.name for each in columns if each.required]
+            self.context.catalog, table, columns, [each.name for each in columns if each.required]
         )
         rows = {"type": "array", "minItems": 1, "maxItems": own.most or MOST_INSERTED, "items": items}
         schema = self.schema(InsertArguments, rows=rows, **_upserts(choices, own.conflict_keys))
         preset = [each.column.name for each in own.insert_presets if each.column.name in table.column_by_name]
         filled = f" Filled in for you: {cleaned(listing(preset), 200)}." if preset else ""
-        name = table_name(self.setting.catalog, table)
+        name = table_name(self.context.catalog, table)
         description = (
             f"Insert rows into {name}, all or none; values may be null; returns them as stored.{filled}"
         )
-        title = f"Insert rows into {self.setting.shown(table)}"
+        title = f"Insert rows into {self.context.shown(table)}"
         return self.defined(description, schema, CHANGES, title, annotations)
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
@@ -101,7 +101,7 @@ class InsertRows(ChangeTool):
             raise errors.TooManyRows(
                 f"rows: at most {most} a call, not {len(asked.rows)}.", hint="Split them."
             )
-        columns, outputs = writes.insert or (), outputs_of(self.setting, table)
+        columns, outputs = writes.insert or (), outputs_of(self.context, table)
         rows = [read_values(columns, row, f"rows[{at}]") for at, row in enumerate(asked.rows)]
         key = _conflict_key(table, writes, asked, rows)
         steps = []

@@ -99,9 +99,9 @@ class KeyedTool(ChangeTool):
         if self.table is None:
             schema = self.schema(self.arguments)
             return self.defined(self.generic_description, schema, CHANGES, f"{verb} rows", annotations)
-        setting, table = self.setting, self.table
-        description = self.typed_description.format(table_name(setting.catalog, table))
-        title = f"{verb} a row of {setting.shown(table)}"
+        context, table = self.context, self.table
+        description = self.typed_description.format(table_name(context.catalog, table))
+        title = f"{verb} a row of {context.shown(table)}"
         return self.defined(description, self._typed_schema(table), CHANGES, title, annotations)
 
     def _typed_schema(self, table: Table) -> Schema:
@@ -111,7 +111,7 @@ class KeyedTool(ChangeTool):
         # A default has no effect on a row that exists.
         columns = [replace(each, default=None) for each in granted_writes(table).update]
         is_update = "set" in self.arguments.model_fields
-        new = {"set": row_schema(self.setting.catalog, table, columns, ())} if is_update else {}
+        new = {"set": row_schema(self.context.catalog, table, columns, ())} if is_update else {}
         own = self.schema(self.arguments, key=None, where=None, match=None, **new)
         properties = {**keys, **new, **own["properties"]}
         return {**own, "properties": properties, "required": [*keys, *own["required"]]}
@@ -137,7 +137,7 @@ class KeyedTool(ChangeTool):
             table=table,
             # In the order of the table, so that equal sets of columns share one statement.
             columns=tuple(each for each in granted_writes(table).update if each in values),
-            outputs=outputs_of(self.setting, table),
+            outputs=outputs_of(self.context, table),
         )
         bind = self._chosen if "where" in asked.model_fields_set else self._keyed
         return bind(shape, asked, parameters(values))
@@ -162,7 +162,7 @@ class KeyedTool(ChangeTool):
             raise errors.BadArgument("match: only with where.", hint="Leave it out.")
         typed = self.table is not None
         keys = self._keys if typed else {each.name: each for each in key_arguments(shape.table).values()}
-        lookup = Lookup(setting=self.setting, table=shape.table, keys=keys)
+        lookup = Lookup(context=self.context, table=shape.table, keys=keys)
         texts = lookup.texts(asked.key, "" if typed and not self._wraps else f"{KEY}.")
         found = lookup.statement(texts)
         conditions, expected = _expected(shape.table, asked.expected)
@@ -180,7 +180,7 @@ class KeyedTool(ChangeTool):
             if name in asked.model_fields_set:
                 raise errors.BadArgument(f"{name}: not together with where.", hint=hint)
         table = shape.table
-        terms = Expressions(names=self.setting.names(table))
+        terms = Expressions(names=self.context.names(table))
         conditions, values = bind_where(terms, asked.where)
         reasons = Reasons(
             terms=terms, written=asked.where, conditions=conditions, match=asked.match, values=values

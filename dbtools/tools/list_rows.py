@@ -10,7 +10,6 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut
 from dbtools.errors import BadArgument, listing
 from dbtools.expressions import Expressions
-from dbtools.links import CELL_TEMPLATE
 from dbtools.paging import (
     LONGEST_KEY,
     Position,
@@ -28,10 +27,11 @@ from dbtools.statement import Match, Output, Select, Statement
 from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
-from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
+from dbtools.tools.definition import ROWS_SCHEMA, TableTool, ToolContext, ToolDefinition
 from dbtools.tools.reasons import PAST_END, Reasons
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
+from dbtools.uris import CELL_TEMPLATE
 
 UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10
@@ -70,27 +70,27 @@ class ListRows(TableTool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        catalog, table = self.setting.catalog, self.table
+        catalog, table = self.context.catalog, self.table
         if table is None:
             return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
-        related = listing(self.setting.paths.referrers(table))
+        related = listing(self.context.paths.referrers(table))
         referring = f" Referred to by: {related}." if related else ""
         columns, searches = columns_line(catalog, table), searches_line(table)
         description = f"{listed} Columns: {columns}.{referring}{searches and f' {searches}'}"
-        return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.setting.shown(table)}")
+        return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.context.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
-        setting = self.setting
+        context = self.context
         if self.table is not None:
-            return bind_list(setting, setting.names(self.table), setting.read(ListArguments, arguments))
-        asked = setting.read(RowsArguments, arguments)
-        return bind_list(setting, setting.names(setting.table(asked.table)), asked)
+            return bind_list(context, context.names(self.table), context.read(ListArguments, arguments))
+        asked = context.read(RowsArguments, arguments)
+        return bind_list(context, context.names(context.table(asked.table)), asked)
 
 
-def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall":
+def bind_list(context: ToolContext, names: Names, asked: ListArguments) -> "ListCall":
     """Return the call that lists the rows that *asked* asks for of the table of *names*."""
     terms = Expressions(names=names)
     columns = find_columns(terms, asked.columns)
@@ -100,12 +100,12 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         raise BadArgument("offset: not allowed with a cursor.", hint="Pass one of them.")
     position = Position(skip=asked.offset)
     if asked.cursor:
-        position = read_cursor(asked.cursor, _mark(setting, names.table, asked, total), total)
+        position = read_cursor(asked.cursor, _mark(context, names.table, asked, total), total)
     steps, keys = after(position)
     values = {**terms.values, **values, **keys}
     shape = Select(
         table=names.table,
-        outputs=_outputs(setting, names.table, columns, total, named=bool(asked.columns)),
+        outputs=_outputs(context, names.table, columns, total, named=bool(asked.columns)),
         conditions=conditions,
         match=asked.match,
         order=total.order,
@@ -113,7 +113,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         skip=position.skip > 0,
     )
     return ListCall(
-        setting=setting,
+        context=context,
         table=names.table,
         asked=asked,
         statement=Statement(shape=shape, values=values, limit=asked.limit),
@@ -130,11 +130,11 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     )
 
 
-def _mark(setting: Setting, table: Table, asked: ListArguments, total: TotalOrder) -> str:
+def _mark(context: ToolContext, table: Table, asked: ListArguments, total: TotalOrder) -> str:
     """Return a digest of the table, conditions and order to which a cursor belongs."""
     where = asked.model_dump_json(include={"where", "match"}, exclude_defaults=True)
     return digest(
-        setting.catalog.qualified(table), where, [(step.term.name, step.direction) for step in total.order]
+        context.catalog.qualified(table), where, [(step.term.name, step.direction) for step in total.order]
     )
 
 
@@ -152,18 +152,18 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
     return columns
 
 
-def shown_outputs(setting: Setting, places: Iterable[Operand], *, named: bool) -> Sequence[Output]:
+def shown_outputs(context: ToolContext, places: Iterable[Operand], *, named: bool) -> Sequence[Output]:
     """Return the outputs that show *places* in a list; *named*: the caller has named them."""
-    most = setting.limits.max_cell
+    most = context.limits.max_cell
     least = most if named else min(UNASKED_BYTES, most)
     return [Output(place, least if place.type.family is Family.BYTES else most) for place in places]
 
 
 def _outputs(
-    setting: Setting, table: Table, columns: Mapping[str, Operand], total: TotalOrder, *, named: bool
+    context: ToolContext, table: Table, columns: Mapping[str, Operand], total: TotalOrder, *, named: bool
 ) -> tuple[Output, ...]:
     """Return what to read: the columns to show, then what the cursor and links need in addition."""
-    shown = shown_outputs(setting, columns.values(), named=named)
+    shown = shown_outputs(context, columns.values(), named=named)
     visible = set(columns.values())
     needed = [step.term for step in total.order] if total.keyset else []
     hidden = dict.fromkeys(term for term in (*needed, *table.key_columns) if term not in visible)
@@ -175,7 +175,7 @@ def _outputs(
 class ListCall:
     """A call of `list_T` whose arguments have been read."""
 
-    setting: Setting
+    context: ToolContext
     table: Table
     asked: ListArguments
     statement: Statement
@@ -193,7 +193,7 @@ class ListCall:
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Render the page of rows in *found*, with a cursor if there are more."""
-        budget = self.setting.budgets[Reserve.ROWS]
+        budget = self.context.budgets[Reserve.ROWS]
         page = budget.page(found, tuple(self.columns), cursor=lambda count: self._cursor(found, count))
         # These columns do not tell the URI of a row at the end of a path.
         cuts = [
@@ -203,7 +203,7 @@ class ListCall:
             if isinstance(cell, Cut) and isinstance(place, Column)
         ]
         links = (
-            self.setting.link(self.table, found.outputs, row, column) for row, column in cuts[:MOST_LINKS]
+            self.context.link(self.table, found.outputs, row, column) for row, column in cuts[:MOST_LINKS]
         )
         return budget.rows_answer(
             page,
@@ -222,7 +222,7 @@ class ListCall:
         last = found.rows[count - 1]
         index = {output.term: at for at, output in enumerate(found.outputs)}
         values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
-        mark = _mark(self.setting, self.table, self.asked, self.total)
+        mark = _mark(self.context, self.table, self.asked, self.total)
         return write_cursor(next_position(self.total, self.position, count, values), mark)
 
     def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:

@@ -50,27 +50,27 @@ class ListTables(Tool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = (
-            f"List the {len(self.setting.labels):,} tables and views with comments and row estimates, or "
+            f"List the {len(self.context.labels):,} tables and views with comments and row estimates, or "
             "search them, best match first. For columns and paths use describe_tables."
         )
         return self.defined(description, TablesArguments, TABLES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Bind a search to a call."""
-        asked = self.setting.read(TablesArguments, arguments)
+        asked = self.context.read(TablesArguments, arguments)
         search = asked.search.strip()
-        mark = digest("list_tables", search, self.setting.labels)
+        mark = digest("list_tables", search, self.context.labels)
         start = read_cursor(asked.cursor, mark, UNORDERED) if asked.cursor else Position()
         return SingleCall(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
 
     def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:
         """Render the page of tables, as many as fit."""
-        tables, budget = self.setting.catalog.tables, self.setting.budgets[Reserve.TABLES]
+        tables, budget = self.context.catalog.tables, self.context.budgets[Reserve.TABLES]
         matching = best_first(search, tables, self._texts) if search else tables
         shown = budget.entries(map(self._entry, matching[start : start + limit]))
         end = start + len(shown)
         truncated = end < len(matching)
-        nothing = f"No table matches. {nearest(search, self.setting.labels)}".rstrip()
+        nothing = f"No table matches. {nearest(search, self.context.labels)}".rstrip()
         return budget.answer(
             {"table_count": len(matching), "truncated": truncated, "tables": shown},
             rows=len(shown),
@@ -80,10 +80,10 @@ class ListTables(Tool):
         )
 
     def _texts(self, table: Table) -> tuple[Sequence[str], str]:
-        return (table.name, self.setting.catalog.qualified(table)), f"{table.schema} {table.comment}"
+        return (table.name, self.context.catalog.qualified(table)), f"{table.schema} {table.comment}"
 
     def _entry(self, table: Table) -> dict[str, object]:
-        catalog = self.setting.catalog
+        catalog = self.context.catalog
         return {"name": catalog.label(table)} | without_empty(
             schema=catalog.spans_schemas and table.schema,
             kind="" if table.kind is TableKind.TABLE else str(table.kind),

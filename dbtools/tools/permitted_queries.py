@@ -29,9 +29,9 @@ from dbtools.tools.definition import (
     READS,
     STRING,
     Call,
-    Setting,
     SingleCall,
     Tool,
+    ToolContext,
     ToolDefinition,
     ToolGroup,
     content_schema,
@@ -81,7 +81,7 @@ class QueryTool(Tool):
     def schema(self) -> Schema:
         """The JSON Schema of its arguments, with those of every change if it changes rows."""
         confirms = self.permitted.query.confirm
-        changes = change_schemas(self.setting, confirms=confirms) if self.permitted.effects else {}
+        changes = change_schemas(self.context, confirms=confirms) if self.permitted.effects else {}
         return arguments_schema(self.permitted, changes)
 
     def _answers(self) -> Mapping[str, object]:
@@ -93,7 +93,7 @@ class QueryTool(Tool):
         }
         if self.permitted.query.returns is Returns.ONE:
             return content_schema({"row": row}, note=STRING)
-        if self.setting.style.rows is Rows.ARRAYS:
+        if self.context.style.rows is Rows.ARRAYS:
             row = {"type": "array", "prefixItems": [cell_schema(each) for each in columns]}
         # A query has no pages: if rows are left out, a note says what to do.
         arrays = {"columns": {"type": "array", "items": STRING}, "rows": {"type": "array", "items": row}}
@@ -101,7 +101,7 @@ class QueryTool(Tool):
 
     def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
         """Bind *arguments* to a call of the query."""
-        query, limits = self.permitted.query, self.setting.limits
+        query, limits = self.permitted.query, self.context.limits
         shape, values = self._bound(arguments)
         most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
         limit = min(most, limits.max_rows)
@@ -120,7 +120,7 @@ class QueryTool(Tool):
         return math.inf if timeout is None else timeout
 
     def _shape(self, present: frozenset[str]) -> QueryShape:
-        permitted, limits = self.permitted, self.setting.limits
+        permitted, limits = self.permitted, self.context.limits
         body = permitted.query.body
         wanted = frozenset(at for at, clause in enumerate(body.clauses) if present.issuperset(clause.needs))
         if wanted not in self.shapes:
@@ -148,7 +148,7 @@ class QueryTool(Tool):
         one = self.permitted.query.returns is Returns.ONE
         if one and not found.rows:
             raise errors.NoRow(f"{self.name} found no row.")
-        budget = self.setting.budgets[Reserve.QUERY]
+        budget = self.context.budgets[Reserve.QUERY]
         page = budget.page(found, [column.name for column in self.permitted.columns])
         if not one:
             cap = "max_tokens" if page.capped else f"{limit} rows"
@@ -179,7 +179,7 @@ class ChangingQueryTool(QueryTool):
         write = self._bound({name: arguments[name] for name in arguments if name not in own})
         confirms, timeout = self.permitted.query.confirm, self._timeout
         transaction = transaction_of([write], asked, confirms=confirms, what=self.name, timeout=timeout)
-        return ChangeCall(setting=self.setting, transaction=transaction, query=self.name, arguments=arguments)
+        return ChangeCall(context=self.context, transaction=transaction, query=self.name, arguments=arguments)
 
     def _changes(self) -> Mapping[str, Any]:
         query, found = self.permitted.query, self.permitted.effects or Effects()
@@ -237,7 +237,7 @@ class FindQueries(GenericQueryTool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = (
-            f"Search the {len(self.setting.queries):,} saved queries, with their arguments; run_query "
+            f"Search the {len(self.context.queries):,} saved queries, with their arguments; run_query "
             "runs one. Prefer a saved query that answers the question."
         )
         return self.defined(description, FindArguments, QUERIES_SCHEMA)
@@ -249,14 +249,14 @@ class FindQueries(GenericQueryTool):
 
     def _answer(self, search: str) -> Answer:
         """Render the matching queries, as many as fit."""
-        budget = self.setting.budgets[Reserve.QUERY]
-        matching = best_first(search, self.setting.queries, _searched) if search else self.setting.queries
-        shown = budget.entries(map(partial(_entry, self.setting), matching))
+        budget = self.context.budgets[Reserve.QUERY]
+        matching = best_first(search, self.context.queries, _searched) if search else self.context.queries
+        shown = budget.entries(map(partial(_entry, self.context), matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
         note = "More queries: search for words." if truncated else ""
         if not matching:
-            names = [each.name for each in self.setting.queries]
+            names = [each.name for each in self.context.queries]
             note = f"No query matches. {nearest(search, names)}Without search all are shown."
         return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
 
@@ -265,8 +265,8 @@ def _searched(permitted: Permitted) -> tuple[Sequence[str], str]:
     return (permitted.name,), f"{permitted.query.title} {permitted.query.description}"
 
 
-def _entry(setting: Setting, permitted: Permitted) -> dict[str, object]:
-    schema = _tool(setting, permitted).schema
+def _entry(context: ToolContext, permitted: Permitted) -> dict[str, object]:
+    schema = _tool(context, permitted).schema
     return without_empty(
         query=permitted.name,
         description=cleaned(permitted.query.description, LONGEST_TEXT),
@@ -303,14 +303,14 @@ class RunQuery(GenericQueryTool):
         return tool.bind(asked.arguments)
 
 
-def _tool(setting: Setting, permitted: Permitted) -> QueryTool:
-    return (ChangingQueryTool if permitted.effects else QueryTool)(setting=setting, permitted=permitted)
+def _tool(context: ToolContext, permitted: Permitted) -> QueryTool:
+    return (ChangingQueryTool if permitted.effects else QueryTool)(context=context, permitted=permitted)
 
 
-def define(setting: Setting) -> Iterator[Tool]:
-    """Yield the tools of the permitted queries of *setting*."""
-    tools = {each.name: _tool(setting, each) for each in setting.queries}
+def define(context: ToolContext) -> Iterator[Tool]:
+    """Yield the tools of the permitted queries of *context*."""
+    tools = {each.name: _tool(context, each) for each in context.queries}
     if tools:
-        yield FindQueries(setting=setting)
-        yield RunQuery(setting=setting, tools=tools)
+        yield FindQueries(context=context)
+        yield RunQuery(context=context, tools=tools)
         yield from tools.values()

@@ -12,15 +12,15 @@ from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
 from dbtools.errors import listing
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
 from dbtools.policy import Limits
 from dbtools.results import Answer, Budget, Media, ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
-from dbtools.tools.definition import Call, Setting, SingleCall
+from dbtools.tools.definition import Call, SingleCall, ToolContext
 from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
 from dbtools.types import Family, Operator, quoted
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
 
 LARGEST_CELL = 10_000_000  #: characters or bytes
 LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it
@@ -50,13 +50,13 @@ class Resource:
         return head | without_empty(description=self.description, mimeType=JSON)
 
 
-def define_resources(setting: Setting) -> Iterator[Resource]:
-    """Yield the resources of *setting*, beginning with the whole schema."""
-    if not setting.catalog.tables:
+def define_resources(context: ToolContext) -> Iterator[Resource]:
+    """Yield the resources of *context*, beginning with the whole schema."""
+    if not context.catalog.tables:
         return
     description = "All tables: columns, types, keys and relations."
     yield Resource(uri=SCHEMA, name="schema", title="Schema", description=description)
-    for table, label in zip(setting.catalog.tables, setting.labels, strict=True):
+    for table, label in zip(context.catalog.tables, context.labels, strict=True):
         yield Resource(
             uri=schema_uri(label),
             name=label,
@@ -65,7 +65,7 @@ def define_resources(setting: Setting) -> Iterator[Resource]:
         )
 
 
-def updated_resources(before: Setting, after: Setting) -> Iterator[str]:
+def updated_resources(before: ToolContext, after: ToolContext) -> Iterator[str]:
     """Yield the URIs of resources that exist *before* and *after* a change and differ."""
     old, new = before.fingerprints, after.fingerprints
     changed = [label for label, mark in new.items() if old.get(label, mark) != mark]
@@ -79,26 +79,26 @@ def unknown(uri: str) -> errors.UnknownResource:
     return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
 
 
-def bind_resource(setting: Setting, uri: str) -> SingleCall[Media]:
+def bind_resource(context: ToolContext, uri: str) -> SingleCall[Media]:
     """Return the call that reads *uri*, or raise UnknownResource."""
     address = address_of(uri)
-    if address is None or not setting.catalog.tables:
+    if address is None or not context.catalog.tables:
         raise unknown(uri)
     try:
         if address.key:
-            return _bind_row(setting, uri, address)
+            return _bind_row(context, uri, address)
         one = {} if address.table is None else {"tables": [address.table], "detail": Detail.FULL}
-        return _as_json(uri, DescribeTables(setting=setting).bind(one))
+        return _as_json(uri, DescribeTables(context=context).bind(one))
     except errors.CallError as exc:
         raise unknown(uri) from exc
 
 
-def _bind_row(setting: Setting, uri: str, address: Address) -> SingleCall[Media]:
-    tables = setting.catalog.named(str(address.table))
+def _bind_row(context: ToolContext, uri: str, address: Address) -> SingleCall[Media]:
+    tables = context.catalog.named(str(address.table))
     keys = key_arguments(tables[0]) if len(tables) == 1 else {}
     if not keys:
         raise unknown(uri)
-    found = Lookup(setting=setting, table=tables[0], keys=keys)
+    found = Lookup(context=context, table=tables[0], keys=keys)
     # A client that fills in the template by RFC 6570 encodes the commas of a composite key.
     key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
     column = found.table.column_by_name.get(address.column or "")
@@ -150,7 +150,7 @@ class Completed:
 
 
 def bind_completion(
-    setting: Setting, template: str, name: str, value: str, given: Mapping[str, str]
+    context: ToolContext, template: str, name: str, value: str, given: Mapping[str, str]
 ) -> SingleCall[Completed]:
     """Return the call that completes *value* of the variable *name* of *template*.
 
@@ -161,20 +161,20 @@ def bind_completion(
         raise errors.UnknownArgument(
             f"{template} has no variable {quoted(name)}.", hint=f"Variables: {listing(variables) or 'none'}."
         )
-    keyed = [table for table in setting.catalog.tables if key_arguments(table)]
-    tables = [table for table in setting.catalog.named(given.get("table", "")) if table in keyed]
+    keyed = [table for table in context.catalog.tables if key_arguments(table)]
+    tables = [table for table in context.catalog.named(given.get("table", "")) if table in keyed]
     names: Iterable[str] = ()
     if name == "table":
-        names = map(setting.catalog.label, keyed)
+        names = map(context.catalog.label, keyed)
     elif name == "column" and len(tables) == 1:
         names = tables[0].column_by_name
-    elif len(tables) == 1 and (statement := _keys(setting.limits, tables[0], value)):
-        return SingleCall(statement=statement, answer=partial(_completed_keys, setting.limits))
+    elif len(tables) == 1 and (statement := _keys(context.limits, tables[0], value)):
+        return SingleCall(statement=statement, answer=partial(_completed_keys, context.limits))
     low = value.lower()
     found = sorted(
         (each for each in names if low in each.lower()), key=lambda each: not each.lower().startswith(low)
     )
-    return SingleCall(answer=lambda _: _completed(setting.limits, found))
+    return SingleCall(answer=lambda _: _completed(context.limits, found))
 
 
 def _keys(limits: Limits, table: Table, value: str) -> Statement | None:

@@ -10,7 +10,7 @@ from pydantic import Field
 from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.statement import FreeStatement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
-from dbtools.tools.definition import ROWS, Setting, SingleCall, Tool, ToolDefinition, content_schema
+from dbtools.tools.definition import ROWS, SingleCall, Tool, ToolContext, ToolDefinition, content_schema
 
 LONGEST_SQL = 20_000  #: characters
 DESCRIPTION = (
@@ -35,21 +35,21 @@ class RunSql(Tool):
     group = None
 
     @classmethod
-    def define(cls, setting: Setting) -> Iterator[Tool]:
+    def define(cls, context: ToolContext) -> Iterator[Tool]:
         """Yield the tool, if callers may run SQL."""
-        if setting.dialect:
-            yield cls(setting=setting)
+        if context.dialect:
+            yield cls(context=context)
 
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         return self.defined(
-            DESCRIPTION.format(self.setting.dialect), SqlArguments, content_schema(ROWS), title="Run SQL"
+            DESCRIPTION.format(self.context.dialect), SqlArguments, content_schema(ROWS), title="Run SQL"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that runs the SQL in *arguments*."""
-        asked, limits = self.setting.read(SqlArguments, arguments), self.setting.limits
+        asked, limits = self.context.read(SqlArguments, arguments), self.context.limits
         statement = FreeStatement(
             sql=asked.sql, limit=asked.limit, longest=limits.max_cell, most_bytes=limits.max_bytes
         )
@@ -57,13 +57,13 @@ class RunSql(Tool):
 
     def _answer(self, found: ResultSet, *, limit: int) -> Answer:
         """Render the rows *found*, as many as fit, at most *limit*."""
-        budget = self.setting.budgets[Reserve.QUERY]
+        budget = self.context.budgets[Reserve.QUERY]
         page = budget.page(found, unique_names([output.term.name for output in found.outputs]))
         notes = ["Long cells are cut: read a part with substr."] if page.found.is_cut else []
         if page.capped:
             notes.append("Cut at max_tokens: select fewer columns, or aggregate.")
         elif page.truncated:
-            more = "raise limit" if limit < self.setting.limits.max_rows else f"add offset {limit} to the SQL"
+            more = "raise limit" if limit < self.context.limits.max_rows else f"add offset {limit} to the SQL"
             notes.append(f"More rows: {more}, add conditions, or aggregate.")
         return budget.rows_answer(page, note=" ".join(notes))
 

@@ -3,12 +3,12 @@
 revision = "sample_0001"
 down_revision = None
 branch_labels = ("sample",)
-depends_on = ("registry_0001",)
+depends_on = ("registry_0003",)
 
 
 def upgrade() -> None:
     """Create the shop, fill it, and put its queries into the registry."""
-    # Not at the top: a wheel has this revision as well, and reads it to know of the registry's.
+    # Not at the top: a wheel contains this revision, which Alembic loads with those of the registry.
     from migrations.sample.shop.queries import queries
     from migrations.sample.shop.rows import shop
     from migrations.sample.shop.scripts import insert, run

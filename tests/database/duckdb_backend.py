@@ -19,7 +19,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
 from dbtools.backends import port, sources
-from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
+from dbtools.backends.plans import ESCAPE, Plan, identifier
 from dbtools.backends.port import (
     NO_SESSION,
     Declared,
@@ -29,6 +29,7 @@ from dbtools.backends.port import (
     refusal,
 )
 from dbtools.backends.queries import compile_query
+from dbtools.backends.query_syntax import ListForms
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing
@@ -214,7 +215,7 @@ class Backend(port.Backend):
         """Raise ConfigurationError: there is no registry here."""
         raise errors.ConfigurationError("This database keeps no registry.")
 
-    def open_records(self, patience: float | None) -> RecordStore:
+    def open_records(self, timeout: float | None) -> RecordStore:
         """Raise ConfigurationError: there is no registry here."""
         raise errors.ConfigurationError("This database keeps no registry.")
 
@@ -231,9 +232,9 @@ class Backend(port.Backend):
         return Catalog(tables=tables, stamp=stamp_of(cursor))
 
     @asynccontextmanager
-    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator["Description"]:
+    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator["DuckdbInspector"]:
         """Lend what asks the database of operators' SQL."""
-        yield Description(self._connection.cursor())
+        yield DuckdbInspector(self._connection.cursor())
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
@@ -274,7 +275,7 @@ def _table(cursor: duckdb.DuckDBPyConnection, name: str, comment: str | None) ->
     )
 
 
-class Description:
+class DuckdbInspector:
     """Asks DuckDB what operators' SQL means to it."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:

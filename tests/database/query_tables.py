@@ -46,7 +46,7 @@ def shops(serve_queries: ServeQueries) -> Iterator[object]:
 
 
 def queries_of(shop: QueryShop, role: str) -> list[str]:
-    return [each.name for each in shop.view(role).setting.queries]
+    return [each.name for each in shop.view(role).context.queries]
 
 
 def findings_of(shop: QueryShop) -> list[dict[str, object]]:

@@ -7,11 +7,11 @@ import pytest
 
 from dbtools.backends.plans import CELLS_HELD
 from dbtools.backends.port import Run
-from dbtools.links import ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import ResultSet
 from dbtools.settings import LimitsSection
 from dbtools.tools.resources import Completed
+from dbtools.uris import ROW_TEMPLATE
 from tests.database.conftest import Serve
 from tests.database.shop import ROLE, Shop, rows_of
 from tests.database.slow_tables import code_of, shops as shops

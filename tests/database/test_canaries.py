@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.terms import Bucket, Function
 from dbtools.types import Operator
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from tests.database.cages import ORDERS, VALUES, Cage, cage as cage, poor_shops as poor_shops, shops as shops
 from tests.database.conftest import Shops
 from tests.database.role_callers import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from dbtools.backends import open_backend
-from dbtools.backends.plans import with_lists
 from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS
+from dbtools.backends.query_syntax import with_lists
 from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
 from dbtools.errors import Refused
 from dbtools.sql import Parameter, scan

@@ -16,7 +16,7 @@ from dbtools.backends import open_backend
 from dbtools.backends.port import Inspected
 from dbtools.backends.postgresql import inspection as postgresql_inspection
 from dbtools.backends.sqlite.files import location_of
-from dbtools.backends.sqlite.inspection import Description
+from dbtools.backends.sqlite.inspection import SqliteInspector
 from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.catalog import Table
 from dbtools.errors import Refused
@@ -257,7 +257,7 @@ async def test_connection_is_as_it_was(postgresql: str) -> None:
     async with lent(postgresql) as connection:
         for sql in ("select id from people", "selec", "select id from people for update"):
             try:
-                await postgresql_inspection.Description(connection).query([sql], {})
+                await postgresql_inspection.PostgresqlInspector(connection).query([sql], {})
             except Refused:
                 continue
         assert not connection.is_in_transaction()
@@ -327,9 +327,9 @@ async def test_sqlite_closes_the_connection_after_what_was_cancelled_on_its_thre
         raise Refused("nobody waits for this")
 
     with anyio.fail_after(PATIENCE):
-        with closing(Description(location_of(sqlite), hold)) as description:
-            await description.condition(Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis))
-            asked = asyncio.create_task(description.query((), {}))
+        with closing(SqliteInspector(location_of(sqlite), hold)) as inspector:
+            await inspector.condition(Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis))
+            asked = asyncio.create_task(inspector.query((), {}))
             await arrived.wait()
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.links import row_uri
+from dbtools.uris import row_uri
 from tests.database.conftest import Serve
 from tests.database.shop import Shop, literal, rows_of
 from tests.database.test_values import KIND, TYPES, examples

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from dbtools.backends.sqlite import runner as sqlite_runner
-from dbtools.backends.sqlite.connections import Connection, ConnectionLost, Search
+from dbtools.backends.sqlite.connections import ConnectionLost, FileConnection, Search
 from dbtools.backends.sqlite.files import CONTAINS, location_of
 from dbtools.errors import CallError
 from dbtools.policy import Caller
@@ -108,9 +108,9 @@ async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_run
     ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     seen = []
 
-    def connect() -> Connection:
+    def connect() -> FileConnection:
         seen.append("opened")
-        return Connection(where)
+        return FileConnection(where)
 
     async def borrow() -> None:
         async with pool.connection():
@@ -138,14 +138,14 @@ async def test_connection_is_given_up_where_the_wait_for_its_thread_is_cancelled
     loop, where = asyncio.get_running_loop(), location_of(f"sqlite:///{sqlite_database(DDL)}")
     seen = []
 
-    class Stopping(Connection):
+    class Stopping(FileConnection):
         """A connection that tells when its work is to be stopped."""
 
         async def interrupt(self) -> None:
             await super().interrupt()
             stopping.set()
 
-    def work(_: Connection, cancelled: threading.Event) -> None:
+    def work(_: FileConnection, cancelled: threading.Event) -> None:
         loop.call_soon_threadsafe(started.set)
         release.wait(PATIENCE)
         seen.append(cancelled.is_set())
@@ -155,7 +155,7 @@ async def test_connection_is_given_up_where_the_wait_for_its_thread_is_cancelled
             lent.append(connection)
             await connection.run(work)
 
-    lent: list[Connection] = []
+    lent: list[FileConnection] = []
     pool = sqlite_runner.pool_of(lambda: Stopping(where), size=2)
     with anyio.fail_after(PATIENCE):
         running = asyncio.create_task(run())

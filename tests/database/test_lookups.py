@@ -13,7 +13,7 @@ import pytest
 from dbtools.backends import open_backend, url_of_file
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import Run
-from dbtools.backends.sqlite.connections import SMALL_VALUE, Connection
+from dbtools.backends.sqlite.connections import SMALL_VALUE, FileConnection
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.runner import SqliteRunner
 from dbtools.catalog import Selection
@@ -40,7 +40,7 @@ ONE = (1, "one", "short")
 class Looked:
     """What looks up rows of `item` in a file by their ids."""
 
-    connection: Connection
+    connection: FileConnection
     plan: Plan
     stamp: str
 
@@ -55,7 +55,7 @@ class Looked:
         return None if found is None else found.rows[0]
 
 
-def _see(connection: Connection, _: Event) -> None:
+def _see(connection: FileConnection, _: Event) -> None:
     """Have *connection* see what is in the file now."""
     connection.driver.execute("begin")
     connection.stamp()
@@ -70,7 +70,7 @@ async def _looked(path: Path) -> AsyncIterator[Looked]:
     condition = Condition(term=item.columns[0], operator=Operator.EQ, parameters=("id",))
     outputs = tuple(Output(term=column, cut=100) for column in item.columns)
     shape = Select(table=item, outputs=outputs, conditions=(condition,))
-    connection = Connection(location_of(url))
+    connection = FileConnection(location_of(url))
     await connection
     try:
         await connection.run(_see)
@@ -212,10 +212,10 @@ def test_rows_are_current_after_a_write_and_a_reopening(serve: Serve) -> None:
 async def test_runner_hops_to_a_thread_for_the_first_row_alone(looked: Looked, path: Path) -> None:
     where, hops = location_of(url_of_file(path)), []
 
-    class Counted(Connection):
+    class Counted(FileConnection):
         """A connection that counts its hops."""
 
-        async def run(self, work: Callable[[Connection, Event], T]) -> T:
+        async def run(self, work: Callable[[FileConnection, Event], T]) -> T:
             hops.append(work)
             return await super().run(work)
 

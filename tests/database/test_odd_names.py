@@ -12,7 +12,6 @@ from dbtools.backends import open_backend
 from dbtools.backends.plans import Plan
 from dbtools.backends.sqlite.runner import filtering_plan, giant_plan
 from dbtools.catalog import Column, ForeignKey, RowFilter, Table
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
 from dbtools.paths import PathColumn, Place, Relation
 from dbtools.settings.sections import GrantSection
 from dbtools.sql import Fragment, Parameter
@@ -20,6 +19,7 @@ from dbtools.statement import Condition, Match, Order, Output, QueryShape, Selec
 from dbtools.terms import Function, Measure
 from dbtools.tools.get_row import GetRow
 from dbtools.types import ColumnType, Family, Mask, Operator
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.query_shop import ServeQueries
 from tests.database.role_callers import Ask, Caller, Grants, calling, calling_as, completing, reading

@@ -9,9 +9,9 @@ import pytest
 
 from dbtools.backends.postgresql.connections import connect, end
 from dbtools.backends.postgresql.pipeline import (
-    PATIENCE,
+    END_TIMEOUT,
     STATEMENTS,
-    Connection,
+    ServerConnection,
     messages,
     parsing,
     roll_back,
@@ -25,7 +25,7 @@ FAIL = "select where 1 / $1::int = 0"
 @pytest.fixture
 async def connection(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[ServerConnection]:
     """Give a connection."""
     with postgresql_database("create schema s") as url:
         connection = await connect(url)
@@ -34,7 +34,7 @@ async def connection(
 
 
 async def test_messages_around_a_statement_run_in_their_order_and_only_its_rows_are_returned(
-    connection: Connection,
+    connection: ServerConnection,
 ) -> None:
     statement = await connection.prepare("select current_setting('app.x') || $1")
     before, behind = messages(SET, "app.x", "it's \\ ü"), messages(SET, "app.x", "after")
@@ -46,7 +46,7 @@ async def test_messages_around_a_statement_run_in_their_order_and_only_its_rows_
     assert [tuple(row) for row in await connection.fetch("select 1")] == [(1,)]
 
 
-async def test_rows_of_one_text_arrive_in_one_round_trip(connection: Connection) -> None:
+async def test_rows_of_one_text_arrive_in_one_round_trip(connection: ServerConnection) -> None:
     explained = messages("explain (format json) select $1::pg_catalog.text", "ü")
 
     plan, *others = await connection.texts(
@@ -59,7 +59,7 @@ async def test_rows_of_one_text_arrive_in_one_round_trip(connection: Connection)
 
 @pytest.mark.parametrize("at", ["before", "behind"])
 async def test_error_around_a_statement_ends_it_and_leaves_the_connection_usable(
-    at: str, connection: Connection
+    at: str, connection: ServerConnection
 ) -> None:
     statement = await connection.prepare("select 1")
     around = (messages(FAIL, "0"), b"") if at == "before" else (b"", messages(FAIL, "0"))
@@ -71,7 +71,7 @@ async def test_error_around_a_statement_ends_it_and_leaves_the_connection_usable
     assert [tuple(row) for row in again] == [(1,)]
 
 
-async def test_messages_are_not_kept_where_the_values_are_not_taken(connection: Connection) -> None:
+async def test_messages_are_not_kept_where_the_values_are_not_taken(connection: ServerConnection) -> None:
     statement = await connection.prepare("select $1::int")
 
     with pytest.raises(asyncpg.DataError):
@@ -80,7 +80,7 @@ async def test_messages_are_not_kept_where_the_values_are_not_taken(connection: 
     assert await connection.fetchval("select 1") == 1
 
 
-async def test_connection_ends_where_asyncpg_writes_something_else(connection: Connection) -> None:
+async def test_connection_ends_where_asyncpg_writes_something_else(connection: ServerConnection) -> None:
     connection.transport.around = b"", b""
 
     with pytest.raises(asyncpg.InternalClientError, match="other messages"):
@@ -89,14 +89,14 @@ async def test_connection_ends_where_asyncpg_writes_something_else(connection: C
     assert connection.is_closed()
 
 
-async def test_text_that_is_none_is_refused_by_the_server(connection: Connection) -> None:
+async def test_text_that_is_none_is_refused_by_the_server(connection: ServerConnection) -> None:
     with pytest.raises(asyncpg.CharacterNotInRepertoireError):
         await connection.send(messages(SET, "app.x", "\ud800"))
     with pytest.raises(asyncpg.CharacterNotInRepertoireError):
         await connection.send(messages(SET, "app.x", "\0"))
 
 
-async def test_statements_not_used_for_long_are_given_up(connection: Connection) -> None:
+async def test_statements_not_used_for_long_are_given_up(connection: ServerConnection) -> None:
     used_again = "select 0", ""
     for number in range(STATEMENTS + 1):
         await connection.prepare_key((f"select {number}", ""), ())
@@ -120,7 +120,7 @@ class Hanging:
 
     async def execute(self, sql: str) -> None:
         """Wait for ever."""
-        self._clock.advance(PATIENCE)
+        self._clock.advance(END_TIMEOUT)
         await asyncio.Event().wait()
 
     def terminate(self) -> None:

@@ -10,8 +10,7 @@ from sqlglot import exp
 
 from dbtools.backends.postgresql.casts import Casts
 from dbtools.backends.postgresql.guard import guard
-from dbtools.backends.postgresql.parsing import Tree
-from dbtools.backends.postgresql.spelling import spelled
+from dbtools.backends.postgresql.parsing import Tree, spelled
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy import FunctionRules
@@ -56,9 +55,9 @@ def test_what_runs_is_read_as_what_was_checked(shop: FreeShop) -> None:
 
 def _tree(sql: str, shop: FreeShop, vocabulary: Vocabulary) -> exp.Expr:
     """Return the tree of *sql* without what the guard replaces: names of tables, CTEs, types of columns."""
-    pieces = spelled(sql)
-    Casts(pieces, shop.catalog, vocabulary).check()
-    root = Tree(pieces).root
+    lexemes = spelled(sql)
+    Casts(lexemes, shop.catalog, vocabulary).check()
+    root = Tree(lexemes).root
     for node in list(root.walk()):
         match node:
             case exp.Table(this=exp.Identifier()):

@@ -11,7 +11,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql.free import SLOW_FOR, PostgresqlFreeRunner, open_free
 from dbtools.backends.postgresql.guard import Guarded
-from dbtools.backends.postgresql.spelling import spelled
+from dbtools.backends.postgresql.parsing import spelled
 from dbtools.cells import Cut
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from tests.conftest import Clock
@@ -49,7 +49,7 @@ def _run_unguarded(shop: FreeShop, sql: str) -> None:
         sql=sql,
         sources={odd: '"public"."Odd Name"'},
         claims=(),
-        pieces=spelled("select 1"),
+        lexemes=spelled("select 1"),
         calls_others=False,
     )
     runner = PostgresqlFreeRunner(shop.url, lambda *_: guarded)

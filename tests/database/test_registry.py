@@ -78,7 +78,7 @@ def _served(settings: Settings) -> tuple[list[str], list[str]]:
         await database.close()
         found = next(iter(snapshot.views.values()))
         told = [each for each in tuple(map(str, found.problems)) if "`dbtools grants`" not in each]
-        return [query.name for query in found.setting.queries], told
+        return [query.name for query in found.context.queries], told
 
     return anyio.run(view)
 
@@ -95,16 +95,17 @@ def test_removed_one_is_gone_with_its_versions(registry: Place) -> None:
             anyio.run(change, registry.url, "things", verb)
 
 
-def test_registry_of_a_later_release_is_refused(registry: Place, tmp_path: Path) -> None:
-    registry.rows("insert into dbtools_version values ('registry_0999')")
+@pytest.mark.parametrize("version", ["registry_0001", "registry_0999"], ids=["earlier", "later"])
+def test_registry_of_another_release_is_refused(version: str, registry: Place, tmp_path: Path) -> None:
+    registry.rows(f"update dbtools_version set version_num = '{version}'")
 
-    with pytest.raises(errors.ConfigurationError, match="newer version, 'registry_0999'"):
+    with pytest.raises(errors.ConfigurationError, match=f"version '{version}'"):
         anyio.run(read_entries, registry.url)
     with pytest.raises(errors.ConfigurationError, match="cannot be upgraded"):
         upgrade(registry.url)
     queries, told = _served(settings_of(registry.url))
     assert queries == []
-    assert "error: registry: The registry is of a newer version" in told[0]
+    assert f"error: registry: The registry has version '{version}', but" in told[0]
 
 
 def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(

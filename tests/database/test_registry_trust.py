@@ -174,7 +174,7 @@ def test_upgrade_by_a_superuser_runs_no_code_of_others(
         postgresql_server.execute(f"alter database {name} owner to current_user", url=postgresql_url)
 
     assert result.exit_code == 2
-    assert ("code that would run" if owns else "somebody else's") in result.stderr
+    assert ("code that would run" if owns else "an untrusted role owns") in result.stderr
     assert ran is False
 
 

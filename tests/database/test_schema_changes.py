@@ -282,7 +282,7 @@ def test_file_that_is_overwritten_shows_nothing_that_is_hidden(
 async def test_migration_that_comes_while_a_query_is_inspected_makes_its_versions_old(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
 ) -> None:
-    class Migrated(inspection.Description):
+    class Migrated(inspection.PostgresqlInspector):
         async def shown(self, prepared: Any, *creating: str) -> Any:
             found = await super().shown(prepared, *creating)
             other = await asyncpg.connect(url)

@@ -136,8 +136,8 @@ async def test_roles_that_see_the_same_share_it(url: str, tmp_path: Path) -> Non
         await served.backend.close()
 
     reader, auditor, clerk = (snapshot.view(name) for name in ("reader", "auditor", "clerk"))
-    assert reader.setting is auditor.setting
+    assert reader.context is auditor.context
     assert reader.tools is auditor.tools
     assert reader.catalog.tables[0] is snapshot.catalog.tables[0]
-    assert clerk.setting is not reader.setting
+    assert clerk.context is not reader.context
     assert [each.name for each in clerk.catalog.tables[0].columns] == ["id"]

@@ -311,7 +311,7 @@ async def test_query_that_the_role_of_the_database_may_not_run_is_withdrawn(
     checked = await anyio.to_thread.run_sync(run, "check", str(tmp_path / "dbtools.toml"), "--json")
 
     found = json.loads(checked.stdout)["findings"]
-    served = {role: [each.name for each in view.setting.queries] for role, view in views.items()}
+    served = {role: [each.name for each in view.context.queries] for role, view in views.items()}
     assert served == {"writer": ["bodies"], "boss": ["bodies", "pays"]}
     assert rows_of(answer.structured) == [[2, "two"]]
     assert [each["message"] for each in found if each["code"] == "withdrawn"] == [

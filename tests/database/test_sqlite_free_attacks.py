@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dbtools.backends.sqlite.refusals import FAULTS
+from dbtools.backends.sqlite.refusals import RULES
 from tests.database.conftest import Serve
 from tests.database.free_attacks import COLUMN_POSITIONS, OTHERS, TABLE_POSITIONS, attacks
 from tests.database.free_clinic import CANARY, NUMBER, open_clinics
@@ -56,4 +56,4 @@ def test_every_attack_is_answered_or_refused_by_a_rule(clinics: tuple[Caller, Ca
     codes = {str(rich.outcome(calling("run_sql", sql=sql))[0]) for sql in attacks()}
 
     assert codes == {"answer", "sql_refused", "bad_argument"}
-    assert all(rule and not rule.endswith(".") for _, rule, _ in FAULTS)
+    assert all(rule and not rule.endswith(".") for _, rule, _ in RULES)

@@ -23,7 +23,7 @@ from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
 from dbtools.sql import Fragment
 from dbtools.statement import Order, Output, Select
-from tests.database.duckdb_backend import Description, Grammar, type_of
+from tests.database.duckdb_backend import DuckdbInspector, Grammar, type_of
 
 DDL = """
 create table region (id integer primary key, name varchar not null);
@@ -222,12 +222,12 @@ def test_database_says_how_names_are_quoted_and_where_nulls_are_ordered() -> Non
 async def test_filter_that_cannot_be_checked_for_a_moment_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def busy(self: Description, table: Table, condition: Fragment) -> tuple[str, ...]:
+    async def busy(self: DuckdbInspector, table: Table, condition: Fragment) -> tuple[str, ...]:
         raise passing_refusal("The table is locked.")
 
     async with serve(tmp_path) as third:
         before = await third.rows("list_sale", NORTH, columns=["id"])
-        monkeypatch.setattr(Description, "condition", busy)
+        monkeypatch.setattr(DuckdbInspector, "condition", busy)
         with pytest.raises(DatabaseUnavailable, match="The table is locked"):
             await third.toolbox.refresh()
         after = await third.rows("list_sale", NORTH, columns=["id"])

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from dbtools import errors
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.settings.sections import GrantSection
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import (
     COUNT,

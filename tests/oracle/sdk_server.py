@@ -37,12 +37,12 @@ from starlette.types import ASGIApp
 
 from dbtools import __version__, errors
 from dbtools.cells import visible
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.service.snapshot import Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.tools.definition import ListChange, tool_content
+from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from tests.oracle.exchanges import Side
 
 PAGE = 200  #: tools

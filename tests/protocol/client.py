@@ -311,14 +311,16 @@ def build_server(
     *,
     calls: Calls | None = None,
     notifications: Notifications | None = None,
-    patience: float = PATIENCE,
+    answer_timeout: float = PATIENCE,
 ) -> Serving:
     """Return a server of *toolbox* for *caller*; with *notifications* it tells of changes.
 
-    A person has *patience* seconds to answer.
+    A person has *answer_timeout* seconds to answer.
     """
     calls = calls or Calls(toolbox, Limiter(), AuditLog([], arguments=False))
-    server = Server(toolbox, calls, instructions=instructions, notifications=notifications, patience=patience)
+    server = Server(
+        toolbox, calls, instructions=instructions, notifications=notifications, answer_timeout=answer_timeout
+    )
     return Serving(server=server, caller=caller)
 
 

@@ -152,7 +152,7 @@ async def test_error_of_the_client_confirms_nothing(talk_to: Talking, things: Ch
 
 async def test_question_without_an_answer_confirms_nothing(things: Changing) -> None:
     toolbox, database = open_toolbox(settings_of(things.url, Path("unused")))
-    serving = build_server(toolbox, Caller(), "", patience=0.01)
+    serving = build_server(toolbox, Caller(), "", answer_timeout=0.01)
     async with connect(serving, version=HANDSHAKE) as client:
         await client.result("initialize", initialize(HANDSHAKE, ABLE))
         result = await client.call(TOOL, ARGUMENTS)

@@ -11,9 +11,9 @@ from dbtools.catalog import Catalog, Column, Key, Table
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
+from dbtools.service.execution import Execution
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.service.transactions import Executes
 from dbtools.statement import Statement
 from dbtools.types import ColumnType, Family
 from tests.protocol.client import VERSIONS, Client, Message, build_server, connect
@@ -60,7 +60,7 @@ class AnswersNonsense(Steady):
         return ResultSet(outputs=statement.shape.outputs, rows=(row,))
 
 
-def _toolbox(execution: Executes, catalog: Catalog | BaseException = CATALOG) -> Toolbox:
+def _toolbox(execution: Execution, catalog: Catalog | BaseException = CATALOG) -> Toolbox:
     async def introspect() -> Catalog:
         if isinstance(catalog, BaseException):
             raise catalog

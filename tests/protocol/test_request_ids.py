@@ -10,7 +10,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from dbtools import errors
-from dbtools.backends.sqlite.connections import Connection
+from dbtools.backends.sqlite.connections import FileConnection
 from dbtools.policy import Caller
 from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
@@ -106,12 +106,12 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
     settings = Settings.model_validate({"database": {"url": f"sqlite:///{path}", "request_id": "comment"}})
     served, seen = open_served(settings), list[str]()
 
-    def trace(connection: Connection, _: object) -> None:
+    def trace(connection: FileConnection, _: object) -> None:
         connection.driver.set_trace_callback(seen.append)
 
     try:
         async with (await pool_of(served.backend)).connection() as connection:
-            await cast(Connection, connection).run(trace)
+            await cast(FileConnection, connection).run(trace)
         calls = Calls(served.toolbox, Limiter(), AuditLog([], arguments=False))
         REQUEST.set("abc")
         await calls.call(Caller(), "list_person", {})
@@ -143,7 +143,7 @@ async def test_names_that_a_role_sees_are_collected_only_for_the_log(path: Path)
     view = await toolbox.view("default")
     await database.close()
 
-    assert "vocabulary" not in vars(view.setting)
+    assert "vocabulary" not in vars(view.context)
     assert "person" in log.record.call_args.args[0].vocabulary()
 
 

@@ -7,10 +7,10 @@ from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.catalog import Column
 from dbtools.queries import Permitted, read_queries
 from dbtools.statement import Statement
-from dbtools.tools.definition import Setting
+from dbtools.tools.definition import ToolContext
 from dbtools.tools.permitted_queries import QueryTool
 from dbtools.types import ColumnType, Family
-from tests.unit.shop import TYPES, column, setting
+from tests.unit.shop import TYPES, column, context
 
 #: What a database without surprises takes a parameter for.
 FAMILIES: Mapping[str, Family] = {
@@ -58,7 +58,7 @@ def permitted_query(
 
 
 def tool_of(permitted: Permitted, **more: object) -> QueryTool:
-    return QueryTool(setting=Setting(catalog=setting().catalog, **more), permitted=permitted)  # type: ignore[arg-type]
+    return QueryTool(context=ToolContext(catalog=context().catalog, **more), permitted=permitted)  # type: ignore[arg-type]
 
 
 def statement_of(of: Permitted | QueryTool, arguments: Mapping[str, object]) -> Statement:

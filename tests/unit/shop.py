@@ -15,7 +15,7 @@ from dbtools.settings import Settings, ToolsSection
 from dbtools.statement import Select, Shape, Statement
 from dbtools.styles import Listing, Style
 from dbtools.tools import define
-from dbtools.tools.definition import Setting, Toolset
+from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.types import ColumnType, Family
 
 LABELS = ("small", "large")
@@ -110,15 +110,15 @@ def names(of: Table, *others: Table) -> Names:
     return Names(table=of, paths=Paths(Catalog(tables=(of, *others))))
 
 
-def setting(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> Setting:
-    """Return the setting of a database of *tables*; of the shop, if none are named."""
+def context(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> ToolContext:
+    """Return the context of a database of *tables*; of the shop, if none are named."""
     catalog = Catalog(tables=tables) if tables else SHOP
-    return Setting(catalog=catalog, limits=limits or Limits(), style=style or Style())
+    return ToolContext(catalog=catalog, limits=limits or Limits(), style=style or Style())
 
 
 def tools(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> Toolset:
     """Return the tools of a database of *tables*; of the shop, if none are named."""
-    return define(setting(*tables, limits=limits, style=style))
+    return define(context(*tables, limits=limits, style=style))
 
 
 def answer(

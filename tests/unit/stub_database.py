@@ -10,8 +10,8 @@ from dbtools.catalog import Catalog
 from dbtools.changes import Transaction
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Changed
+from dbtools.service.execution import Agrees, Execution
 from dbtools.service.snapshot import View
-from dbtools.service.transactions import Agrees
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 
 LARGE = Catalog(tables=(SALE, ORDER_LINE, PRODUCT))
@@ -35,8 +35,11 @@ class Database:
         return found
 
 
-class Unchanging:
-    """Stands in for an execution that no call asks to change anything."""
+class Unchanging(Execution):
+    """An execution without a database, which no call asks to change anything."""
+
+    def __init__(self) -> None:
+        """Open nothing."""
 
     async def change(
         self,

@@ -9,7 +9,7 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.policy import Grant, Role, Rule, restrict
 from dbtools.results import ResultSet
 from dbtools.tools import define
-from dbtools.tools.definition import Setting, Toolset, tool_content
+from dbtools.tools.definition import ToolContext, Toolset, tool_content
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.granted import FILTER, role_of
 from tests.unit.shop import column
@@ -162,7 +162,7 @@ def test_role_sees_the_same_as_in_a_database_with_only_what_it_may_see(
     drawn: tuple[Catalog, Catalog, Role],
 ) -> None:
     small, large, role = drawn
-    told = _told(define(Setting(catalog=restrict(large, role))))
+    told = _told(define(ToolContext(catalog=restrict(large, role))))
 
-    assert told == _told(define(Setting(catalog=small)))
+    assert told == _told(define(ToolContext(catalog=small)))
     assert "canary" not in str(told)

@@ -4,32 +4,34 @@ import pytest
 
 from dbtools.catalog import Catalog
 from dbtools.errors import UnknownArgument
-from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
-from dbtools.tools.definition import Setting, SingleCall
+from dbtools.tools.definition import SingleCall, ToolContext
 from dbtools.tools.resources import Completed, bind_completion
 from dbtools.types import Family, Operator
-from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, select_of, setting, table
+from dbtools.uris import CELL_TEMPLATE
+from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, context, select_of, table
 
 NOTHING = ResultSet(outputs=(), rows=())
 WORD = table(column("word", nullable=False), name="word", key=("word",))
-SETTING = setting(*SHOP.tables, WORD)
+CONTEXT = context(*SHOP.tables, WORD)
 
 
-def _completion(name: str, value: str = "", of: Setting = SETTING, /, **given: str) -> SingleCall[Completed]:
+def _completion(
+    name: str, value: str = "", of: ToolContext = CONTEXT, /, **given: str
+) -> SingleCall[Completed]:
     return bind_completion(of, CELL_TEMPLATE, name, value, given)
 
 
-def _known(name: str, value: str = "", of: Setting = SETTING, /, **given: str) -> list[str]:
+def _known(name: str, value: str = "", of: ToolContext = CONTEXT, /, **given: str) -> list[str]:
     """Return the values that need no database."""
     completion = _completion(name, value, of, **given)
     assert completion.statement is None
     return list(completion.render(NOTHING).values)
 
 
-def _asked(value: str, of: Setting = SETTING, /, **given: str) -> Statement:
+def _asked(value: str, of: ToolContext = CONTEXT, /, **given: str) -> Statement:
     statement = _completion("key", value, of, **given).statement
     assert statement is not None
     return statement
@@ -58,13 +60,13 @@ def test_tables_are_those_whose_rows_have_an_address() -> None:
 )
 def test_tables_that_begin_so_come_before_those_that_contain_it(value: str, tables: list[str]) -> None:
     twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]
-    of = setting(table(ID, name="row"), WORD, *twins)
+    of = context(table(ID, name="row"), WORD, *twins)
 
     assert _known("table", value, of) == tables
 
 
 def test_no_more_than_a_hundred_values_are_offered() -> None:
-    many, enough = (setting(*(table(ID, name=f"t{at}") for at in range(count))) for count in (101, 100))
+    many, enough = (context(*(table(ID, name=f"t{at}") for at in range(count))) for count in (101, 100))
 
     assert len(_known("table", "", many)) == 100
     assert _completion("table", "", many).render(NOTHING).more
@@ -73,8 +75,8 @@ def test_no_more_than_a_hundred_values_are_offered() -> None:
 
 def test_no_more_values_are_offered_than_rows_and_tokens_allow() -> None:
     many = [table(ID, name=f"{at:02}{'n' * 200}") for at in range(50)]
-    rows = setting(*many, limits=Limits(max_rows=2))
-    tokens = setting(*many, limits=Limits(max_tokens=500))
+    rows = context(*many, limits=Limits(max_rows=2))
+    tokens = context(*many, limits=Limits(max_tokens=500))
 
     assert _known("table", "", rows) == [many[0].name, many[1].name]
     assert _completion("table", "", rows).render(NOTHING).more
@@ -97,7 +99,7 @@ def test_nothing_is_known_of_a_table_that_has_no_addresses(name: str, table: str
 
 @pytest.mark.parametrize("name", ["column", "key"])
 def test_nothing_is_known_without_a_table_or_with_two(name: str) -> None:
-    twins = setting(*(table(ID, schema=schema, name="twin") for schema in ("x", "y")))
+    twins = context(*(table(ID, schema=schema, name="twin") for schema in ("x", "y")))
 
     assert _known(name) == []
     assert _known(name, "", twins, table="twin") == []
@@ -161,7 +163,7 @@ def test_comma_belongs_to_a_key_of_one_column() -> None:
     ],
 )
 def test_keys_are_completed_where_people_write_them(family: Family, completes: bool) -> None:
-    of = setting(table(column("k", family, nullable=False), name="keyed", key=("k",)))
+    of = context(table(column("k", family, nullable=False), name="keyed", key=("k",)))
 
     assert (_completion("key", "", of, table="keyed").statement is not None) is completes
 
@@ -177,7 +179,7 @@ def test_key_that_has_no_address_is_left_out() -> None:
 
 
 def test_nothing_is_known_of_an_empty_database() -> None:
-    empty = Setting(catalog=Catalog())
+    empty = ToolContext(catalog=Catalog())
 
     assert _known("table", "", empty) == []
     assert _known("key", "", empty, table=SALE.name) == []

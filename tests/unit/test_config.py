@@ -13,7 +13,7 @@ from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.service.declarations import declared
-from dbtools.service.queries import query_files
+from dbtools.service.query_sources import query_files
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from dbtools.settings.roles import roles_of

@@ -12,7 +12,7 @@ from dbtools.errors import UnknownTable
 from dbtools.policy import Limits
 from dbtools.results import Answer
 from dbtools.tools import define
-from dbtools.tools.definition import Setting, Toolset
+from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA
 from dbtools.types import Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, answer, column, table, tools
@@ -113,14 +113,14 @@ def test_table_that_is_unknown_or_ambiguous_is_answered_with_candidates(name: st
     catalog = Catalog(tables=(*SHOP.tables, *twins))
 
     with pytest.raises(UnknownTable) as raised:
-        Setting(catalog=catalog).table(name, "tables[0]")
+        ToolContext(catalog=catalog).table(name, "tables[0]")
     assert [said for said in ("tables[0]", *says) if said not in str(raised.value)] == []
 
 
 def test_table_is_found_by_its_label() -> None:
     twins = tuple(table(ID, schema=schema, name="twin") for schema in ("x", "y"))
 
-    assert Setting(catalog=Catalog(tables=twins)).table("y.twin") is twins[1]
+    assert ToolContext(catalog=Catalog(tables=twins)).table("y.twin") is twins[1]
 
 
 @pytest.mark.parametrize("detail", ["names", "summary", "full"])
@@ -148,7 +148,7 @@ def test_schema_is_told_of_a_table_whose_columns_do_not_fit() -> None:
 
 
 def test_nothing_is_known_of_an_empty_database() -> None:
-    toolset = define(Setting(catalog=Catalog()))
+    toolset = define(ToolContext(catalog=Catalog()))
 
     assert answer(toolset, "describe_tables", {}).structured == {
         "table_count": 0,

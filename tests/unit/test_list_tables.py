@@ -12,7 +12,7 @@ from dbtools.errors import BadArgument, CallError
 from dbtools.policy import Limits
 from dbtools.results import Answer
 from dbtools.tools import define
-from dbtools.tools.definition import Setting, Toolset
+from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.tools.list_tables import TABLES_SCHEMA
 from tests.unit.shop import ID, answer, table
 
@@ -27,7 +27,7 @@ def _tables(*named: str, **commented: str) -> tuple[Table, ...]:
 
 
 def _tools(*tables: Table, limits: Limits | None = None) -> Toolset:
-    return define(Setting(catalog=Catalog(tables=tables), limits=limits or Limits()))
+    return define(ToolContext(catalog=Catalog(tables=tables), limits=limits or Limits()))
 
 
 def _listed(toolset: Toolset, arguments: Mapping[str, object]) -> Answer:

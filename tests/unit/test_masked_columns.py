@@ -6,7 +6,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column
 from dbtools.policy import Grant
 from dbtools.tools import define
-from dbtools.tools.definition import Setting
+from dbtools.tools.definition import ToolContext
 from dbtools.types import Family, Mask
 from tests.unit.granted import granted_to, the
 from tests.unit.shop import ID, PRODUCT, SHOP, column, select_of, table
@@ -76,7 +76,7 @@ PRICE = "product.price"
     ],
 )
 def test_masked_column_is_shown_and_nothing_else(tool: str, arguments: dict[str, object]) -> None:
-    tools = define(Setting(catalog=LENS))
+    tools = define(ToolContext(catalog=LENS))
     if tool.startswith("aggregate "):
         measures = {"measures": [{"function": "count"}]}
         arguments = {"table": tool.removeprefix("aggregate "), **measures, **arguments}
@@ -88,7 +88,7 @@ def test_masked_column_is_shown_and_nothing_else(tool: str, arguments: dict[str,
 
 
 def test_masked_column_is_read_by_its_name_and_along_paths() -> None:
-    tools = define(Setting(catalog=LENS))
+    tools = define(ToolContext(catalog=LENS))
     own = tools["list_product"].bind({"columns": ["price"]}).statement
     distant = tools["list_order_line"].bind({"columns": [PRICE]}).statement
 
@@ -102,7 +102,7 @@ def test_masked_column_is_read_by_its_name_and_along_paths() -> None:
     "masks", [{"id": Mask.HASH}, {each.name: Mask.NULL for each in PRODUCT.columns}], ids=["key", "all"]
 )
 def test_masked_column_is_in_no_order_and_so_in_no_cursor(masks: dict[str, Mask]) -> None:
-    tools = define(Setting(catalog=granted_to(SHOP, product=Grant(masks=masks))))
+    tools = define(ToolContext(catalog=granted_to(SHOP, product=Grant(masks=masks))))
     statement = tools["list_product"].bind({}).statement
 
     assert "get_product" not in tools
@@ -111,7 +111,7 @@ def test_masked_column_is_in_no_order_and_so_in_no_cursor(masks: dict[str, Mask]
 
 
 def test_table_that_may_not_be_aggregated_is_listed_only() -> None:
-    tools = define(Setting(catalog=LENS))
+    tools = define(ToolContext(catalog=LENS))
     count = {"measures": [{"function": "count"}]}
 
     with pytest.raises(errors.Denied):
@@ -123,7 +123,7 @@ def test_table_that_may_not_be_aggregated_is_listed_only() -> None:
 @pytest.mark.parametrize("function", ["count", "count_distinct", "sum", "avg", "min", "max"])
 def test_table_that_may_not_be_aggregated_is_not_along_a_path_either(function: str) -> None:
     catalog = granted_to(SHOP, **{"order line": Grant(), "product": Grant(aggregate=False)})
-    tool = define(Setting(catalog=catalog))["aggregate_rows"]
+    tool = define(ToolContext(catalog=catalog))["aggregate_rows"]
     measures = [{"function": function, "column": PRICE}]
 
     with pytest.raises(errors.Denied):
@@ -142,7 +142,7 @@ def test_table_that_may_not_be_aggregated_is_not_along_a_path_either(function: s
 def test_rows_that_may_not_be_aggregated_are_not_counted_along_a_path(arguments: dict[str, object]) -> None:
     """Where each order line has one product, and each product one line, they would be counted."""
     catalog = granted_to(SHOP, **{"order line": Grant(), "product": Grant(aggregate=False)})
-    tool = define(Setting(catalog=catalog))["aggregate_rows"]
+    tool = define(ToolContext(catalog=catalog))["aggregate_rows"]
 
     with pytest.raises(errors.Denied):
         tool.bind({"table": "order line", "measures": [{"function": "count"}], **arguments})

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
-from dbtools.sql import CHARACTER, LETTER, Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
+from dbtools.sql import CHARACTER, LETTER, Fragment, Lexis, Parameter, SqlError, TokenKind, scan, tokenize
 
 LEXES = [
     pytest.param(sqlite.lexis, id="sqlite"),
@@ -360,7 +360,7 @@ def test_fragment_stays_in_parentheses_that_are_closed_on_a_new_line(lexis: Lexi
 def test_comments_can_be_distinguished(lexis: Lexis) -> None:
     tokens = tokenize("a /*? :b ?*/ '/*' -- c", lexis)
 
-    assert [(each.text, each.offset) for each in tokens if each.kind is Kind.COMMENT] == [
+    assert [(each.text, each.offset) for each in tokens if each.kind is TokenKind.COMMENT] == [
         ("/*? :b ?*/", 2),
         ("-- c", 18),
     ]

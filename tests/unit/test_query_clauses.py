@@ -5,7 +5,7 @@ import pytest
 from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.queries.bodies import Body
-from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
+from dbtools.sql import Fragment, Lexis, Parameter, SqlError, TokenKind, scan, tokenize
 from tests.unit.query_files import complaints, either, read
 
 
@@ -21,7 +21,7 @@ def _body(sql: str, lexis: Lexis, *optional: str) -> Body:
 
 def _parameters(sql: str, lexis: Lexis) -> set[Parameter]:
     opened = sql.replace("/*?", "   ").replace("?*/", "   ")
-    return {Parameter(each.text[1:]) for each in tokenize(opened, lexis) if each.kind is Kind.PARAMETER}
+    return {Parameter(each.text[1:]) for each in tokenize(opened, lexis) if each.kind is TokenKind.PARAMETER}
 
 
 @either

@@ -14,10 +14,10 @@ from dbtools.results import Answer, ResultSet
 from dbtools.statement import QueryShape
 from dbtools.styles import Listing, Style, Surface
 from dbtools.tools import choose, define, listed
-from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
+from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
 from tests.unit.permitted_queries import EXACT, permitted_query, statement_of, tool_of
-from tests.unit.shop import column, setting
+from tests.unit.shop import column, context
 
 
 def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
@@ -37,11 +37,11 @@ def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
     assert len({each.pieces for each in shapes if isinstance(each, QueryShape)}) == 3
 
 
-def _setting(*permitted: Permitted, limits: Limits | None = None) -> Setting:
-    return Setting(catalog=setting().catalog, limits=limits or Limits(), style=Style(), queries=permitted)
+def _context(*permitted: Permitted, limits: Limits | None = None) -> ToolContext:
+    return ToolContext(catalog=context().catalog, limits=limits or Limits(), style=Style(), queries=permitted)
 
 
-def _listed(chosen_from: Setting, listing: Listing) -> list[str]:
+def _listed(chosen_from: ToolContext, listing: Listing) -> list[str]:
     tools = define(chosen_from)
     return [each.name for each in listed(listing, choose(listing, tools), tools, chosen_from.catalog)]
 
@@ -50,7 +50,7 @@ MANY = tuple(permitted_query("a: text?  Some text.", name=f"query_{at:03}") for 
 
 
 def test_queries_are_tools_of_their_own_while_the_budget_allows() -> None:
-    some = _setting(*MANY[:3])
+    some = _context(*MANY[:3])
     cost = sum(tokens_of(tool_content(define(some)[each.name].definition)) for each in MANY[:3])
     typed, generic = (
         Listing(surface=Surface.GENERIC, budget=cost),
@@ -70,7 +70,7 @@ def test_queries_and_tables_share_the_budget() -> None:
         )
         return sum(tokens_of(tool_content(each.definition)) for each in typed)
 
-    shown = define(_setting(*MANY[:3]))
+    shown = define(_context(*MANY[:3]))
     both = cost(ToolGroup.QUERIES) + cost(ToolGroup.TABLES)
 
     assert choose(Listing(budget=both), shown) == set(ToolGroup)
@@ -81,30 +81,30 @@ def test_queries_and_tables_share_the_budget() -> None:
 
 def test_tables_keep_their_surface_if_the_queries_are_not_listed() -> None:
     listing = Listing(budget=6_000)
-    alone = _listed(_setting(), listing)
-    beside = _listed(_setting(*MANY), listing)
+    alone = _listed(_context(), listing)
+    beside = _listed(_context(*MANY), listing)
 
     assert "list_product" in alone
     assert [each for each in beside if each not in ("find_queries", "run_query")] == alone
-    assert ToolGroup.QUERIES not in choose(listing, define(_setting(*MANY)))
+    assert ToolGroup.QUERIES not in choose(listing, define(_context(*MANY)))
 
 
 def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
-    typed = choose(Listing(budget=500), define(_setting(*MANY[:2])))
+    typed = choose(Listing(budget=500), define(_context(*MANY[:2])))
 
     assert typed == {ToolGroup.QUERIES, ToolGroup.WRITES}
 
 
 def test_role_of_queries_alone_has_no_tools_for_tables() -> None:
-    nothing = Setting(catalog=Catalog(tables=()), queries=MANY[:1])
+    nothing = ToolContext(catalog=Catalog(tables=()), queries=MANY[:1])
 
     assert list(define(nothing)) == ["find_queries", "run_query", "query_000"]
     assert _listed(nothing, Listing()) == ["query_000"]
-    assert "describe_tables" in define(Setting(catalog=Catalog(tables=())))
+    assert "describe_tables" in define(ToolContext(catalog=Catalog(tables=())))
 
 
 def test_schema_of_many_rows_has_what_answers_have() -> None:
-    of = _setting(permitted_query(header="-- max_rows: 1\n"))
+    of = _context(permitted_query(header="-- max_rows: 1\n"))
     schema = define(of)["q"].definition.output_schema
     call = define(of)["q"].bind({})
     assert call.statement is not None
@@ -115,21 +115,21 @@ def test_schema_of_many_rows_has_what_answers_have() -> None:
 
 
 def test_all_tools_can_be_called_whether_listed_or_not() -> None:
-    tools = define(_setting(*MANY))
+    tools = define(_context(*MANY))
     own = tools["query_007"].bind({"a": "x"})
     by_name = tools["run_query"].bind({"query": "query_007", "arguments": {"a": "x"}})
 
     assert own.statement == by_name.statement
 
 
-def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: Setting) -> Answer:
+def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: ToolContext) -> Answer:
     call = define(of)[tool].bind(arguments)
     outputs = call.statement.shape.outputs if call.statement else ()
     return call.render(ResultSet(outputs=outputs, rows=rows))
 
 
 def test_queries_over_the_budget_are_mentioned() -> None:
-    answer = _answer("find_queries", {}, of=_setting(*MANY, limits=Limits(max_tokens=500)))
+    answer = _answer("find_queries", {}, of=_context(*MANY, limits=Limits(max_tokens=500)))
     shown = answer.structured["queries"]
 
     assert isinstance(shown, list)
@@ -152,7 +152,7 @@ def test_queries_are_found_by_words_the_best_first() -> None:
     names = [
         each["query"]
         for each in json.loads(
-            _answer("find_queries", {"search": "late orders"}, of=_setting(*described)).text
+            _answer("find_queries", {"search": "late orders"}, of=_context(*described)).text
         )["queries"]
     ]
 
@@ -167,7 +167,7 @@ def test_result_conforms_to_the_schema_also_where_it_is_cut() -> None:
         column("share", Family.NUMBER),
     )
     permitted = permitted_query(columns=columns)
-    of = _setting(permitted, limits=Limits(max_tokens=500))
+    of = _context(permitted, limits=Limits(max_tokens=500))
     long = json.dumps(["x" * 9] * 500)
     answers = [
         _answer("q", {}, (2**60, "[1, 2]", '{"street": "x"}', 0.5), (1, None, None, None), of=of),

@@ -10,17 +10,17 @@ from dbtools.results import Media, ResultSet
 from dbtools.statement import Output
 from dbtools.tools.resources import LARGE_JSON, LARGEST_CELL, bind_resource
 from dbtools.types import Family
-from tests.unit.shop import ID, ORDER_LINE, column, select_of, setting, table
+from tests.unit.shop import ID, ORDER_LINE, column, context, select_of, table
 
 
 def _read(uri: str, *row: object) -> Media:
-    call = bind_resource(setting(), uri)
+    call = bind_resource(context(), uri)
     assert call.statement is not None
     return call.render(ResultSet(outputs=call.statement.shape.outputs, rows=(row,) if row else ()))
 
 
 def test_cell_is_read_whole_by_the_key_of_its_row() -> None:
-    call = bind_resource(setting(), "dbtools://cell/order%20line/3,7/quantity")
+    call = bind_resource(context(), "dbtools://cell/order%20line/3,7/quantity")
 
     assert call.statement is not None
     assert call.statement.shape.outputs == (Output(term=ORDER_LINE.columns[2], cut=LARGEST_CELL),)
@@ -96,7 +96,7 @@ def test_row_is_read_as_its_tool_answers() -> None:
 )
 def test_what_is_not_there_is_unknown(uri: str) -> None:
     with pytest.raises(UnknownResource) as raised:
-        bind_resource(setting(), uri)
+        bind_resource(context(), uri)
 
     assert raised.value.code == "unknown_resource"
 
@@ -104,7 +104,7 @@ def test_what_is_not_there_is_unknown(uri: str) -> None:
 def test_unknown_resources_all_look_the_same() -> None:
     def said(uri: str) -> str:
         with pytest.raises(UnknownResource) as raised:
-            bind_resource(setting(), uri)
+            bind_resource(context(), uri)
         return str(raised.value).replace(uri, "URI")
 
     assert said("dbtools://cell/nothing/1/name") == said("dbtools://cell/product/1/nothing")
@@ -113,7 +113,7 @@ def test_unknown_resources_all_look_the_same() -> None:
 
 def test_table_in_several_schemas_is_read_by_its_label() -> None:
     twins = tuple(table(ID, column("a"), schema=schema, name="twin") for schema in ("x", "y"))
-    of = setting(*twins)
+    of = context(*twins)
 
     assert select_of(bind_resource(of, "dbtools://cell/y.twin/1/a").statement).table is twins[1]
     with pytest.raises(UnknownResource):

@@ -15,14 +15,14 @@ from dbtools.catalog import Catalog, Column, Table
 from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role, Source
 from dbtools.records.entries import AuditEntry
 from dbtools.service.execution import free_run
-from dbtools.service.offers import offered
+from dbtools.service.posture import offered
 from dbtools.service.snapshot import take_snapshot
 from dbtools.settings import Settings
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSection
 from dbtools.statement import FreeStatement
 from dbtools.tools import define, unknown_tool
-from dbtools.tools.definition import Setting, tokens_in
+from dbtools.tools.definition import ToolContext, tokens_in
 from dbtools.tools.run_sql import unique_names
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import resolved
@@ -31,17 +31,17 @@ INTEGER = ColumnType(family=Family.INTEGER, name="integer")
 CATALOG = Catalog(tables=(Table(name="orders", columns=(Column(name="id", type=INTEGER),)),))
 
 
-def setting(dialect: str) -> Setting:
-    return Setting(catalog=CATALOG, limits=Limits(), dialect=dialect)
+def context(dialect: str) -> ToolContext:
+    return ToolContext(catalog=CATALOG, limits=Limits(), dialect=dialect)
 
 
 def test_tool_exists_only_with_a_dialect() -> None:
-    assert "run_sql" not in define(setting(""))
-    assert "run_sql" in define(setting("SQLite 3.40.1"))
+    assert "run_sql" not in define(context(""))
+    assert "run_sql" in define(context("SQLite 3.40.1"))
 
 
 def test_description_is_short_and_names_the_dialect() -> None:
-    definition = define(setting("PostgreSQL 16.2"))["run_sql"].definition
+    definition = define(context("PostgreSQL 16.2"))["run_sql"].definition
 
     assert "SELECT of PostgreSQL 16.2" in definition.description
     assert tokens_in(len(definition.description)) <= 150
@@ -73,7 +73,7 @@ def test_column_in_double_quotes_may_be_meant_as_text() -> None:
 
 
 def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
-    refusal = str(unknown_tool("execute_sql", define(setting("SQLite 3.40.1"))))
+    refusal = str(unknown_tool("execute_sql", define(context("SQLite 3.40.1"))))
 
     assert "Use run_sql." in refusal
 

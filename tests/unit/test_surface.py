@@ -16,7 +16,7 @@ from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
 from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed, unknown_tool
-from dbtools.tools.definition import Setting, Tool, ToolDefinition, ToolGroup, tokens_of, tool_content
+from dbtools.tools.definition import Tool, ToolContext, ToolDefinition, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
 from tests.unit.shop import (
     ID,
@@ -26,9 +26,9 @@ from tests.unit.shop import (
     TYPES,
     answer,
     column,
+    context,
     resolved,
     select_of,
-    setting,
     table,
     tools,
 )
@@ -219,7 +219,7 @@ def test_cursor_of_one_surface_goes_on_with_the_other() -> None:
 def test_typed_definitions_are_made_no_further_than_the_budget_reaches() -> None:
     asked: list[str] = []
     counted: dict[str, Tool] = {
-        str(at): Counted(setting=setting(), label=str(at), asked=asked) for at in range(100)
+        str(at): Counted(context=context(), label=str(at), asked=asked) for at in range(100)
     }
     cost = tokens_of(tool_content(tools(SALE)["list_sale"].definition))
 
@@ -233,7 +233,7 @@ def test_typed_definitions_are_made_no_further_than_the_budget_reaches() -> None
 @pytest.mark.parametrize("surface", [Surface.TYPED, Surface.GENERIC])
 def test_no_definition_is_made_to_choose_what_is_chosen_already(surface: Surface) -> None:
     asked: list[str] = []
-    counted: dict[str, Tool] = {"x": Counted(setting=setting(), label="x", asked=asked)}
+    counted: dict[str, Tool] = {"x": Counted(context=context(), label="x", asked=asked)}
 
     typed = choose(Listing(surface=surface, budget=0), counted)
 
@@ -299,7 +299,7 @@ def test_number_of_rows_changes_no_definition(catalog: Catalog, surface: Surface
     assert _view(catalog, surface).definitions == _view(grown, surface).definitions
 
 
-def _table_schemas(of: Setting) -> list[dict[str, Any]]:
+def _table_schemas(of: ToolContext) -> list[dict[str, Any]]:
     """Return what each tool for any table says of a table's name."""
     schemas: list[Any] = [define(of)[name].definition.input_schema for name in GENERIC]
     properties = [schema["properties"] for schema in schemas]
@@ -308,7 +308,7 @@ def _table_schemas(of: Setting) -> list[dict[str, Any]]:
 
 def test_tables_are_named_while_they_are_few_and_counted_above() -> None:
     names = [f"t{number}" for number in range(101)]
-    few, many = (setting(*(table(ID, name=name) for name in names[:count])) for count in (100, 101))
+    few, many = (context(*(table(ID, name=name) for name in names[:count])) for count in (100, 101))
 
     assert _table_schemas(few) == [{"type": "string", "enum": names[:100]}] * 4
     for schema in _table_schemas(many):
@@ -328,7 +328,7 @@ def test_database_of_many_tables_costs_little() -> None:
 
 
 def test_name_in_several_schemas_is_answered_with_candidates() -> None:
-    toolset = define(Setting(catalog=MANY))
+    toolset = define(ToolContext(catalog=MANY))
 
     with pytest.raises(CallError) as raised:
         toolset["list_rows"].bind({"table": "table_0700"})
@@ -340,7 +340,7 @@ def test_name_in_several_schemas_is_answered_with_candidates() -> None:
 
 
 def test_unknown_name_of_many_is_answered_with_the_nearest() -> None:
-    toolset = define(Setting(catalog=MANY))
+    toolset = define(ToolContext(catalog=MANY))
 
     with pytest.raises(CallError) as raised:
         toolset["get_row"].bind({"table": "tabel_0000", "key": {"id": 1}})
@@ -354,7 +354,7 @@ def test_unknown_name_of_many_is_answered_with_the_nearest() -> None:
 
 
 def test_list_of_tables_holds_each_of_many_once_and_under_a_name_that_is_taken() -> None:
-    toolset = define(Setting(catalog=MANY))
+    toolset = define(ToolContext(catalog=MANY))
     names: list[str] = []
     arguments: dict[str, object] = {"limit": 200}
 

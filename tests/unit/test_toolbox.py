@@ -10,7 +10,6 @@ import pytest
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import Media, ResultSet
 from dbtools.service.snapshot import View, take_snapshot
@@ -18,6 +17,7 @@ from dbtools.service.toolbox import COMPLETION, Toolbox
 from dbtools.statement import Statement
 from dbtools.styles import Listing, Surface
 from dbtools.tools.resources import Completed
+from dbtools.uris import CELL_TEMPLATE
 from tests.unit.shop import SALE, resolved, resolving
 from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging
 

@@ -9,7 +9,7 @@ from dbtools.policy import Finding
 from dbtools.service.resolve import ResolvedRole, seen_by
 from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
-from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
+from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
 from dbtools.writes import UNCHANGEABLE
 from tests.unit.configured_roles import Roles, at, roles as roles
@@ -256,7 +256,7 @@ GENERIC = ["insert_rows", "update_rows", "delete_rows"]
 
 def test_tools_that_write_are_listed_together_while_they_fit_into_the_budget(roles: Roles) -> None:
     catalog = resolved(roles, WRITING).catalog
-    tools = define(Setting(catalog=catalog))
+    tools = define(ToolContext(catalog=catalog))
     cost = sum(
         tokens_of(tool_content(each.definition))
         for each in tools.values()
@@ -274,7 +274,9 @@ def test_tools_that_write_are_listed_together_while_they_fit_into_the_budget(rol
 
 def test_insert_that_never_updates_destroys_nothing(roles: Roles) -> None:
     role = resolved(roles, "tables.notes = { insert = true }")
-    (tool,) = (each for each in define(Setting(catalog=role.catalog)).values() if each.name == "insert_notes")
+    (tool,) = (
+        each for each in define(ToolContext(catalog=role.catalog)).values() if each.name == "insert_notes"
+    )
     schema = tool.definition.input_schema["properties"]
     assert isinstance(schema, dict)
 
@@ -290,7 +292,7 @@ def test_insert_that_never_updates_destroys_nothing(roles: Roles) -> None:
 
 def test_annotations_say_what_a_change_may_do(roles: Roles) -> None:
     catalog = resolved(roles, WRITING).catalog
-    tools = define(Setting(catalog=catalog))
+    tools = define(ToolContext(catalog=catalog))
     annotations = {name: tools[name].definition.annotations for name in (*TYPED, *GENERIC)}
     hints = {name: (of["destructiveHint"], of["idempotentHint"]) for name, of in annotations.items()}
 

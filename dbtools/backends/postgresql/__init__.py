@@ -9,7 +9,7 @@ from dbtools.backends import port
 from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import NO_SESSION, Facts, Heard, Lacking
 from dbtools.backends.postgresql import changes, inspection
-from dbtools.backends.postgresql.change_inspection import ChangeDescription
+from dbtools.backends.postgresql.change_inspection import PostgresqlChangeInspector
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import are_alike, read_catalog
@@ -85,19 +85,19 @@ class Backend(port.Backend):
 
     def describe(
         self, session: Mapping[str, str] = NO_SESSION
-    ) -> AbstractAsyncContextManager[inspection.Description]:
+    ) -> AbstractAsyncContextManager[inspection.PostgresqlInspector]:
         """Return a context that checks SQL written by operators."""
         return inspection.describe(self.url, session)
 
     def describe_changes(
         self, session: Mapping[str, str] = NO_SESSION
-    ) -> AbstractAsyncContextManager[inspection.Description]:
+    ) -> AbstractAsyncContextManager[inspection.PostgresqlInspector]:
         """Return a context that checks queries that change rows, as the login of `write_url`."""
-        return inspection.describe(self.write_url, session, ChangeDescription)
+        return inspection.describe(self.write_url, session, PostgresqlChangeInspector)
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""
-        return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.PATIENCE)
+        return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.POLL_TIMEOUT)
 
     def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
         """Call *heard* on each notification, and when the connection is lost."""
@@ -107,22 +107,22 @@ class Backend(port.Backend):
         """Return the content of the registry in the database, or None."""
         return await self._control.answer(registry_of, "The registry cannot be read.", READING_REGISTRY)
 
-    def open_records(self, patience: float | None) -> PostgresqlRecords:
+    def open_records(self, timeout: float | None) -> PostgresqlRecords:
         """Return the store of the tables that dbtools keeps in the database."""
-        return PostgresqlRecords(self.url, patience)
+        return PostgresqlRecords(self.url, timeout)
 
     async def grants(
         self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
     ) -> str:
         """Return a script that grants *login* what *roles* and *queries* read, and a login to write."""
         writer = f"{login}_writer" if self.write_url != self.url else None
-        async with self.describe() as description:
-            return await write_script(description, catalog, roles, queries, login, writer)
+        async with self.describe() as inspector:
+            return await write_script(inspector, catalog, roles, queries, login, writer)
 
     async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
-        async with inspection.describe(self.write_url, session) as description:
-            return await lacking(description, tables, destination(self.write_url).place)
+        async with inspection.describe(self.write_url, session) as inspector:
+            return await lacking(inspector, tables, destination(self.write_url).place)
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""

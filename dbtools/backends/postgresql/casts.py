@@ -1,4 +1,4 @@
-"""Check the types and collations that free SQL names. Pieces in; pieces with qualified types out.
+"""Check the types and collations that free SQL names. Lexemes in; lexemes with qualified types out.
 
 PostgreSQL turns texts into values while it parses a statement, so a type such as regclass, or a domain whose
 check calls a function, would already run something then.
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from dbtools.backends.free import refused
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.spelling import Kind, Piece, name_piece, string_piece
+from dbtools.backends.postgresql.parsing import Lexeme, LexemeKind, name_lexeme, string_lexeme
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog
@@ -46,10 +46,10 @@ FIELDS = words("year month day hour minute second")
 
 
 class Casts:
-    """The types in *pieces*."""
+    """The types in *lexemes*."""
 
-    def __init__(self, pieces: list[Piece], catalog: Catalog, vocabulary: Vocabulary) -> None:
-        self._pieces, self._vocabulary = pieces, vocabulary
+    def __init__(self, lexemes: list[Lexeme], catalog: Catalog, vocabulary: Vocabulary) -> None:
+        self._lexemes, self._vocabulary = lexemes, vocabulary
         own = _own_types(catalog).items()
         self._own = {names: cast for names, cast in own if names[-1] not in vocabulary.blocked}
 
@@ -57,7 +57,7 @@ class Casts:
         """Check every type and collation but those of columns, and write `type 'text'` as `'text'::type`."""
         self._join_words()
         at = 0
-        while at < len(self._pieces):
+        while at < len(self._lexemes):
             match self.word(at):
                 case "::":
                     self.check_type(at + 1)
@@ -66,16 +66,16 @@ class Casts:
                 case "collate":
                     self._check_collation(at + 1)
                 case "=>":
-                    self._pieces[at - 1].kind = Kind.LABEL
+                    self._lexemes[at - 1].kind = LexemeKind.LABEL
                 case "extract" if self.word(at + 3) == "from":
-                    self._pieces[at + 2].kind = Kind.LABEL
+                    self._lexemes[at + 2].kind = LexemeKind.LABEL
                 case '"' if self.word(at - 1) != "." and self.word(at + self._width(at)) == "'":
                     self._turn_literal(at)
             at += 1
 
     def word(self, at: int) -> str:
-        """Return the word of piece number *at*, empty if there is none."""
-        return self._pieces[at].word if 0 <= at < len(self._pieces) else ""
+        """Return the word of lexeme number *at*, empty if there is none."""
+        return self._lexemes[at].word if 0 <= at < len(self._lexemes) else ""
 
     def check_type(self, at: int) -> None:
         """Check the type that begins at *at*."""
@@ -98,36 +98,36 @@ class Casts:
     def _join_words(self) -> None:
         """Join the words of each type whose name has several words."""
         at = 0
-        while at < len(self._pieces):
+        while at < len(self._lexemes):
             for phrase in SEVERAL_WORDS:
-                found = self._pieces[at : at + len(phrase)]
+                found = self._lexemes[at : at + len(phrase)]
                 if [each.value or each.text for each in found] == phrase:
-                    self._pieces[at : at + len(phrase)] = [name_piece(" ".join(phrase), found[0].offset)]
+                    self._lexemes[at : at + len(phrase)] = [name_lexeme(" ".join(phrase), found[0].offset)]
             at += 1
 
     def _width(self, at: int) -> int:
-        """Return the number of pieces of the name at *at*, which may have a schema."""
+        """Return the number of lexemes of the name at *at*, which may have a schema."""
         return 3 if self.word(at + 1) == "." and self.word(at + 2) == '"' else 1
 
     def _names(self, at: int) -> Sequence[str]:
         """Return the name at *at*, perhaps after its schema."""
         if self.word(at) != '"':
             raise refused("A type is missing", "Write cast(value as type).", position=self._offset(at))
-        return [each.value for each in self._pieces[at : at + self._width(at) : 2]]
+        return [each.value for each in self._lexemes[at : at + self._width(at) : 2]]
 
     def _offset(self, at: int) -> int | None:
-        return self._pieces[at].offset if at < len(self._pieces) else None
+        return self._lexemes[at].offset if at < len(self._lexemes) else None
 
     def _qualify(self, at: int, name: str) -> None:
-        """Write *name* instead of the one at *at*; the number of pieces stays the same."""
-        for piece in self._pieces[at : at + self._width(at)]:
-            piece.kind, piece.text = Kind.TYPE, ""
-        self._pieces[at].text = name
+        """Write *name* instead of the one at *at*; the number of lexemes stays the same."""
+        for lexeme in self._lexemes[at : at + self._width(at)]:
+            lexeme.kind, lexeme.text = LexemeKind.TYPE, ""
+        self._lexemes[at].text = name
 
     def _type_of_cast(self, at: int) -> int:
         """Return the index of the type in the cast at *at*."""
         depth = 0
-        for end in range(at + 1, len(self._pieces)):
+        for end in range(at + 1, len(self._lexemes)):
             depth += (self.word(end) == "(") - (self.word(end) == ")")
             if depth == 1 and self.word(end) == "as":
                 return end + 1
@@ -136,14 +136,14 @@ class Casts:
     def _turn_literal(self, at: int) -> None:
         """Write the type at *at* after its string."""
         end = at + self._width(at)
-        type, string = self._pieces[at:end], self._pieces[end]
+        type, string = self._lexemes[at:end], self._lexemes[end]
         if type[-1].value == "interval" and self.word(end + 1) == '"':
             # interval '2' day
-            field = self._pieces.pop(end + 1).value
+            field = self._lexemes.pop(end + 1).value
             if field not in FIELDS or not string.value.strip().isdigit():
                 raise refused("This interval is not permitted", "interval '1 day'", position=string.offset)
-            string = string_piece(f"{string.value} {field}", string.offset)
-        self._pieces[at : end + 1] = [string, Piece(Kind.SIGN, "::", string.offset), *type]
+            string = string_lexeme(f"{string.value} {field}", string.offset)
+        self._lexemes[at : end + 1] = [string, Lexeme(LexemeKind.SIGN, "::", string.offset), *type]
 
     def _check_collation(self, at: int) -> None:
         names = self._names(at)

@@ -15,24 +15,24 @@ from typing import Any
 
 import asyncpg
 
-from dbtools.backends.changing_queries import AFTER_CHANGE, CHANGE, main_of, within_with
-from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names, refusal
-from dbtools.backends.postgresql.changes import LOCKED
+from dbtools.backends.postgresql.changes import TABLE_VERSIONS
 from dbtools.backends.postgresql.dependencies import Parsed
 from dbtools.backends.postgresql.inspection import (
     INSPECTED,
+    LIST_FORMS,
     READING,
-    Description,
+    PostgresqlInspector,
+    PostgresqlQuery,
     Shown,
     is_passing,
     prepare_query,
-    query_of,
     refusing,
 )
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, inserted_by, sequences_of
 from dbtools.backends.postgresql.types import lexis
+from dbtools.backends.query_syntax import AFTER_CHANGE, CHANGE, Piece, main_of, within_with
 from dbtools.queries import Effect, Effects
 
 #: What the changes $3 of the columns $4 (empty: all) of the tables $2 in the schemas $1 lead to: themselves,
@@ -79,14 +79,14 @@ left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum = t.nu
 """
 
 
-class ChangeDescription(Description):
+class PostgresqlChangeInspector(PostgresqlInspector):
     """Asks a server what queries that change rows mean, on a connection of the login that writes."""
 
     allowed = ("nextval",)  #: rows need numbers
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the server reports about the query in *pieces*, or raise Refused."""
-        query = replace(query_of(pieces, declared), before="", after="")
+        query = replace(PostgresqlQuery.of(pieces, declared, LIST_FORMS), before="", after="")
         with refusing():
             if await self.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
                 raise refusal(STANDBY.capitalize())
@@ -111,7 +111,7 @@ class ChangeDescription(Description):
                 # A new text each time: a cached statement may have the types from before a migration.
                 explain = f"explain (verbose, format json) {sql} /* {secrets.token_hex(8)} */"
                 ((found,),) = await self.connection.fetch(explain)
-                versions = tuple(row["version"] for row in await self.connection.fetch(LOCKED))
+                versions = tuple(row["version"] for row in await self.connection.fetch(TABLE_VERSIONS))
         except asyncpg.InvalidCachedStatementError:
             raise
         except asyncpg.PostgresError as exc:

@@ -28,7 +28,7 @@ Read = Callable[[Any], Awaitable[T]]  #: reads something on a connection
 
 CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two polls
-PATIENCE = 10.0  #: seconds that a poll may take
+POLL_TIMEOUT = 10.0  #: seconds that a poll may take
 UNANSWERED = "The database does not answer whether its schema has changed."
 #: JIT compilation would take longer than the poll. It is off for the transaction only, because of poolers.
 BEGIN = "begin read only; set local jit = off"
@@ -110,7 +110,7 @@ IS_CONFIRMED = f"""(
 #: Fails unless relation $1 has number $2; has no rows.
 CONFIRMATION = f"select where {assertion(IS_CONFIRMED, CHANGED)} is null"
 #: The versions of the relations that the transaction has locked, which are those that its statements read.
-LOCKED = f"""
+TABLE_VERSIONS = f"""
 select {VERSION} as version
 from pg_catalog.pg_class as c
 where c.oid >= '16384'
@@ -210,14 +210,14 @@ class Control:
             if not (self._listeners or self._reading.locked()):
                 await self.close()
 
-    async def answer(self, read: Read[T], failing: str, patience: float) -> T:
-        """Return the result of *read* within *patience* seconds, after other reads have ended.
+    async def answer(self, read: Read[T], failing: str, timeout: float) -> T:
+        """Return the result of *read* within *timeout* seconds, after other reads have ended.
 
         Raise DatabaseUnavailable with the message *failing* if the server does not answer.
         """
         async with self._reading:
             with answering(failing):
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     if self._connection is not None:
                         with suppress(*DRIVER_ERRORS):
                             return await self._answer(read)

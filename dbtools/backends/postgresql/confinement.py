@@ -18,13 +18,13 @@ from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.parsing import SIMPLER, habit
-from dbtools.backends.postgresql.pipeline import Connection, is_failure_of, messages, parsing
+from dbtools.backends.postgresql.pipeline import ServerConnection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
 #: The relations that the transaction has locked. It locks none itself.
-LOCKED = messages("""
+LOCKED_RELATIONS = messages("""
 select coalesce(pg_catalog.string_agg(l.relation::pg_catalog.text, ' '), '')
 from pg_catalog.pg_lock_status() as l
 where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
@@ -33,7 +33,7 @@ EXPLAIN = "explain (format json, costs off) "
 CAST = "Cast the values, as in x::numeric, x::text or x::timestamp."
 OUTSIDE = "Use it in a subquery, and its condition outside."
 #: SQLSTATEs, our words and a hint. {name}: of what is wrong, if it is known.
-FAULTS: Sequence[tuple[str, str, str]] = (
+RULES: Sequence[tuple[str, str, str]] = (
     ("42P01 42501 3F000", "There is no table or alias {name}", "Name each table in from, before its use."),
     ("42601", "The statement cannot be read near {name}", MISSING),
     ("42702", "{name} could be a column of several tables", "Write table.column."),
@@ -52,7 +52,7 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("0A000", "{name} is not supported here", SIMPLER),
     ("25006", "The statement tries to write, but may only read", "Use the tools that change rows."),
 )
-STATES = {state: (rule, hint) for states, rule, hint in FAULTS for state in states.split()}
+RULE_BY_STATE = {state: (rule, hint) for states, rule, hint in RULES for state in states.split()}
 REFUSED = ("42", "22", "21", "0A", "54", "2F", "38", "39", "HV", "XX")
 
 
@@ -68,7 +68,7 @@ class Confined:
         self._locked: frozenset[int] = frozenset()
         self._functions: set[str] = set()
 
-    async def check(self, connection: Connection, begin: bytes) -> None:
+    async def check(self, connection: ServerConnection, begin: bytes) -> None:
         """Let the server parse the statement, and refuse it if that locks more than its tables do.
 
         *begin*: messages that begin the transaction.
@@ -77,11 +77,11 @@ class Confined:
         tables = f"{self.guarded.seen}select {', '.join(counts)}"
         self._sent = self.selecting("1")
         named, parsed = await connection.texts(
-            begin + parsing(tables) + LOCKED + parsing(self._sent) + LOCKED
+            begin + parsing(tables) + LOCKED_RELATIONS + parsing(self._sent) + LOCKED_RELATIONS
         )
         _compare(_numbers(parsed), _numbers(named))
         # Only now may something be planned, since planning runs functions on constants.
-        plan, locked = await connection.texts(self._explaining(tables) + LOCKED)
+        plan, locked = await connection.texts(self._explaining(tables) + LOCKED_RELATIONS)
         self._functions = set(_functions(json.loads(plan)))
         self._locked = _numbers(locked)
         self.prepared = await self.prepare(connection, self.selecting("q.*"))
@@ -90,7 +90,7 @@ class Confined:
         """Return the SQL that selects *columns* of the rows of the statement, which is q."""
         return f"{self.guarded.seen}select {columns} from (\n{self.guarded.sql}\n) as q{rest}"
 
-    async def prepare(self, connection: Connection, sql: str) -> Any:
+    async def prepare(self, connection: ServerConnection, sql: str) -> Any:
         """Prepare *sql*, which contains the statement."""
         self._sent = f"{self.run.comment}{sql}"
         return await connection.prepare(self._sent, name=False)
@@ -99,7 +99,7 @@ class Confined:
         """Return the messages that plan *sql*."""
         return messages(f"{EXPLAIN}{sql}", *self.values)
 
-    async def audit(self, connection: Connection) -> None:
+    async def audit(self, connection: ServerConnection) -> None:
         """Plan the statement, and refuse it if that locks another relation or scans another function.
 
         The server also opens the tables that functions in SQL read, so this says nothing about a
@@ -109,11 +109,11 @@ class Confined:
         versions = tuple(table.version for table in self.guarded.sources if table.version)
         # At its end, all of its tables are locked, so they stay as they are then.
         plan, locked = await connection.texts(
-            self._explaining(self.plan.sql) + LOCKED + confirmation(versions)
+            self._explaining(self.plan.sql) + LOCKED_RELATIONS + confirmation(versions)
         )
         if not (self.guarded.calls_others and self.run.functions.include):
             _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
-        called = {piece.value for piece in self.guarded.pieces}
+        called = {lexeme.value for lexeme in self.guarded.lexemes}
         for name in set(_functions(json.loads(plan))) - self._functions:
             if name not in called:
                 raise refused("The plan of the statement scans a function that it does not name")
@@ -137,26 +137,26 @@ class Confined:
             return errors.SchemaChanged()
         state, position = error.sqlstate or "", getattr(error, "position", None)
         before = self._sent.rindex(self.guarded.sql)
-        at = None if position is None else self.guarded.piece_at(int(position) - 1 - before)
-        offset, name = (None, "") if at is None else (self.guarded.pieces[at].offset, self._name_at(at))
+        at = None if position is None else self.guarded.lexeme_at(int(position) - 1 - before)
+        offset, name = (None, "") if at is None else (self.guarded.lexemes[at].offset, self._name_at(at))
         tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
-        if state in STATES:
-            rule, hint = STATES[state]
+        if state in RULE_BY_STATE:
+            rule, hint = RULE_BY_STATE[state]
             if state == "42601" and at is not None:
-                hint = habit(self.guarded.pieces, at) or hint
+                hint = habit(self.guarded.lexemes, at) or hint
             return refused(rule.format(name=quoted(name, 60) if name else "it"), hint, position=offset)
         if state.startswith(REFUSED):
             return refused("The database cannot run this statement", SIMPLER, position=offset)
         return translated(error)
 
     def _name_at(self, at: int) -> str:
-        """Return the name, with the names after its dots, that begins with piece number *at*."""
-        pieces, end = self.guarded.pieces, at + 1
-        while end + 1 < len(pieces) and pieces[end].text == ".":
+        """Return the name, with the names after its dots, that begins with lexeme number *at*."""
+        lexemes, end = self.guarded.lexemes, at + 1
+        while end + 1 < len(lexemes) and lexemes[end].text == ".":
             end += 2
-        return "".join(piece.value or piece.text for piece in pieces[at:end])
+        return "".join(lexeme.value or lexeme.text for lexeme in lexemes[at:end])
 
 
 def _numbers(locked: str) -> frozenset[int]:

@@ -18,9 +18,9 @@ import asyncpg
 
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
-    PATIENCE,
-    Connection,
+    END_TIMEOUT,
     Loop,
+    ServerConnection,
     is_failure_of,
     messages,
     rolled_back,
@@ -168,7 +168,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 @asynccontextmanager
-async def opened(url: str, failing: str) -> AsyncIterator[Connection]:
+async def opened(url: str, failing: str) -> AsyncIterator[ServerConnection]:
     """Open a connection to *url*, or raise DatabaseUnavailable; *failing* is the message of later errors."""
     connection = await connect(url)
     try:
@@ -192,7 +192,7 @@ def answering(failing: str) -> Iterator[None]:
         raise DatabaseUnavailable(failing) from exc
 
 
-async def connect(url: str) -> Connection:
+async def connect(url: str) -> ServerConnection:
     """Open a connection to *url*, or raise DatabaseUnavailable with a remedy."""
     target = destination(url)
     try:
@@ -212,12 +212,12 @@ async def connect(url: str) -> Connection:
 
 
 async def end(connection: Any) -> None:
-    """Close *connection* within PATIENCE."""
+    """Close *connection* within END_TIMEOUT."""
     with anyio.CancelScope(shield=True), suppress(*DRIVER_ERRORS):
-        await connection.close(timeout=PATIENCE)
+        await connection.close(timeout=END_TIMEOUT)
 
 
-async def _connect(target: Destination) -> Connection:
+async def _connect(target: Destination) -> ServerConnection:
     """Connect with the settings of *target*, which a pooler rejects or ignores."""
     loop = Loop()
     try:
@@ -227,15 +227,15 @@ async def _connect(target: Destination) -> Connection:
         raise
 
 
-async def _connect_in(loop: Loop, target: Destination) -> Connection:
+async def _connect_in(loop: Loop, target: Destination) -> ServerConnection:
     options: Any = {
         **target.arguments(),
-        "connection_class": Connection,
+        "connection_class": ServerConnection,
         "statement_cache_size": 256,
         "loop": loop,
     }
     with suppress(asyncpg.ProtocolViolationError):
-        connection: Connection = await asyncpg.connect(server_settings=dict(target.settings), **options)
+        connection: ServerConnection = await asyncpg.connect(server_settings=dict(target.settings), **options)
         try:
             if await connection.fetchval(ARRIVED) == f"{SETTINGS['lock_timeout']}ms":
                 return connection
@@ -293,7 +293,7 @@ def check_version(connection: Any) -> None:
         raise ConfigurationError(f"PostgreSQL {OLDEST} or later is needed, this is {version}.")
 
 
-async def prepare(connection: Connection) -> None:
+async def prepare(connection: ServerConnection) -> None:
     """Fix the meaning of names and values on *connection*, the same for every call."""
     async with rolled_back(connection, "begin read only"):
         connection.path = await connection.fetchval(PATH)
@@ -306,7 +306,7 @@ async def prepare(connection: Connection) -> None:
         )
 
 
-async def apply(connection: Connection, session: Mapping[str, str]) -> None:
+async def apply(connection: ServerConnection, session: Mapping[str, str]) -> None:
     """Apply the settings *session* to *connection*, or raise Refused."""
     reserved = sorted(RESERVED.intersection(map(str.lower, session)))
     if reserved:

@@ -28,8 +28,8 @@ from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.guard import Guarded, guard
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
-    PATIENCE,
-    Connection,
+    END_TIMEOUT,
+    ServerConnection,
     finished,
     messages,
     rolled_back,
@@ -131,7 +131,7 @@ class PostgresqlFreeRunner:
             stopping.cancel()
         await self.pool.dispose()
 
-    async def _attempt(self, run: FreeRun, work: Callable[[Connection, Confined], Awaitable[T]]) -> T:
+    async def _attempt(self, run: FreeRun, work: Callable[[ServerConnection, Confined], Awaitable[T]]) -> T:
         """Return the result of *work* on the statement of *run*, repeated after a lost connection."""
         attempts, turn, began = 1, self._turn(run.caller), math.inf
         try:
@@ -167,7 +167,7 @@ class PostgresqlFreeRunner:
     @asynccontextmanager
     async def _transaction(
         self, deadline: asyncio.Timeout, turn: asyncio.Semaphore
-    ) -> AsyncIterator[Connection]:
+    ) -> AsyncIterator[ServerConnection]:
         """Acquire a connection in a *turn* of the caller, and roll back at the end.
 
         Some functions cannot be interrupted. Such a statement keeps both until it has ended.
@@ -190,7 +190,9 @@ class PostgresqlFreeRunner:
                     if not (connection.is_closed() or is_over):
                         stopping = connection.stopping = asyncio.ensure_future(_roll_back(connection))
                         if not deadline.expired():
-                            await finished(asyncio.ensure_future(asyncio.wait([stopping], timeout=PATIENCE)))
+                            await finished(
+                                asyncio.ensure_future(asyncio.wait([stopping], timeout=END_TIMEOUT))
+                            )
         finally:
             if stopping is None or stopping.done():
                 turn.release()
@@ -199,7 +201,7 @@ class PostgresqlFreeRunner:
                 stopping.add_done_callback(self._stopping.discard)
                 stopping.add_done_callback(lambda _: turn.release())
 
-    async def _prepared(self, connection: Connection, run: FreeRun) -> Confined:
+    async def _prepared(self, connection: ServerConnection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
         checks = partial(self._guard, run.sql, run.catalog, run.whole, vocabulary)
@@ -219,7 +221,7 @@ class PostgresqlFreeRunner:
             await statement.audit(connection)
         return statement
 
-    async def _vocabulary(self, connection: Connection, run: FreeRun) -> Vocabulary:
+    async def _vocabulary(self, connection: ServerConnection, run: FreeRun) -> Vocabulary:
         """Return what may be named, read in a separate transaction, since it locks catalogs."""
         key = (run.stamp, run.catalog.search_path, run.functions)
         if key not in self._vocabularies:
@@ -231,7 +233,7 @@ class PostgresqlFreeRunner:
             self._vocabularies[key] = found
         return self._vocabularies[key]
 
-    async def _planned(self, connection: Connection, statement: Confined) -> Plan:
+    async def _planned(self, connection: ServerConnection, statement: Confined) -> Plan:
         """Return the plan of *statement*, with the types of the server."""
         attributes = statement.prepared.get_attributes()
         if not attributes or len(attributes) > MOST_COLUMNS:
@@ -246,7 +248,7 @@ class PostgresqlFreeRunner:
         return _wrapped(statement, tuple(Output(column, longest) for column in columns))
 
 
-async def _explanation(connection: Connection, statement: Confined) -> FreeExplanation:
+async def _explanation(connection: ServerConnection, statement: Confined) -> FreeExplanation:
     labels = [statement.run.catalog.label(table) for table in statement.guarded.sources]
     reads = f"reads {listing(labels) or 'no table'}, and calls only functions that compute a value"
     return FreeExplanation(
@@ -259,7 +261,7 @@ async def _explanation(connection: Connection, statement: Confined) -> FreeExpla
     )
 
 
-async def _result(connection: Connection, statement: Confined) -> ResultSet:
+async def _result(connection: ServerConnection, statement: Confined) -> ResultSet:
     """Return the rows of *statement*, at most one more than the limit."""
     run, plan, values = statement.run, statement.plan, statement.values
     batch = max(1, BYTES_AT_ONCE // max(1, plan.most_bytes))
@@ -290,14 +292,14 @@ def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
     return Plan(shape=shape, sql=sql, one=GRAMMAR.bound, many=GRAMMAR.bound_list)
 
 
-async def _connect(url: str) -> Connection:
+async def _connect(url: str) -> ServerConnection:
     """Return a connection with a meter."""
     connection = await open_connection(url)
     connection.meter = _Meter(connection.transport.inner)
     return connection
 
 
-async def _roll_back(connection: Connection) -> None:
+async def _roll_back(connection: ServerConnection) -> None:
     """Roll back once the server has stopped the statement, which may take long."""
     try:
         async with asyncio.timeout(LONGEST_STOP):
@@ -306,13 +308,13 @@ async def _roll_back(connection: Connection) -> None:
         connection.terminate()
 
 
-def _is_usable(connection: Connection) -> bool:
+def _is_usable(connection: ServerConnection) -> bool:
     """Return whether another call may use *connection*."""
     is_stopping = connection.stopping is not None and not connection.stopping.done()
     return not (is_stopping or connection.is_closed() or connection.is_in_transaction())
 
 
-def _ended(connection: Connection) -> asyncio.Future[object] | None:
+def _ended(connection: ServerConnection) -> asyncio.Future[object] | None:
     """Close *connection*, if necessary after its statement has ended; the future is then done."""
     ended: asyncio.Future[Any] | None = connection.stopping
     if ended is None or ended.done():

@@ -12,7 +12,7 @@ from typing import Any
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.inspection import Description
+from dbtools.backends.postgresql.inspection import PostgresqlInspector
 from dbtools.backends.postgresql.privileges import (
     conditions_of,
     inserted_by,
@@ -105,7 +105,7 @@ end"""
 
 
 async def write_script(
-    description: Description,
+    inspector: PostgresqlInspector,
     catalog: Catalog,
     roles: Sequence[Role],
     queries: Sequence[Permitted],
@@ -121,7 +121,7 @@ async def write_script(
     set_role = _set_role(roles, login)
     seen = [(role, restrict(catalog, role)) for role in roles]
     shown = [each for _, each in seen]
-    reading, changing = await _needs(description, catalog, shown, queries)
+    reading, changing = await _needs(inspector, catalog, shown, queries)
     whole = {
         table.location for role, each in seen for table in each.tables if _is_whole(catalog, role, table)
     }
@@ -131,7 +131,7 @@ async def write_script(
         needed = {login: reading | changing if set_role else reading, writer: changing}
     named = {*catalog.search_path, *_schemas_named(shown)} - {SCHEMA}
     used = {schema for (schema, _), *_ in reading | changing}
-    ((database, schemas),) = await description.connection.fetch(SURROUNDINGS, sorted(named | used))
+    ((database, schemas),) = await inspector.connection.fetch(SURROUNDINGS, sorted(named | used))
     parts = []
     for name, needs in needed.items():
         places = named | {schema for (schema, _), *_ in needs}
@@ -164,7 +164,7 @@ def _purpose(roles: Sequence[Role], logins: Sequence[str]) -> str:
 
 
 async def _needs(
-    description: Description, catalog: Catalog, shown: Sequence[Catalog], queries: Sequence[Permitted]
+    inspector: PostgresqlInspector, catalog: Catalog, shown: Sequence[Catalog], queries: Sequence[Permitted]
 ) -> tuple[set[Need], set[Need]]:
     """Return what the login that reads needs, and the one that changes rows.
 
@@ -179,15 +179,15 @@ async def _needs(
     for each in shown:
         chosen_by = _locations_of_conditions(each)
         for table in each.tables:
-            conditions = await _reads_of_conditions(description, table)
+            conditions = await _reads_of_conditions(inspector, table)
             seen = {(table.location, "select", name) for name in ("", *read_columns(table))}
             made = {(table.location, privilege, name) for privilege, name in needs_of(table)}
             reading.update(seen, conditions, ((table.location, "select", name) for *_, name in made))
             if made or table.location in chosen_by:
                 changing.update(made, conditions, seen if table.location in chosen_by else ())
     if changing:
-        changing |= await _needs_of_changes(description.connection, shown, queries)
-    views = {(schema, name) for schema, name in await description.connection.fetch(INVOKERS)}
+        changing |= await _needs_of_changes(inspector.connection, shown, queries)
+    views = {(schema, name) for schema, name in await inspector.connection.fetch(INVOKERS)}
     return _with_reads_of_views(catalog, reading, views), _with_reads_of_views(catalog, changing, views)
 
 
@@ -221,7 +221,7 @@ def _set_role(roles: Sequence[Role], login: str) -> str | None:
     return named.pop()
 
 
-async def _reads_of_conditions(description: Description, table: Table) -> Collection[Need]:
+async def _reads_of_conditions(inspector: PostgresqlInspector, table: Table) -> Collection[Need]:
     """Return what the filter and the check of *table* read, subqueries included."""
     reads: set[Need] = set()
     for each in conditions_of(table):
@@ -229,7 +229,7 @@ async def _reads_of_conditions(description: Description, table: Table) -> Collec
         pieces = each.condition.pieces
         condition = "".join(piece if isinstance(piece, str) else next(nulls) for piece in pieces)
         sql = f"select 1 as one from {_name(table.location)} where ({condition}\n)"
-        found = await description.query([sql], {})
+        found = await inspector.query([sql], {})
         if found.reads is None:
             message = (
                 "dbtools finds what row filters read with temporary views, which this login may not create."

@@ -1,7 +1,7 @@
 """Check free SQL before the server sees it. A caller's SQL, a catalog and a vocabulary in, what may run out.
 
 sqlglot parses the statement, but does not write what runs: it would change the meaning of 8 of 127 constructs
-that analysts use. What runs are the spelled pieces of the caller's own SQL, with these replaced:
+that analysts use. What runs are the spelled lexemes of the caller's own SQL, with these replaced:
 
 - the name of a table, by that of a CTE that dbtools writes before the statement: what the role sees of the
   table, or, if that is all of it, by its qualified name;
@@ -21,9 +21,8 @@ from sqlglot import exp
 from dbtools.backends.free import refused, unknown_function, unknown_table
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.casts import Casts
-from dbtools.backends.postgresql.lenses import lens, numbered
-from dbtools.backends.postgresql.parsing import SIMPLER, Tree
-from dbtools.backends.postgresql.spelling import Kind, Piece, spelled
+from dbtools.backends.postgresql.lens import lens, numbered
+from dbtools.backends.postgresql.parsing import SIMPLER, Lexeme, LexemeKind, Tree, spelled
 from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import SqlRefused, listing
@@ -45,13 +44,13 @@ class Guarded:
     sql: str
     sources: Mapping[Table, str]  #: the tables that it reads, and what it reads them from
     claims: Sequence[str]  #: of the caller, in the order of their parameters
-    pieces: Sequence[Piece]
+    lexemes: Sequence[Lexeme]
     calls_others: bool  #: whether it calls a function that is not a part of the system
 
-    def piece_at(self, position: int) -> int | None:
-        """Return the number of the piece at *position* of the SQL, from 0."""
-        for at, piece in enumerate(self.pieces if position >= 0 else ()):
-            position -= len(piece.written)
+    def lexeme_at(self, position: int) -> int | None:
+        """Return the number of the lexeme at *position* of the SQL, from 0."""
+        for at, lexeme in enumerate(self.lexemes if position >= 0 else ()):
+            position -= len(lexeme.written)
             if position < 0:
                 return at
         return None
@@ -68,13 +67,15 @@ def guard(sql: str, catalog: Catalog, whole: Catalog, vocabulary: Vocabulary) ->
 
 
 class _Guard:
-    def __init__(self, pieces: list[Piece], catalog: Catalog, whole: Catalog, vocabulary: Vocabulary) -> None:
-        self._pieces, self._catalog, self._whole, self._vocabulary = pieces, catalog, whole, vocabulary
+    def __init__(
+        self, lexemes: list[Lexeme], catalog: Catalog, whole: Catalog, vocabulary: Vocabulary
+    ) -> None:
+        self._lexemes, self._catalog, self._whole, self._vocabulary = lexemes, catalog, whole, vocabulary
         self._check_words()
-        self._casts = Casts(pieces, catalog, vocabulary)
+        self._casts = Casts(lexemes, catalog, vocabulary)
         self._casts.check()
         self._word = self._casts.word
-        self._tree = Tree(pieces)
+        self._tree = Tree(lexemes)
         self._sources: dict[Table, str] = {}
         self._calls_others = False
 
@@ -90,23 +91,23 @@ class _Guard:
         seen, claims = numbered(f"with {seen}\n" if seen else "")
         return Guarded(
             seen=seen,
-            sql="".join(piece.written for piece in self._pieces),
+            sql="".join(lexeme.written for lexeme in self._lexemes),
             sources=self._sources,
             claims=claims,
-            pieces=self._pieces,
+            lexemes=self._lexemes,
             calls_others=self._calls_others,
         )
 
     def _check_words(self) -> None:
         """Check the operators and the system columns."""
         signs = self._vocabulary.operators | PUNCTUATION
-        for piece in self._pieces:
-            if piece.kind is Kind.NAME and piece.value in SYSTEM_COLUMNS:
-                rule = f"The system column {piece.value} is not permitted"
-                raise refused(rule, "Use the key of the table.", position=piece.offset)
-            if piece.kind is Kind.SIGN and piece.text not in signs:
-                rule = f"The operator {piece.text} is not permitted"
-                raise refused(rule, HABITS.get(piece.text, ""), position=piece.offset)
+        for lexeme in self._lexemes:
+            if lexeme.kind is LexemeKind.NAME and lexeme.value in SYSTEM_COLUMNS:
+                rule = f"The system column {lexeme.value} is not permitted"
+                raise refused(rule, "Use the key of the table.", position=lexeme.offset)
+            if lexeme.kind is LexemeKind.SIGN and lexeme.text not in signs:
+                rule = f"The operator {lexeme.text} is not permitted"
+                raise refused(rule, HABITS.get(lexeme.text, ""), position=lexeme.offset)
 
     def _check_nodes(self) -> None:
         """Check and rename tables and CTEs, and the types of columns."""
@@ -117,28 +118,32 @@ class _Guard:
                     tables += 1
                     self._write_table(node)
                 case exp.CTE():
-                    at = self._piece_of(node.args["alias"].this)
-                    self._pieces[at].replacement = _name_of_cte(at)
+                    at = self._name_in(node)
+                    self._lexemes[at].replacement = _name_of_cte(at)
                 case exp.ColumnDef():
-                    self._casts.check_type(self._piece_of(node.this) + 1)
+                    self._casts.check_type(self._lexeme_of(node.this) + 1)
                 case exp.Column() if node.args.get("db"):
                     self._shorten_column(node)
         if tables > MOST_TABLES:
             raise refused(f"The statement names more than {MOST_TABLES} tables", SIMPLER)
 
-    def _piece_of(self, node: exp.Expr) -> int:
-        """Return the number of the piece that *node*, a name, is."""
-        at = self._tree.piece_of(node)
-        if at is None or self._pieces[at].kind is not Kind.NAME:
+    def _lexeme_of(self, node: exp.Expr) -> int:
+        """Return the number of the lexeme that *node*, a name, is."""
+        at = self._tree.lexeme_of(node)
+        if at is None or self._lexemes[at].kind is not LexemeKind.NAME:
             raise refused("A name cannot be read here", SIMPLER, position=self._tree.offset_of(node))
         return at
 
+    def _name_in(self, cte: exp.CTE) -> int:
+        """Return the number of the lexeme that names *cte*."""
+        return self._lexeme_of(cte.args["alias"].this)
+
     def _write_table(self, node: exp.Table) -> None:
         """Replace the name of a table or CTE, and keep it as the alias by which columns are qualified."""
-        at = self._piece_of(node.this)
+        at = self._lexeme_of(node.this)
         cte = _cte_of(node)
-        name = self._source(node, at) if cte is None else _name_of_cte(self._piece_of(cte.args["alias"].this))
-        self._pieces[at].replacement = name if node.alias else f"{name} as {identifier(node.name)}"
+        name = self._source(node, at) if cte is None else _name_of_cte(self._name_in(cte))
+        self._lexemes[at].replacement = name if node.alias else f"{name} as {identifier(node.name)}"
         if node.db:
             self._drop(at - 2)
 
@@ -147,16 +152,16 @@ class _Guard:
         if node.args.get("catalog"):
             position = self._tree.offset_of(node)
             raise refused("A name has too many parts", "Write table.column.", position=position)
-        self._drop(self._piece_of(node.args["db"]))
+        self._drop(self._lexeme_of(node.args["db"]))
 
     def _drop(self, at: int) -> None:
         """Drop the schema at *at* and its dot."""
-        for piece in self._pieces[at : at + 2]:
-            piece.replacement = ""
+        for lexeme in self._lexemes[at : at + 2]:
+            lexeme.replacement = ""
 
     def _source(self, node: exp.Table, at: int) -> str:
         """Return what to read instead of the table that *node* names."""
-        offset = self._pieces[at].offset
+        offset = self._lexemes[at].offset
         table = self._table_of(node)
         if table is None:
             raise self._unknown_table(node, offset)
@@ -193,45 +198,45 @@ class _Guard:
 
     def _check_names(self) -> None:
         """Check that the tree has every name and string, and that only functions are called."""
-        nodes, piece_of = self._tree.nodes, self._tree.piece_of
-        read = {piece_of(node) for node in nodes if isinstance(node, exp.Identifier | exp.Literal)}
-        called = {piece_of(node) for node in nodes if isinstance(node, exp.Anonymous)}
-        aliases = {piece_of(node.this) for node in nodes if isinstance(node, exp.TableAlias)}
+        nodes, lexeme_of = self._tree.nodes, self._tree.lexeme_of
+        read = {lexeme_of(node) for node in nodes if isinstance(node, exp.Identifier | exp.Literal)}
+        called = {lexeme_of(node) for node in nodes if isinstance(node, exp.Anonymous)}
+        aliases = {lexeme_of(node.this) for node in nodes if isinstance(node, exp.TableAlias)}
         like_columns = {*self._calls_like_columns()}
-        for at, piece in enumerate(self._pieces):
-            if piece.kind in (Kind.NAME, Kind.STRING) and at not in read | called:
+        for at, lexeme in enumerate(self._lexemes):
+            if lexeme.kind in (LexemeKind.NAME, LexemeKind.STRING) and at not in read | called:
                 raise refused(
-                    f"{quoted(piece.value, 40)} cannot be read here", SIMPLER, position=piece.offset
+                    f"{quoted(lexeme.value, 40)} cannot be read here", SIMPLER, position=lexeme.offset
                 )
-            if piece.kind is Kind.KEYWORD and at in called and piece.text not in FORMS:
-                raise self._unknown_function(piece.text, piece.offset)
-            if piece.kind is not Kind.NAME or at in aliases:
+            if lexeme.kind is LexemeKind.KEYWORD and at in called and lexeme.text not in FORMS:
+                raise self._unknown_function(lexeme.text, lexeme.offset)
+            if lexeme.kind is not LexemeKind.NAME or at in aliases:
                 continue
             if at in called or self._word(at + 1) == "(":
                 self._check_function(at, is_called=at in called)
-            elif at in like_columns and piece.replacement is None:
+            elif at in like_columns and lexeme.replacement is None:
                 # No column and no function has this name.
-                piece.replacement = identifier("dbtools nothing")
+                lexeme.replacement = identifier("dbtools nothing")
 
     def _check_function(self, at: int, *, is_called: bool) -> None:
         """Check the function at *at*, and write its schema if it has namesakes that are not permitted."""
-        piece, schema = self._pieces[at], ""
+        lexeme, schema = self._lexemes[at], ""
         if self._word(at - 1) == ".":
-            schema = self._pieces[at - 2].value
+            schema = self._lexemes[at - 2].value
             is_called = is_called and self._word(at - 2) == '"' and self._word(at - 3) != "."
-        found = self._vocabulary.schema_of(piece.value, schema) if is_called else None
+        found = self._vocabulary.schema_of(lexeme.value, schema) if is_called else None
         if found is None or self._word(at + 1) != "(":
-            raise self._unknown_function(piece.value, piece.offset)
-        self._calls_others |= found != SYSTEM and {*self._vocabulary.functions[piece.value]} != {SYSTEM}
+            raise self._unknown_function(lexeme.value, lexeme.offset)
+        self._calls_others |= found != SYSTEM and {*self._vocabulary.functions[lexeme.value]} != {SYSTEM}
         if found and not schema:
-            piece.replacement = f"{identifier(found)}.{piece.text}"
+            lexeme.replacement = f"{identifier(found)}.{lexeme.text}"
 
     def _unknown_function(self, name: str, offset: int) -> SqlRefused:
         known = self._vocabulary.names
         return unknown_function(name, known, hint=HABITS.get(name, ""), position=offset)
 
     def _calls_like_columns(self) -> Iterator[int]:
-        """Yield the pieces that may be calls of what is not permitted, although no bracket follows.
+        """Yield the lexemes that may be calls of what is not permitted, although no bracket follows.
 
         To PostgreSQL, `x.f` and `(x).f` are the function f, or a cast to the type f, of the value x, unless x
         is a row that has a column f.
@@ -240,15 +245,15 @@ class _Guard:
         for node in self._tree.nodes:
             if isinstance(node, exp.Table | exp.Subquery | exp.CTE | exp.Lateral | exp.Unnest):
                 owners.setdefault(node.alias_or_name, []).append(node)
-        for at, piece in enumerate(self._pieces):
-            is_named = piece.kind is Kind.NAME and piece.value in self._vocabulary.attributes
+        for at, lexeme in enumerate(self._lexemes):
+            is_named = lexeme.kind is LexemeKind.NAME and lexeme.value in self._vocabulary.attributes
             if not is_named or self._word(at - 1) != "." or self._word(at + 1) == "(":
                 continue
-            owner = self._pieces[at - 2]
-            if owner.kind is Kind.NAME and self._word(at + 1) == "." and self._word(at - 3) != ".":
+            owner = self._lexemes[at - 2]
+            if owner.kind is LexemeKind.NAME and self._word(at + 1) == "." and self._word(at - 3) != ".":
                 continue  # the table in schema.table.column
-            known = owners.get(owner.value, []) if owner.kind is Kind.NAME else []
-            if not known or not all(self._has_column(each, piece.value) for each in known):
+            known = owners.get(owner.value, []) if owner.kind is LexemeKind.NAME else []
+            if not known or not all(self._has_column(each, lexeme.value) for each in known):
                 yield at
 
     def _has_column(self, owner: exp.Expr, name: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import asyncpg
 from asyncpg import Record
 
-from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
+from dbtools.backends.plans import identifier
 from dbtools.backends.port import (
     NOT_READING,
     Declared,
@@ -29,7 +29,7 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.postgresql.changes import LOCKED
+from dbtools.backends.postgresql.changes import TABLE_VERSIONS
 from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
     CALLED,
@@ -48,6 +48,7 @@ from dbtools.backends.postgresql.types import (
     sql_name,
 )
 from dbtools.backends.postgresql.urls import SETTINGS
+from dbtools.backends.query_syntax import TEXT, ListForms, Piece, WrittenQuery
 from dbtools.catalog import Column, Table
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
@@ -101,17 +102,13 @@ CASTS: Mapping[str, str] = {
     "json": "jsonb",
 }
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
-Columns = Sequence[tuple[str, TypeNumber]]  #: names and types
-TEXT = Declared(type="text", array=False)
+NamedTypes = Sequence[tuple[str, TypeNumber]]  #: names and types
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query:
-    """A query in pieces, as the operator wrote it and as PostgreSQL reads it."""
+class PostgresqlQuery(WrittenQuery):
+    """A query as the server prepares it, with numbered parameters and their casts."""
 
-    source: Sequence[Piece]
-    pieces: Sequence[Piece]
-    declared: Mapping[str, Declared]
     casts: Mapping[str, str] = field(default_factory=dict)  #: the types that parameters are cast to
     before: str = BEFORE
     after: str = AFTER
@@ -144,23 +141,12 @@ class Query:
         within = min(max(position - starts[at], 0), len(piece)) if isinstance(piece, str) else 0
         return self.start_of(at) + within
 
-    def start_of(self, at: int) -> int:
-        """Return the offset of piece number *at*."""
-        return sum(len(str(piece)) for piece in self.source[:at])
-
-
-def query_of(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Query:
-    """Return the query in *pieces* with lists as arrays."""
-    arrays = {name for name, each in declared.items() if each.array}
-    written = with_lists(pieces, arrays.__contains__, LIST_FORMS)
-    return Query(source=tuple(pieces), pieces=written, declared=declared)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedQuery:
     """A query that the server has prepared."""
 
-    query: Query
+    query: PostgresqlQuery
     statement: Any  #: of asyncpg; returns no rows
     types: Mapping[str, asyncpg.Type]  #: of the parameters
 
@@ -171,7 +157,7 @@ class PreparedQuery:
         return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.query.pieces)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> NamedTypes:
         """The names and types of the columns, without lengths and domains."""
         return [(each.name, (each.type.oid, UNLIMITED)) for each in self.statement.get_attributes()]
 
@@ -180,26 +166,26 @@ class PreparedQuery:
 class Shown:
     """What the server shows of a query."""
 
-    columns: Columns
+    columns: NamedTypes
     parsed: Parsed
     versions: tuple[str, ...]  #: of the tables that it reads
 
 
 @asynccontextmanager
 async def describe(
-    url: str, session: Mapping[str, str], kind: "type[Description] | None" = None
-) -> AsyncIterator["Description"]:
-    """Open a connection to *url* with the settings *session*, and yield a Description that uses it."""
+    url: str, session: Mapping[str, str], kind: "type[PostgresqlInspector] | None" = None
+) -> AsyncIterator["PostgresqlInspector"]:
+    """Open a connection to *url* with the settings *session*, and yield an Inspector that uses it."""
     async with opened(url, UNANSWERED) as connection:
         await connection.keep_setting({"lock_timeout": LOCK_TIMEOUT})
         # As for calls: names have the same meaning, and the driver has the same codecs.
         await prepare(connection)
         if session:
             await apply(connection, session)
-        yield (kind or Description)(connection)
+        yield (kind or PostgresqlInspector)(connection)
 
 
-class Description:
+class PostgresqlInspector:
     """Asks a server what operators' SQL means, on one connection."""
 
     allowed: Collection[str] = ()  #: functions that may be called although they do more than read
@@ -210,7 +196,7 @@ class Description:
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the server reports about the query in *pieces*, or raise Refused."""
-        query = query_of(pieces, declared)
+        query = PostgresqlQuery.of(pieces, declared, LIST_FORMS)
         with refusing():
             prepared = await prepare_query(self.connection, query)
             view = f"create temporary view {INSPECTED} as select * from ({prepared.with_nulls}\n) as q"
@@ -279,25 +265,24 @@ class Description:
         columns = replace(prepared, statement=statement).columns
         return Shown(columns=columns, parsed=Parsed(), versions=versions)
 
-    async def _locked(self, query: Query) -> tuple[str, ...]:
+    async def _locked(self, query: PostgresqlQuery) -> tuple[str, ...]:
         """Return the versions of the tables that *query* reads; parsing it locks them until ROLLBACK."""
         await self.connection.prepare(query.sql)
-        return tuple(row["version"] for row in await self.connection.fetch(LOCKED))
+        return tuple(row["version"] for row in await self.connection.fetch(TABLE_VERSIONS))
 
-    async def _named_functions(self, query: Query) -> Sequence[Record]:
+    async def _named_functions(self, query: PostgresqlQuery) -> Sequence[Record]:
         """Return the functions with names that *query* seems to call, for want of a parsed one."""
-        text = "".join(map(str, query.source))
-        if ESCAPED.search(text):
+        if ESCAPED.search(query.text):
             # Words in the text are not the names of the functions that it calls.
             raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
-        called = [name for name, _ in names_before("(", text)]
+        called = [name for name, _ in names_before("(", query.text)]
         found: Sequence[Record] = await self.connection.fetch(CALLED, [], called)
         return found
 
-    def _check_functions(self, query: Query, called: Iterable[Record]) -> None:
+    def _check_functions(self, query: PostgresqlQuery, called: Iterable[Record]) -> None:
         """Raise Refused if one of the functions *called* does more than read."""
         for name in (row["name"] for row in called if acts(row) and row["name"] not in self.allowed):
-            calls = reversed([*names_before("(", "".join(map(str, query.source)))])
+            calls = reversed([*names_before("(", query.text)])
             raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
 
     async def inspected(self, prepared: PreparedQuery, shown: Shown) -> Inspected:
@@ -333,7 +318,7 @@ def is_passing(error: asyncpg.PostgresError) -> bool:
     return (error.sqlstate or "").startswith(PASSING)
 
 
-async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
+async def prepare_query(connection: Any, query: PostgresqlQuery) -> PreparedQuery:
     """Return *query* as the server has prepared it, or raise Refused."""
     casts = {
         name: f'"pg_catalog"."{CASTS.get(each.type, each.type)}"{"[]" if each.array else ""}'
@@ -354,7 +339,7 @@ async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
     raise await _refused(connection, problem, replace(query, casts=casts)) from problem
 
 
-async def _prepare(connection: Any, query: Query) -> Any:
+async def _prepare(connection: Any, query: PostgresqlQuery) -> Any:
     """Prepare *query*, or raise Refused if the driver has no codec for a type."""
     try:
         return await connection.prepare(query.sql)
@@ -363,7 +348,7 @@ async def _prepare(connection: Any, query: Query) -> Any:
         raise refusal(message, hint="Cast it from a text or to a text, as in :p::text::daterange.") from exc
 
 
-async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) -> Exception:
+async def _refused(connection: Any, error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
     """Return the error of a query that cannot be prepared, as the server words it for the bare query."""
     if error.sqlstate not in NO_GRAMMAR:
         return refused(error, query)
@@ -376,11 +361,11 @@ async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) 
     return refusal(NOT_READING)
 
 
-def refused(error: asyncpg.PostgresError, query: Query) -> Exception:
+def refused(error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
     """Return *error* for operators, with the server's message and the offset in their text."""
     position = getattr(error, "position", None)
     offset = query.offset_at(int(position) - 1) if position else None
-    note = placeholder_hint(error.sqlstate, "".join(map(str, query.source)))
+    note = placeholder_hint(error.sqlstate, query.text)
     hint = " ".join(filter(None, (getattr(error, "hint", None), note)))
     return refusal(f"{error.args[0]}.", hint=hint, offset=offset)
 

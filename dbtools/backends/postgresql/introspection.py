@@ -32,7 +32,7 @@ from dbtools.catalog import (
 from dbtools.errors import listing
 from dbtools.types import ColumnType, Family
 
-KINDS: Mapping[str, TableKind] = {
+TABLE_KINDS: Mapping[str, TableKind] = {
     "r": TableKind.TABLE,
     "p": TableKind.PARTITIONED,
     "v": TableKind.VIEW,
@@ -78,8 +78,8 @@ SENTENCES: Mapping[str, str] = {
     "rolreplication": "The login{roles} may replicate: it can read every change of every database.",
 }
 
-Columns = Mapping[int, Mapping[int, Column]]  #: by the numbers of table and column
-Rows = Mapping[int, Sequence[Record]]  #: by the number of the table
+ColumnsByNumber = Mapping[int, Mapping[int, Column]]  #: by the numbers of table and column
+TableRows = Mapping[int, Sequence[Record]]  #: by the number of the table
 
 
 async def read_catalog(connection: DriverConnection, selection: Selection) -> Catalog:
@@ -125,11 +125,11 @@ class _Facts:
 
     relations: Mapping[int, Record]  #: the tables by their numbers
     columns: Sequence[Record]
-    unreadable: Rows  #: the columns that may not be selected
+    unreadable: TableRows  #: the columns that may not be selected
     types: DeclaredTypes
     checks: Sequence[Record]
-    keys: Rows
-    foreign_keys: Rows
+    keys: TableRows
+    foreign_keys: TableRows
     reads: Mapping[int, Reads]
 
 
@@ -178,20 +178,22 @@ def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -
 
     Tables that inherit from it have separate keys.
     """
-    if KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
+    if TABLE_KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
         return ()
     primary = next((key.columns for key in keys if key.primary), ())
     return identifying(column for column in columns.values() if column.name in primary) or PLACE
 
 
-def _tables(facts: _Facts, definitions: Mapping[int, str], text_indexes: Rows, replaced: bool) -> list[Table]:
+def _tables(
+    facts: _Facts, definitions: Mapping[int, str], text_indexes: TableRows, replaced: bool
+) -> list[Table]:
     """Return the tables of *facts*; *replaced*: users' functions may replace those of the system."""
     columns = _columns(facts)
     return [
         Table(
             name=row["name"],
             schema=row["schema"],
-            kind=KINDS[row["kind"]],
+            kind=TABLE_KINDS[row["kind"]],
             columns=searched(
                 tuple(columns[number].values()),
                 _text_indexes(text_indexes.get(number, ()), [each.name for each in columns[number].values()]),
@@ -246,7 +248,7 @@ def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
         yield replace(table, version=together((table.version, *views))) if views else table
 
 
-def _columns(facts: _Facts) -> Columns:
+def _columns(facts: _Facts) -> ColumnsByNumber:
     unvalidated = {(row["relation"], row["nullable"]) for row in facts.checks}
     checks: defaultdict[tuple[int, str], list[Check]] = defaultdict(list)
     for row in facts.checks:
@@ -279,7 +281,7 @@ def _columns(facts: _Facts) -> Columns:
     return columns
 
 
-def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:
+def _keys(rows: Iterable[Record], columns: ColumnsByNumber) -> tuple[Key, ...]:
     keys: dict[tuple[str, ...], Key] = {}
     for row in rows:
         found = _find(columns, row["relation"], row["columns"])
@@ -289,12 +291,12 @@ def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:
     return tuple(keys.values())
 
 
-def _unique(rows: Iterable[Record], columns: Columns) -> Iterator[str]:
+def _unique(rows: Iterable[Record], columns: ColumnsByNumber) -> Iterator[str]:
     single = (row for row in rows if len(row["columns"]) == 1)
     return (column.name for row in single for column in _find(columns, row["relation"], row["columns"]))
 
 
-def _foreign_keys(facts: _Facts, relation: int, columns: Columns) -> Iterable[ForeignKey]:
+def _foreign_keys(facts: _Facts, relation: int, columns: ColumnsByNumber) -> Iterable[ForeignKey]:
     found: dict[ForeignKey, None] = {}
     for row in facts.foreign_keys.get(relation, ()):
         sources = _find(columns, relation, row["columns"])
@@ -320,7 +322,7 @@ def are_alike(target: Column, source: Column) -> bool:
     return same and target.collation == source.collation and target.type.equatable and source.type.equatable
 
 
-def _find(columns: Columns, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:
+def _find(columns: ColumnsByNumber, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:
     """Return the columns with *numbers*, or none if one is missing or cannot be compared."""
     known = columns.get(relation, {})
     found = [known.get(number) for number in numbers]

@@ -1,11 +1,19 @@
-"""Read free SQL with sqlglot. Pieces in; a tree out, in which each node has its piece.
+"""Read free SQL in one way only. A caller's SQL in; lexemes, and a tree whose nodes have lexemes, out.
+
+The lexemes have no comments. A string is '…' without escapes. A word is a keyword of SELECT, or else a quoted
+name in the case that PostgreSQL gives it. So nothing but a SELECT can be written, and what PostgreSQL reads
+without a name, such as current_user, is the name of a column that does not exist.
 
 sqlglot only says what each name is: a table, a function, a column. It reads `||` or `-` instead of operators
 that it does not know, since all operators mean the same to it.
 """
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import sqlglot
@@ -13,12 +21,52 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
-from dbtools.backends.free import SELECT_ONLY, refused
-from dbtools.backends.postgresql.spelling import Kind, Piece
+from dbtools.backends.free import SELECT_ONLY, refused, statement_of
+from dbtools.backends.plans import identifier
+from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.vocabulary import HABITS
-from dbtools.sql import words
+from dbtools.sql import Token, TokenKind, words
 from dbtools.types import quoted
 
+LONGEST_NAME = 63  #: bytes; the server cuts longer names
+MOST_LEXEMES = 4_000
+DEEPEST = 40  #: brackets within each other
+#: Words that are always keywords.
+RESERVED = words(
+    "all and any array as asc between both case cast collate cross desc distinct else end except exists "
+    "false fetch for from full group having ilike in inner intersect is isnull join lateral leading left "
+    "like limit natural not notnull null offset on only or order outer overlaps placing right select similar "
+    "some tablesample then trailing true union using variadic when where window with current_date "
+    "current_time current_timestamp localtime localtimestamp"
+)
+#: Where other words are keywords: 0 is a number, ' a string, " a quoted name.
+PHRASES = r"""
+with recursive|as( not)? materialized|with ordinality|rows from \(
+group by|order by|partition by|grouping sets|(cube|rollup|grouping|values|row) \(
+tablesample (bernoulli|system) \(|\) repeatable \(
+nulls (first|last)|offset 0 rows?|fetch (first|next)( 0)? rows?|\) rows? (only|with ties)|with ties
+between symmetric|is( not)? unknown|similar to|escape '|at time zone|with(out)? time zone
+\) within group \(|\) filter \(|\) over
+(rows|range|groups)(?= (between|unbounded|current|interval|[0']))|current row
+unbounded (preceding|following)|((?<=interval )|(?<=[0'")] ))(preceding|following)
+exclude (current row|group|ties|no others)
+(coalesce|nullif|greatest|least|extract|position|trim) \(
+"""
+PATTERNS = [re.compile(rf"(?<!\S)({each})(?!\S)") for each in PHRASES.strip().split("\n")]
+#: Keywords that PostgreSQL takes for the name of a function before a bracket, unless they follow a value.
+CALLABLE = words(
+    "collate cross full ilike inner is isnull join left like natural notnull outer overlaps right similar "
+    "tablesample"
+)
+#: Keywords that end a value or, before `join`, a table.
+ENDINGS = words(
+    "null true false end current_date current_time current_timestamp localtime localtimestamp cross full "
+    "inner left natural outer right"
+)
+SAME = {"!=": "<>", ":=": "=>"}
+NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w$])")
+ESCAPED = re.compile(r"(?:[^'\\]|''|\\.)*", re.DOTALL)
+CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 Node = exp.Expr
 SIMPLER = "Write it more simply."
 #: The classes of nodes whose meaning depends on nothing but their parts and the names in them, besides
@@ -41,6 +89,175 @@ FORMS = words("CAST EXTRACT OVERLAY POSITION SUBSTRING TRIM")
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
 
+class LexemeKind(StrEnum):
+    """The kind of a lexeme."""
+
+    KEYWORD = "keyword"
+    NAME = "name"
+    STRING = "string"
+    NUMBER = "number"
+    SIGN = "sign"
+    TYPE = "type"  #: of a cast, or a collation
+    LABEL = "label"  #: the name of an argument, or of a field in `extract`
+
+
+#: What PHRASES writes for them.
+MARKS: Mapping[LexemeKind, str] = {LexemeKind.NAME: '"', LexemeKind.STRING: "'", LexemeKind.NUMBER: "0"}
+
+
+@dataclass(slots=True)
+class Lexeme:
+    """A keyword, a quoted name, a value or a sign."""
+
+    kind: LexemeKind
+    text: str  #: as it is spelled
+    offset: int  #: in the caller's SQL
+    value: str = ""  #: of a name or a string
+    replacement: str | None = None  #: what runs instead of the text
+
+    @property
+    def word(self) -> str:
+        """The keyword or sign; a mark for other kinds."""
+        return MARKS.get(self.kind, self.text)
+
+    @property
+    def written(self) -> str:
+        """What runs."""
+        return (self.text if self.replacement is None else self.replacement) + " "
+
+
+def spelled(sql: str) -> list[Lexeme]:
+    """Return the lexemes of *sql*, or raise SqlRefused."""
+    tokens = _tokens(sql)
+    keywords = _keywords([_sign_of(token) for token in tokens])
+    lexemes: list[Lexeme] = []
+    for at, token in enumerate(tokens):
+        lexeme = _lexeme(token, is_keyword=at in keywords)
+        if lexeme.kind is LexemeKind.STRING and lexemes and lexemes[-1].kind is LexemeKind.STRING:
+            raise refused("A string follows another one", "Write || between them.", position=token.offset)
+        lexemes.append(lexeme)
+    return lexemes
+
+
+def string_lexeme(value: str, offset: int) -> Lexeme:
+    """Return the string *value*."""
+    return Lexeme(LexemeKind.STRING, "'" + value.replace("'", "''") + "'", offset, value)
+
+
+def name_lexeme(name: str, offset: int) -> Lexeme:
+    """Return the quoted *name*."""
+    name = name.encode()[:LONGEST_NAME].decode(errors="ignore")
+    return Lexeme(LexemeKind.NAME, identifier(name), offset, name)
+
+
+def _tokens(sql: str) -> Sequence[Token]:
+    tokens = list(_with_whole_numbers(statement_of(sql, lexis), sql))
+    if len(tokens) > MOST_LEXEMES:
+        raise refused(f"The statement has more than {MOST_LEXEMES} words and signs", "Ask for less at once.")
+    depths = ((each.kind is TokenKind.OPENING) - (each.kind is TokenKind.CLOSING) for each in tokens)
+    if max(accumulate(depths)) > DEEPEST:
+        raise refused(f"More than {DEEPEST} brackets are open", "Use with.")
+    return tokens
+
+
+def _with_whole_numbers(tokens: Sequence[Token], sql: str) -> Iterator[Token]:
+    """Yield *tokens* of *sql*, but each number with a fraction or an exponent as one token."""
+    end = 0
+    for token in tokens:
+        if token.offset < end:
+            continue
+        if token.kind is TokenKind.NUMBER or (token.text == "." and sql[token.end : token.end + 1].isdigit()):
+            found = NUMBER.match(sql, token.offset)
+            if found is None:
+                hint = "Separate them by a space."
+                raise refused("A number ends in letters", hint, position=token.offset)
+            token = Token(TokenKind.NUMBER, found[0], token.offset, found.end())
+        end = token.end
+        yield token
+
+
+def _sign_of(token: Token) -> str:
+    """Return the word or sign in lower case; a mark for what is quoted, and for a number."""
+    marks = {TokenKind.TEXT: "'", TokenKind.NUMBER: "0", TokenKind.NAME: '"'}
+    return marks.get(token.kind, token.word)
+
+
+def _keywords(signs: Sequence[str]) -> set[int]:
+    """Return which of *signs* are keywords."""
+    text = " ".join(signs)
+    numbers = {start: at for at, start in enumerate(accumulate((len(each) + 1 for each in signs), initial=0))}
+    found = {at for at, each in enumerate(signs) if each in RESERVED}
+    for pattern in PATTERNS:
+        for match in pattern.finditer(text):
+            found |= {*range(numbers[match.start()], numbers[match.end() + 1])}
+    found |= {at for at in range(len(signs)) if _is_special_call(signs, at)}
+    return {at for at in sorted(found) if not _is_name(signs, at, found)}
+
+
+def _is_name(signs: Sequence[str], at: int, keywords: set[int]) -> bool:
+    """Return whether a name must be at *at*, perhaps the name of a function."""
+    word, before, after = signs[at], signs[at - 1] if at else "", "".join(signs[at + 1 : at + 2])
+    if "." in (before, after) or (before == "as" and word not in ("not", "materialized")):
+        return True
+    if word not in CALLABLE or after != "(":
+        return False
+    last = at - 2 if before == "not" else at - 1
+    ends_value = signs[last] in ENDINGS or signs[last][-1] in ")]'\"0" or signs[last][0].isalpha()
+    return last < 0 or not ends_value or (last in keywords and signs[last] not in ENDINGS)
+
+
+def _is_special_call(signs: Sequence[str], at: int) -> bool:
+    """Return whether *at* begins a call with words between the arguments, which is always the system's."""
+    depth = 0
+    for each in signs[at + 1 :] if signs[at] in ("substring", "overlay") else ():
+        depth += (each == "(") - (each == ")")
+        if depth == 0:
+            return False
+        if depth == 1 and each in ("from", "for", "placing", "similar"):
+            return True
+    return False
+
+
+def _lexeme(token: Token, *, is_keyword: bool) -> Lexeme:
+    offset = token.offset
+    match token.kind:
+        case TokenKind.TEXT:
+            return string_lexeme(_string(token), offset)
+        case TokenKind.NAME:
+            return name_lexeme(token.value, offset)
+        case TokenKind.WORD if is_keyword:
+            return Lexeme(LexemeKind.KEYWORD, token.word, offset)
+        case TokenKind.WORD:
+            # PostgreSQL folds ASCII letters only.
+            return name_lexeme("".join(c.lower() if c.isascii() else c for c in token.text), offset)
+        case TokenKind.NUMBER:
+            return Lexeme(LexemeKind.NUMBER, token.text, offset)
+        case _:
+            return Lexeme(LexemeKind.SIGN, SAME.get(token.text, token.text), offset)
+
+
+def _string(token: Token) -> str:
+    """Return the value of a string in any of its forms."""
+    text = token.text
+    if text[0] == "'":
+        return token.value
+    if text[0] == "$":
+        mark = text.index("$", 1) + 1
+        return text[mark:-mark]
+    if not ESCAPED.fullmatch(text[2:-1]):
+        raise refused("A string E'…' goes on in another line", "Write one string.", position=token.offset)
+    return "".join(_unescaped(each, token.offset) for each in re.findall(r"''|\\.|.", text[2:-1], re.DOTALL))
+
+
+def _unescaped(character: str, offset: int) -> str:
+    """Return the *character* that is written in a string E'…'."""
+    if character[0] != "\\":
+        return character[0]
+    if character[1] in "01234567xuU":
+        raise refused("This escape is not permitted", "Write the character itself.", position=offset)
+    return CONTROLS.get(character[1], character[1])
+
+
 class _Dialect(Postgres):
     """PostgreSQL without what sqlglot knows about functions: it would change some calls."""
 
@@ -59,14 +276,14 @@ class Tree:
     root: Node
     nodes: Sequence[Node]
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        """Parse *pieces*, or raise SqlRefused."""
-        self._pieces = pieces
-        self._places: dict[int, int] = {}  #: the numbers of pieces by where they begin
+    def __init__(self, lexemes: Sequence[Lexeme]) -> None:
+        """Parse *lexemes*, or raise SqlRefused."""
+        self._lexemes = lexemes
+        self._places: dict[int, int] = {}  #: the numbers of lexemes by where they begin
         sql = ""
-        for at in range(len(pieces)):
+        for at in range(len(lexemes)):
             self._places[len(sql)] = at
-            sql += _read_as(*pieces[at : at + 2], before=pieces[at - 1] if at else None) + " "
+            sql += _read_as(*lexemes[at : at + 2], before=lexemes[at - 1] if at else None) + " "
         try:
             trees = _Dialect().parse(sql)
         except sqlglot.errors.SqlglotError as exc:
@@ -80,39 +297,39 @@ class Tree:
                 construct = f"The construct {type(node).__name__.lower()} is not permitted"
                 raise refused(construct, SIMPLER, position=self.offset_of(node))
 
-    def piece_of(self, node: object) -> int | None:
-        """Return the number of the piece that *node*, a name, a call or a value, is."""
+    def lexeme_of(self, node: object) -> int | None:
+        """Return the number of the lexeme that *node*, a name, a call or a value, is."""
         start = node.meta.get("start") if isinstance(node, Node) else None
         return None if start is None else self._places.get(start)
 
     def offset_of(self, node: Node) -> int | None:
-        """Return the offset of the first piece of *node* that is known."""
-        found = [at for each in node.walk() if (at := self.piece_of(each)) is not None]
-        return self._pieces[min(found)].offset if found else None
+        """Return the offset of the first lexeme of *node* that is known."""
+        found = [at for each in node.walk() if (at := self.lexeme_of(each)) is not None]
+        return self._lexemes[min(found)].offset if found else None
 
     def _unreadable(self, error: Exception) -> Exception:
         """Return the refusal of what sqlglot cannot parse."""
         column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
         last = max((at for start, at in self._places.items() if start < column), default=0)
-        piece = self._pieces[last]
-        rule = f"The statement cannot be read near {quoted(piece.value or piece.text, 40)}"
+        lexeme = self._lexemes[last]
+        rule = f"The statement cannot be read near {quoted(lexeme.value or lexeme.text, 40)}"
         hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
-        return refused(rule, habit(self._pieces, last) or hint, position=piece.offset)
+        return refused(rule, habit(self._lexemes, last) or hint, position=lexeme.offset)
 
 
-def habit(pieces: Sequence[Piece], at: int) -> str:
-    """Return what to write instead of piece number *at*, or the one before it, if that is known."""
-    names = [piece.value or piece.text for piece in pieces[max(0, at - 1) : at + 1]]
+def habit(lexemes: Sequence[Lexeme], at: int) -> str:
+    """Return what to write instead of lexeme number *at*, or the one before it, if that is known."""
+    names = [lexeme.value or lexeme.text for lexeme in lexemes[max(0, at - 1) : at + 1]]
     return next((HABITS[name] for name in reversed(names) if name in HABITS), "")
 
 
-def _read_as(piece: Piece, after: Piece | None = None, *, before: Piece | None) -> str:
-    """Return the text of *piece* for sqlglot."""
-    if piece.kind is Kind.NAME and piece.value.upper() in FORMS and after and after.text == "(":
+def _read_as(lexeme: Lexeme, after: Lexeme | None = None, *, before: Lexeme | None) -> str:
+    """Return the text of *lexeme* for sqlglot."""
+    if lexeme.kind is LexemeKind.NAME and lexeme.value.upper() in FORMS and after and after.text == "(":
         # sqlglot does not tell such a name from the keyword.
         return '"f"'
-    if piece.kind is not Kind.SIGN or piece.text in READ:
-        return piece.text
-    if before is None or (before.kind is Kind.SIGN and before.text not in (")", "]")):
+    if lexeme.kind is not LexemeKind.SIGN or lexeme.text in READ:
+        return lexeme.text
+    if before is None or (before.kind is LexemeKind.SIGN and before.text not in (")", "]")):
         return "-"
-    return "-" if before.kind is Kind.KEYWORD and before.text not in VALUES else "||"
+    return "-" if before.kind is LexemeKind.KEYWORD and before.text not in VALUES else "||"

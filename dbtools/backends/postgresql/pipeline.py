@@ -24,7 +24,7 @@ else:
 
 #: InternalClientError occurs while the server closes the connection.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-PATIENCE = 2.0  #: seconds to roll back or close a connection before it is terminated
+END_TIMEOUT = 2.0  #: seconds to roll back or close a connection before it is terminated
 CONNECTING = ("create_connection", "create_unix_connection")  #: methods of an event loop
 STATEMENTS = 256  #: prepared statements per connection
 SYNC = b"S\0\0\0\4"
@@ -146,7 +146,7 @@ class _Wrapping(asyncio.Protocol):
         self.protocol.connection_made(self.transport)
 
 
-Key = tuple[str, str]  #: the SQL of a statement, and the stamp of the schema
+StatementKey = tuple[str, str]  #: the SQL of a statement, and the stamp of the schema
 
 
 class Prepared:
@@ -158,7 +158,7 @@ class Prepared:
         self.is_confirmed = False  #: whether its tables had their versions when it was prepared
 
 
-class Connection(DriverConnection):
+class ServerConnection(DriverConnection):
     """A connection that keeps prepared statements, and runs one together with other statements."""
 
     def __init__(self, protocol: Any, transport: Transport, *rest: Any) -> None:
@@ -171,7 +171,7 @@ class Connection(DriverConnection):
         self.meter: Any = None  #: of what the server sends, for callers' SQL only
         self.stopping: asyncio.Future[None] | None = None  #: the end of a caller's SQL after its call
         self._carrier: Any = None
-        self._statements: dict[Key, Prepared] = {}  #: the least recently used one first
+        self._statements: dict[StatementKey, Prepared] = {}  #: the least recently used one first
 
     def be_pooled(self, settings: Mapping[str, str]) -> None:
         """Set *settings* in each transaction from now on, as a pooler requires."""
@@ -207,21 +207,21 @@ class Connection(DriverConnection):
         async with rolled_back(self, "begin read only"):
             return await super().prepare(query, **options)
 
-    def prepared(self, key: Key) -> Prepared | None:
+    def prepared(self, key: StatementKey) -> Prepared | None:
         """Return the prepared statement for *key*, or None."""
         found = self._statements.pop(key, None)
         if found is not None:
             self._statements[key] = found
         return found
 
-    async def prepare_key(self, key: Key, guard: tuple[str, ...]) -> Prepared:
+    async def prepare_key(self, key: StatementKey, guard: tuple[str, ...]) -> Prepared:
         """Prepare the statement for *key* with *guard*, and forget the least recently used one."""
         found = self._statements[key] = Prepared(await self.prepare(key[0]), guard)
         if len(self._statements) > STATEMENTS:
             self.forget(next(iter(self._statements)))
         return found
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: StatementKey) -> None:
         """Forget the prepared statement for *key*."""
         self._statements.pop(key, None)
 
@@ -304,7 +304,7 @@ async def finished(work: asyncio.Future[Any]) -> None:
 
 async def _roll_back(connection: Any, after: bytes) -> None:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(END_TIMEOUT):
             if after:
                 # In one round trip, so that a pooler runs both on the same connection.
                 await connection.send(messages("rollback") + after)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dbtools import errors
 from dbtools.backends.port import NO_DBTOOLS_WRITE, Lacking
-from dbtools.backends.postgresql.inspection import Description
+from dbtools.backends.postgresql.inspection import PostgresqlInspector
 from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.registry import PIN_READING, TABLES, UNTRUSTED
@@ -57,17 +57,17 @@ STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 
-async def lacking(description: Description, tables: Sequence[Table], place: str) -> Lacking:
+async def lacking(inspector: PostgresqlInspector, tables: Sequence[Table], place: str) -> Lacking:
     """Return what the login at *place* lacks for the writes of *tables*."""
-    fetch = description.connection.fetch
-    if await description.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
+    fetch = inspector.connection.fetch
+    if await inspector.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
         return Lacking({table.location: STANDBY for table in tables})
     needs = [(*table.location, *need) for table in tables for need in needs_of(table)]
     parts: defaultdict[Location, dict[str, list[str]]] = defaultdict(dict)
     listed = list(zip(*needs, strict=True)) or [(), (), (), ()]
     for schema, name, privilege, column in await fetch(LACKING, *listed):
         parts[schema, name].setdefault(privilege, []).append(column)
-    sequences = await sequences_of(description.connection, presets_of(tables))
+    sequences = await sequences_of(inspector.connection, presets_of(tables))
     for (location, sequence), is_usable in sequences.items():
         if not is_usable:
             parts[location].setdefault("usage of sequences", []).append(".".join(sequence))
@@ -75,18 +75,18 @@ async def lacking(description: Description, tables: Sequence[Table], place: str)
     for table in tables:
         for condition in conditions_of(table) if table.location not in found else ():
             try:
-                await description.condition(table, condition.condition)
+                await inspector.condition(table, condition.condition)
             except errors.Refused as exc:
                 if exc.passes:
                     raise
                 found[table.location] = f"{place}: {exc.message} {GRANTING}"
-    return Lacking(found, await _lacking_journal(description, place))
+    return Lacking(found, await _lacking_journal(inspector, place))
 
 
-async def _lacking_journal(description: Description, place: str) -> str:
+async def _lacking_journal(inspector: PostgresqlInspector, place: str) -> str:
     """Return why the login at *place* cannot use the journal, or nothing."""
-    async with rolled_back(description.connection, f"begin read only; {PIN_READING}"):
-        found = await description.connection.fetchrow(TABLES, "dbtools_write")
+    async with rolled_back(inspector.connection, f"begin read only; {PIN_READING}"):
+        found = await inspector.connection.fetchrow(TABLES, "dbtools_write")
     if found is None:
         return NO_DBTOOLS_WRITE
     # Other roles may have added triggers.

@@ -134,21 +134,15 @@ async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record
 class PostgresqlRecords:
     """The RecordStore in the database at *url*, with its own event loop.
 
-    *patience*: seconds that a step may take, where the server's own timeouts are too long.
+    *timeout*: seconds that a step may take, where the server's own timeouts are too long.
     """
 
     DIALECT = "postgresql.asyncpg"
     SCHEMA = SCHEMA
-    COLUMNS = """
-    select attname::pg_catalog.text
-    from pg_catalog.pg_attribute
-    where attrelid = pg_catalog.to_regclass('dbtools.dbtools_call')::pg_catalog.oid
-        and attnum > 0 and not attisdropped
-    """
 
-    def __init__(self, url: str, patience: float | None) -> None:
+    def __init__(self, url: str, timeout: float | None) -> None:
         self._url = url
-        self._patience = patience
+        self._timeout = timeout
         self._runner: asyncio.Runner | None = None
         self._connection: Any = None
 
@@ -201,7 +195,7 @@ class PostgresqlRecords:
             raise KeyboardInterrupt from exc
 
     async def _bounded(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-        async with asyncio.timeout(self._patience):
+        async with asyncio.timeout(self._timeout):
             return await step(*arguments)
 
     def close(self) -> None:

@@ -34,9 +34,9 @@ from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
-    Connection,
-    Key,
     Prepared,
+    ServerConnection,
+    StatementKey,
     assertion,
     is_failure_of,
     messages,
@@ -96,7 +96,7 @@ class PostgresqlRunner:
 
     def __init__(self, url: str) -> None:
         connect = partial(open_connection, url)
-        self.pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
+        self.pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -167,7 +167,7 @@ class PostgresqlRunner:
         await self.pool.dispose()
 
 
-async def open_connection(url: str) -> Connection:
+async def open_connection(url: str) -> ServerConnection:
     """Return a connection to *url* for a pool, or raise DatabaseUnavailable."""
     connection = await connect(url)
     try:
@@ -195,7 +195,7 @@ def open_runner(url: str) -> PostgresqlRunner:
 def open_engine(url: str) -> "AsyncEngine":
     """Return an engine that may write to the database at *url*."""
 
-    async def opened() -> Connection:
+    async def opened() -> ServerConnection:
         connection = await connect(url)
         await connection.keep_setting(MIGRATING)
         return connection
@@ -216,7 +216,7 @@ def _may_touch(run: Run) -> bool:
     return bool(run.session) or run.plan.runs_functions
 
 
-async def _read(connection: Connection, run: Run) -> tuple[list[asyncpg.Record], bool]:
+async def _read(connection: ServerConnection, run: Run) -> tuple[list[asyncpg.Record], bool]:
     """Return the records of *run*, read in one transaction, and whether there are more."""
     # The server analyses a statement again only after changes, except for each role that policies depend on,
     # and on each connection behind a pooler.
@@ -231,7 +231,7 @@ async def _read(connection: Connection, run: Run) -> tuple[list[asyncpg.Record],
 
 
 async def _read_with(
-    connection: Connection, run: Run, key: Key, *, is_guarded: bool
+    connection: ServerConnection, run: Run, key: StatementKey, *, is_guarded: bool
 ) -> tuple[list[asyncpg.Record], bool]:
     """Return the records and whether there are more, read with the prepared statement for *key*."""
     prepared = connection.prepared(key)
@@ -253,13 +253,13 @@ async def _read_with(
     return await _run(connection, prepared, run, b"")
 
 
-def beginning(connection: Connection, begin: bytes) -> bytes:
+def beginning(connection: ServerConnection, begin: bytes) -> bytes:
     """Return the messages that send *begin* and check the session."""
     return begin + messages(SAME_SESSION, connection.marks)
 
 
 async def begin_transaction(
-    connection: Connection, session: Mapping[str, str], begin: bytes, after: bytes = b""
+    connection: ServerConnection, session: Mapping[str, str], begin: bytes, after: bytes = b""
 ) -> str:
     """Send *begin*, check the session, send *after* and the settings *session*; return the start."""
     begin = beginning(connection, begin) + after
@@ -275,7 +275,7 @@ async def begin_transaction(
 
 
 async def _run(
-    connection: Connection, prepared: Prepared, run: Run, before: bytes
+    connection: ServerConnection, prepared: Prepared, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
     """Run *prepared* after the messages *before*, compare versions unless confirmed, and roll back."""
     shape = run.shape or run.plan.shape
@@ -359,7 +359,7 @@ MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     ("08 57", errors.DatabaseUnavailable()),
     ("53 54", errors.Refused("The database lacks the resources for this call.", hint="Ask for less.")),
 )
-STATES = {state: meaning for states, meaning in MEANINGS for state in states.split()}
+MEANING_BY_STATE = {state: meaning for states, meaning in MEANINGS for state in states.split()}
 
 
 def translated(error: Exception) -> errors.CallError:
@@ -367,5 +367,5 @@ def translated(error: Exception) -> errors.CallError:
     if not isinstance(error, asyncpg.PostgresError):
         return errors.DatabaseUnavailable()
     state = error.sqlstate or ""
-    known = STATES.get(state) or STATES.get(state[:2]) or errors.Unreadable()
+    known = MEANING_BY_STATE.get(state) or MEANING_BY_STATE.get(state[:2]) or errors.Unreadable()
     return type(known)(known.message, hint=known.hint)

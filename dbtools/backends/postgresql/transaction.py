@@ -10,7 +10,7 @@ from dbtools.backends.port import Row, WriteRun
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
-    Connection,
+    ServerConnection,
     end_prepare,
     messages,
     setting,
@@ -41,7 +41,7 @@ class Unbegun(Exception):
 class OpenTransaction:
     """The open transaction of *run*; messages that need no answer are sent with the next statement."""
 
-    def __init__(self, connection: Connection, run: WriteRun) -> None:
+    def __init__(self, connection: ServerConnection, run: WriteRun) -> None:
         self._connection = connection
         self._run = run
         self._before = b""  #: the messages to send before the next statement

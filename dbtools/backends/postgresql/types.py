@@ -10,7 +10,7 @@ from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.sql import Kind, Lexis, code_of, words
+from dbtools.sql import Lexis, TokenKind, code_of, words
 from dbtools.types import ColumnType, Family
 
 #: The quotes, the comments, and what never raises an error.
@@ -260,12 +260,13 @@ def _is_large(row: Record) -> bool:
 
 def placeholder_hint(state: str | None, sql: str) -> str:
     """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers use for parameters."""
-    marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
+    signs = (token.text for token in code_of(sql, lexis) if token.kind is TokenKind.SIGN)
+    marks = (sign for sign in signs if sign.endswith("?"))
     return "? is not a parameter: write :name." if state in MISWRITTEN and any(marks) else ""
 
 
 def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
     """Yield the names in *sql* that *sign* follows, as the server reads them, and their offsets."""
     for token, mark in pairwise(code_of(sql, lexis)):
-        if mark.text == sign and token.kind in (Kind.WORD, Kind.NAME):
+        if mark.text == sign and token.kind in (TokenKind.WORD, TokenKind.NAME):
             yield token.word or token.value, token.offset

@@ -104,7 +104,7 @@ URL = re.compile(
 )
 BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?")
-WORDS = re.compile(r"(?:\\.|\S)+")
+URL_WORDS = re.compile(r"(?:\\.|\S)+")
 SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
@@ -303,7 +303,7 @@ def _check_value(name: str, value: str) -> None:
 def _options(text: str) -> tuple[dict[str, str], list[str]]:
     """Return the settings in *text* (`-c name=value`, `--name=value`), and the other words."""
     settings, rest = {}, []
-    words = iter(re.sub(r"\\(.)", r"\1", word) for word in WORDS.findall(text))
+    words = iter(re.sub(r"\\(.)", r"\1", word) for word in URL_WORDS.findall(text))
     for word in words:
         setting = next(words, "") if word == "-c" else re.sub("^(-c|--)", "", word)
         name, equals, value = setting.partition("=")

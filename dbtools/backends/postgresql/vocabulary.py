@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asyncpg import Record
+
 from dbtools.backends.free import DESCRIBED, FreeOffer
 from dbtools.policy import FunctionRules
 from dbtools.sql import words
 
-Row = Mapping[str, Any]
 SYSTEM = "pg_catalog"
 #: Functions of the system that read more than their arguments: catalogs, settings, the session, files.
 DENIED = (
@@ -223,12 +224,12 @@ def _searched(path: Sequence[str]) -> Sequence[str]:
     return list(dict.fromkeys((SYSTEM, *path)))
 
 
-def _is_permitted(operator: Row, rules: FunctionRules) -> bool:
+def _is_permitted(operator: Record, rules: FunctionRules) -> bool:
     name, schema, harmless = operator["function"], operator["function_schema"], operator["permitted"]
     return operator["schema"] == SYSTEM or rules.permits(name, schema, harmless=harmless)
 
 
-def _obstacles(operators: Iterable[Row], casts: Iterable[Row], rules: FunctionRules) -> Sequence[str]:
+def _obstacles(operators: Iterable[Record], casts: Iterable[Record], rules: FunctionRules) -> Sequence[str]:
     """Return why no statement can run: what calls a function that is not permitted without naming it."""
     calling = [
         (f"operator {row['name']}", row["function_schema"], row["function"])

@@ -17,9 +17,9 @@ from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
+    END_TIMEOUT,
     KEEP,
-    PATIENCE,
-    Connection,
+    ServerConnection,
     is_failure_of,
     messages,
     roll_back,
@@ -72,7 +72,7 @@ left join pg_catalog.pg_index as i on i.indexrelid = x.oid and i.indrelid = r.oi
 where n.nspname = $1 and r.relname = $2
 """
 #: The kinds of constraints, by SQLSTATE.
-KINDS: Mapping[str, Broken] = {
+BROKEN_BY_STATE: Mapping[str, Broken] = {
     "23001": Broken.REFERENCED,
     "23502": Broken.NOT_NULL,
     "23503": Broken.FOREIGN_KEY,
@@ -82,16 +82,16 @@ KINDS: Mapping[str, Broken] = {
     "P0001": Broken.TRIGGER,
 }
 LOCK = "for update"
-LOCKED = "Another transaction locks the row."
+ROW_LOCKED = "Another transaction locks the row."
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
     "22003": errors.BadValue("A number is out of the range of its column."),
     "25006": errors.Refused("The database accepts no changes: it is read-only, or a standby."),
     "42501": errors.Refused("The database does not let this login make the change."),
-    "40P01": errors.Busy(LOCKED, hint="Try again in a moment."),
+    "40P01": errors.Busy(ROW_LOCKED, hint="Try again in a moment."),
     "53100": errors.Refused("The database's disk is full."),
-    "55P03": errors.Busy(LOCKED, hint="Try again in a moment."),
+    "55P03": errors.Busy(ROW_LOCKED, hint="Try again in a moment."),
 }
 UNDONE = "The connection was lost before COMMIT."
 
@@ -102,7 +102,7 @@ class PostgresqlWriter:
     def __init__(self, url: str, lock_timeout: float) -> None:
         self._url = url
         self._lock_timeout = setting({"lock_timeout": f"{max(1, round(lock_timeout * 1000))}ms"})
-        self.pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=Connection.terminate)
+        self.pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
 
     def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
@@ -150,7 +150,9 @@ class PostgresqlWriter:
             await _uncancelled(self._end(connection, number))
         return written._replace(is_kept=True)
 
-    async def _refused(self, connection: Connection, error: Exception, run: WriteRun) -> errors.CallError:
+    async def _refused(
+        self, connection: ServerConnection, error: Exception, run: WriteRun
+    ) -> errors.CallError:
         refusal = await _refusal(connection, error, run)
         if isinstance(refusal, errors.SchemaChanged):
             # In an old session, functions of triggers keep plans for the old types.
@@ -158,12 +160,12 @@ class PostgresqlWriter:
             await self.pool.dispose()
         return refusal
 
-    async def _end(self, connection: Connection, number: str) -> None:
+    async def _end(self, connection: ServerConnection, number: str) -> None:
         """Commit transaction *number*, or raise a CallError."""
         if not await _commit(connection):
             await self._find_outcome(number)
 
-    async def _change(self, connection: Connection, run: WriteRun) -> tuple[WriteResult, str]:
+    async def _change(self, connection: ServerConnection, run: WriteRun) -> tuple[WriteResult, str]:
         """Return what the statements of *run* did, and the number of the transaction, which is still open."""
         transaction, script = OpenTransaction(connection, run), script_of(run, JOURNAL)
         await transaction.begin(self._lock_timeout)
@@ -188,7 +190,7 @@ class PostgresqlWriter:
         ((number,),) = await transaction.rows(NUMBER)
         return written, str(number)
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> ServerConnection:
         try:
             connection = await open_connection(self._url)
         except DRIVER_ERRORS as exc:
@@ -201,7 +203,7 @@ class PostgresqlWriter:
         for pause in LOOKS:
             await asyncio.sleep(pause)
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(END_TIMEOUT):
                     connection = await connect(self._url)
                     try:
                         outcome = await connection.fetchval(OUTCOME, number)
@@ -226,7 +228,7 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
     return PostgresqlWriter(url, lock_timeout)
 
 
-def _restored(connection: Connection) -> bytes:
+def _restored(connection: ServerConnection) -> bytes:
     """Return the messages that undo what triggers may have done to the session, which COMMIT would keep."""
     path = {} if connection.local else {"search_path": connection.path}
     return RESTORED + setting(path, KEEP)
@@ -245,7 +247,7 @@ async def _uncancelled(work: Coroutine[object, None, None]) -> None:
     working.result()
 
 
-async def _commit(connection: Connection) -> bool:
+async def _commit(connection: ServerConnection) -> bool:
     """Commit; return False if it is not known whether that happened."""
     committing = asyncio.ensure_future(connection.execute("commit"))
     await asyncio.wait([committing], timeout=COMMITTING)
@@ -265,7 +267,7 @@ async def _commit(connection: Connection) -> bool:
     return True
 
 
-async def _refusal(connection: Connection, error: Exception, run: WriteRun | None) -> errors.CallError:
+async def _refusal(connection: ServerConnection, error: Exception, run: WriteRun | None) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     if isinstance(error, STALE) or is_failure_of(error, CHANGED):
         return errors.SchemaChanged()
@@ -275,8 +277,8 @@ async def _refusal(connection: Connection, error: Exception, run: WriteRun | Non
         connection.terminate()
         return errors.DatabaseUnavailable(UNDONE)
     state = getattr(error, "sqlstate", None) or ""
-    if state in KINDS and isinstance(error, asyncpg.PostgresError):
-        return await _violation(connection, error, KINDS[state], run)
+    if state in BROKEN_BY_STATE and isinstance(error, asyncpg.PostgresError):
+        return await _violation(connection, error, BROKEN_BY_STATE[state], run)
     known = REFUSALS.get(state) or translated(error)
     if isinstance(known, errors.Unreadable):
         return errors.Refused(FAILED)
@@ -284,7 +286,7 @@ async def _refusal(connection: Connection, error: Exception, run: WriteRun | Non
 
 
 async def _violation(
-    connection: Connection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
+    connection: ServerConnection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
 ) -> errors.ConstraintViolated:
     """Return the constraint that *error* concerns, with what the server reports about it."""
     violated = errors.ConstraintViolated()
@@ -299,7 +301,7 @@ async def _violation(
         violated.columns = (column,)
     elif isinstance(constraint, str) and not connection.is_closed():
         with suppress(*DRIVER_ERRORS):
-            for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=PATIENCE):
+            for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=END_TIMEOUT):
                 violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
     shape = run.steps[0][0].shape if run is not None else None
     if isinstance(shape, QueryShape):

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from dbtools.backends import port, url_of_file
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Describe, Facts, Lacking
+from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Facts, Inspector, Lacking
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.change_inspection import inspect_change
-from dbtools.backends.sqlite.files import Location, location_of, read_file, stamp_of, unwritable
-from dbtools.backends.sqlite.inspection import Description
+from dbtools.backends.sqlite.files import File, location_of, read_file, stamp_of, unwritable
+from dbtools.backends.sqlite.inspection import SqliteInspector
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, registry_of
 from dbtools.backends.sqlite.relations import are_alike
@@ -48,7 +48,7 @@ class Backend(port.Backend):
         self._file = location_of(url)
 
     @property
-    def _location(self) -> Location:
+    def _location(self) -> File:
         return replace(self._file, recovers=self.recovers)
 
     @property
@@ -76,23 +76,23 @@ class Backend(port.Backend):
         return replace(catalog, warnings=(*warnings, *catalog.warnings))
 
     @asynccontextmanager
-    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
-        """Open a Description, without a session."""
+    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Inspector]:
+        """Open an Inspector, without a session."""
         if session:
             raise Refused(SESSIONLESS)
-        with closing(Description(self._location)) as description:
-            yield description
+        with closing(SqliteInspector(self._location)) as inspector:
+            yield inspector
 
     @asynccontextmanager
-    async def describe_changes(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
-        """Open a Description of changes, or raise Refused if the file cannot be changed."""
+    async def describe_changes(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Inspector]:
+        """Open an Inspector of changes, or raise Refused if the file cannot be changed."""
         if session:
             raise Refused(SESSIONLESS)
         why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
         if why:
             raise Refused(why)
-        with closing(Description(self._location, inspect_change)) as description:
-            yield description
+        with closing(SqliteInspector(self._location, inspect_change)) as inspector:
+            yield inspector
 
     async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
         """Return why the file of `write_url` cannot be changed, and whether it lacks a journal."""
@@ -115,6 +115,6 @@ class Backend(port.Backend):
         """Return the current content of the registry in the file, None if there is none."""
         return await asyncio.to_thread(read_file, self._location, registry_of)
 
-    def open_records(self, patience: float | None) -> SqliteRecords:
+    def open_records(self, timeout: float | None) -> SqliteRecords:
         """Return the store of dbtools' own tables in the file."""
-        return SqliteRecords(self._location, patience)
+        return SqliteRecords(self._location, timeout)

@@ -8,11 +8,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dbtools.backends.changing_queries import FOLLOWED_BY, Main, main_of
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
-from dbtools.backends.sqlite.files import Location, authorize_writes
+from dbtools.backends.query_syntax import FOLLOWED_BY, Main, Piece, main_of
+from dbtools.backends.sqlite.files import File, authorize_writes
 from dbtools.backends.sqlite.inspection import (
-    WrittenQuery,
+    SqliteQuery,
     events_of,
     inspected,
     inspecting,
@@ -20,7 +20,7 @@ from dbtools.backends.sqlite.inspection import (
     written_query,
 )
 from dbtools.backends.sqlite.introspection import REPLACING
-from dbtools.backends.sqlite.syntax import Piece, fold, lexis
+from dbtools.backends.sqlite.syntax import fold, lexis
 from dbtools.queries import Effect, Effects
 from dbtools.sql import Token
 
@@ -28,12 +28,10 @@ REPLACES = "OR REPLACE deletes rows that are not counted."
 REPLACED = "A constraint of the table has ON CONFLICT REPLACE, which deletes rows that are not counted."
 DEFINITION = "select sql from main.sqlite_schema where type = 'table' and name = ?"
 UPSERT = "Write ON CONFLICT … DO UPDATE."
-VIEW = "SQLite does not count the rows that a change of a view affects."
+VIEW_CHANGED = "SQLite does not count the rows that a change of a view affects."
 
 
-def inspect_change(
-    location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]
-) -> Inspected:
+def inspect_change(location: File, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it is not one change."""
     query = written_query(pieces, declared)
     main = main_of(query.pieces, lexis)
@@ -53,7 +51,7 @@ def _table(connection: sqlite3.Connection, target: Sequence[Token]) -> str:
     offset = target[0].offset
     for table, kind, _ in relations_of(connection, {fold(target[-1].value)}):
         if kind == "view":
-            raise refusal(VIEW, offset=offset)
+            raise refusal(VIEW_CHANGED, offset=offset)
         ((definition,),) = connection.execute(DEFINITION, (table,))
         if REPLACING.search(definition):
             raise refusal(REPLACED, offset=offset)
@@ -78,7 +76,7 @@ def _target(main: Main) -> Sequence[Token]:
     return main.tokens[first : at + 1]
 
 
-def _returned(query: WrittenQuery, main: Main, target: Sequence[Token]) -> WrittenQuery | None:
+def _returned(query: SqliteQuery, main: Main, target: Sequence[Token]) -> SqliteQuery | None:
     """Return a query of the table for what RETURNING lists, None without RETURNING."""
     if main.returning is None:
         return None

@@ -20,7 +20,7 @@ from dbtools.backends.sqlite.files import (
     LARGEST_VALUE,
     LOCK_TIMEOUT,
     SCHEMA_VERSION,
-    Location,
+    File,
     has_code,
     identity_of,
     open_file,
@@ -48,7 +48,7 @@ class ConnectionLost(Exception):
     """The connection's thread has ended, or its file or schema has been replaced."""
 
 
-class Connection(aiosqlite.Connection):
+class FileConnection(aiosqlite.Connection):
     """A connection with its thread, for the file and the schema that it has opened.
 
     SQLite caches the schema until schema_version changes, but a program may overwrite the file with a
@@ -58,7 +58,7 @@ class Connection(aiosqlite.Connection):
     of `_execute`, `_conn` and `_thread`.
     """
 
-    def __init__(self, where: Location, mode: Literal["ro", "rw"] = "ro") -> None:
+    def __init__(self, where: File, mode: Literal["ro", "rw"] = "ro") -> None:
         super().__init__(lambda: patiently(self._open), iter_chunk_size=64)
         # A statement that cannot be stopped must not prevent the process from ending.
         self._thread.daemon = True
@@ -130,7 +130,7 @@ class Connection(aiosqlite.Connection):
             return None
         return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=more, length=length)
 
-    async def run(self, work: Callable[["Connection", Event], T]) -> T:
+    async def run(self, work: Callable[["FileConnection", Event], T]) -> T:
         """Return the result of *work* on the thread, in one hop, or raise ConnectionLost.
 
         When the task is cancelled, set the event and wait until *work* has stopped, or abandon it.
@@ -169,7 +169,7 @@ class Connection(aiosqlite.Connection):
         return self.ended
 
 
-async def on_thread(pool: Pool, work: Callable[[Connection, Event], T]) -> T:
+async def on_thread(pool: Pool, work: Callable[[FileConnection, Event], T]) -> T:
     """Return the result of *work* on the thread of a connection of *pool*; repeat it if that is lost."""
     for _ in range(ATTEMPTS):
         try:
@@ -190,7 +190,7 @@ class Stopped(Exception):
 class Job:
     """Work on the thread of *connection*, for *timeout* seconds or until *cancelled*."""
 
-    def __init__(self, connection: Connection, cancelled: Event, timeout: float) -> None:
+    def __init__(self, connection: FileConnection, cancelled: Event, timeout: float) -> None:
         self.connection, self.driver = connection, connection.driver
         self._cancelled, self._deadline = cancelled, time.monotonic() + timeout
         connection.search.check = self.check

@@ -79,16 +79,20 @@ LARGEST_VALUE = 16 * 2**20  #: bytes of the largest cell that SQLite may load
 #: Full-text search reads data_version, SQLAlchemy read_uncommitted, and a Job encoding.
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION}
-KINDS = {sqlite3.SQLITE_INSERT: "insert", sqlite3.SQLITE_UPDATE: "update", sqlite3.SQLITE_DELETE: "delete"}
+CHANGE_KINDS = {
+    sqlite3.SQLITE_INSERT: "insert",
+    sqlite3.SQLITE_UPDATE: "update",
+    sqlite3.SQLITE_DELETE: "delete",
+}
 #: Triggers and virtual tables may use savepoints.
-CHANGES = {*KINDS, sqlite3.SQLITE_SAVEPOINT}
+CHANGE_ACTIONS = {*CHANGE_KINDS, sqlite3.SQLITE_SAVEPOINT}
 VIEWS_WITH_QUOTES = """
 select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sql, '"'))
 """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Location:
+class File:
     """A database file, and whether to assume that no program writes to it."""
 
     path: Path
@@ -102,7 +106,7 @@ class Location:
         return str(self.path)
 
 
-def location_of(url: str) -> Location:
+def location_of(url: str) -> File:
     """Return the file at *url*, which may end in `?immutable=1`, or raise ConfigurationError."""
     _, _, rest = url.partition("://")
     text, _, query = rest.partition("?")
@@ -115,11 +119,11 @@ def location_of(url: str) -> Location:
     immutable = options.get("immutable", ["0"])[-1] in ("1", "true")
     written = text[1:]
     path = written if os.path.exists(written) else unquote(written)
-    return Location(path=Path(path).absolute(), given=path, immutable=immutable)
+    return File(path=Path(path).absolute(), given=path, immutable=immutable)
 
 
 def open_file(
-    location: Location, *, mode: Literal["ro", "rw"] = "ro", lock_timeout: float = LOCK_TIMEOUT
+    location: File, *, mode: Literal["ro", "rw"] = "ro", lock_timeout: float = LOCK_TIMEOUT
 ) -> sqlite3.Connection:
     """Open *location* in autocommit mode, for reading only unless *mode* is "rw"; or raise sqlite3.Error.
 
@@ -137,7 +141,7 @@ def open_file(
     )
 
 
-def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Connection:
+def connect(location: File, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Connection:
     """Open *location* for reading, or raise DatabaseUnavailable with a remedy."""
     check_file(location)
     try:
@@ -153,14 +157,14 @@ def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite
         raise unavailable(location, exc) from exc
 
 
-def _opened(location: Location, mode: Literal["ro", "rw"], lock_timeout: float) -> sqlite3.Connection:
+def _opened(location: File, mode: Literal["ro", "rw"], lock_timeout: float) -> sqlite3.Connection:
     """Open *location* and read it, or raise sqlite3.Error."""
     connection = open_file(location, mode=mode, lock_timeout=lock_timeout)
     connection.execute("select count(*) from sqlite_schema").fetchone()
     return connection
 
 
-def check_file(location: Location) -> None:
+def check_file(location: File) -> None:
     """Raise DatabaseUnavailable if *location* is not a file that this user may read."""
     try:
         mode = os.stat(location.path).st_mode
@@ -183,7 +187,7 @@ def check_file(location: Location) -> None:
     raise _fault(location, "This is not a regular file.")
 
 
-def _fault(location: Location, message: str, hint: str = "") -> errors.DatabaseUnavailable:
+def _fault(location: File, message: str, hint: str = "") -> errors.DatabaseUnavailable:
     return errors.DatabaseUnavailable(f"{location.given or location.path}: {message}", hint=hint)
 
 
@@ -204,7 +208,7 @@ def read_any_text(
         connection.text_factory = str
 
 
-def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
+def unavailable(location: File, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
     """Return the error that explains why *location* cannot be opened."""
     if has_code(exc, "SQLITE_NOTADB"):
         return _fault(location, *_content(location.path))
@@ -230,7 +234,7 @@ def has_code(error: Exception, beginnings: str | tuple[str, ...]) -> bool:
     return (getattr(error, "sqlite_errorname", "") or "").startswith(beginnings)
 
 
-def identity_of(location: Location) -> str:
+def identity_of(location: File) -> str:
     """Return the identity of the file that is now at *location*, empty if there is no file."""
     try:
         found = os.stat(location.name)
@@ -239,7 +243,7 @@ def identity_of(location: Location) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
-def unwritable(location: Location, served: Location) -> str:
+def unwritable(location: File, served: File) -> str:
     """Return why rows of the file *served* cannot be changed at *location*, or nothing."""
     if identity_of(location) != identity_of(served):
         return "write_url names another file than url."
@@ -252,7 +256,7 @@ def unwritable(location: Location, served: Location) -> str:
     return ""
 
 
-def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) -> T:
+def read_file(location: File, read: Callable[[sqlite3.Connection, str], T]) -> T:
     """Return the result of *read* on a new connection and the file's identity, or raise DatabaseUnavailable.
 
     An older connection could have cached the schema of a file that has been overwritten.
@@ -287,7 +291,7 @@ def authorize(action: int, first: str | None, second: str | None, *_: str | None
 def authorize_writes(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
     """Allow what `authorize` allows, and to change rows of tables that are not the system's."""
     is_system = first is not None and first.lower().startswith("sqlite_")
-    if action in CHANGES and not is_system:
+    if action in CHANGE_ACTIONS and not is_system:
         return sqlite3.SQLITE_OK
     return authorize(action, first, second, *rest)
 
@@ -358,8 +362,8 @@ def explain(
     def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         if action == sqlite3.SQLITE_READ and first is not None:
             events.reads.add((first, second or ""))
-        elif action in KINDS and first is not None:
-            events.changes.append((KINDS[action], first, second or ""))
+        elif action in CHANGE_KINDS and first is not None:
+            events.changes.append((CHANGE_KINDS[action], first, second or ""))
         return allow(action, first, second, *rest)
 
     connection.set_authorizer(note)

@@ -8,14 +8,14 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
-from dbtools.backends.plans import ListForms, identifier, with_lists
+from dbtools.backends.plans import identifier
 from dbtools.backends.port import (
     NOT_READING,
     ColumnPlace,
@@ -25,11 +25,12 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
+from dbtools.backends.query_syntax import TEXT, ListForms, Piece, WrittenQuery
 from dbtools.backends.sqlite.files import (
     BUSY,
     UNFINISHED,
     Events,
-    Location,
+    File,
     authorize,
     connect,
     explain,
@@ -40,7 +41,6 @@ from dbtools.backends.sqlite.files import (
 )
 from dbtools.backends.sqlite.syntax import (
     SILENT_JOINS,
-    Piece,
     explained,
     fold,
     lexis,
@@ -67,15 +67,14 @@ LIST_FORMS = ListForms(
 #: Errors that are temporary or about the file, not about the statement.
 PASSING = (*BUSY, *UNFINISHED, "SQLITE_IOERR", "SQLITE_CANTOPEN")
 UNREADABLE = "The database file is busy, or cannot be read."
-VIEW = "dbtools_inspected"
+INSPECTED = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names for the row
-NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
+TYPE_NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
 PRAGMAS = "pragma_"  #: the prefix of pragmas that are read as tables
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 READING = ("select", "values", "with")  #: the first words of statements that read
 COMPOUNDS = {"union", "intersect", "except"}  #: SQLite reports the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: how SQLite renames a duplicate name
-TEXT = Declared(type="text", array=False)
 RELATIONS = """
 select name, type, strict
 from pragma_table_list
@@ -97,17 +96,8 @@ class NamedTable(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenQuery:
-    """A query in the pieces that the operator wrote, and as SQLite reads them."""
-
-    source: Sequence[Piece]
-    pieces: Sequence[Piece]
-    declared: Mapping[str, Declared]
-
-    @cached_property
-    def text(self) -> str:
-        """The SQL as the operator wrote it."""
-        return "".join(map(str, self.source))
+class SqliteQuery(WrittenQuery):
+    """A query as SQLite reads it, and the names in it."""
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -157,7 +147,7 @@ class WrittenQuery:
         return f"select * from ({text}\n)"
 
 
-def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+def inspect_query(location: File, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
     query = written_query(pieces, declared)
     with inspecting(location) as connection:
@@ -168,17 +158,15 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         return inspected(connection, query, events, query)
 
 
-def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> WrittenQuery:
+def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> SqliteQuery:
     """Return the query in *pieces*, or raise Refused if a list is in the wrong place."""
-    arrays = {name for name, each in declared.items() if each.array}
-    listed = with_lists(pieces, arrays.__contains__, LIST_FORMS)
-    query = WrittenQuery(source=pieces, pieces=listed, declared=declared)
-    check_lists(query, arrays)
+    query = SqliteQuery.of(pieces, declared, LIST_FORMS)
+    check_lists(query)
     return query
 
 
 @contextmanager
-def inspecting(location: Location) -> Iterator[sqlite3.Connection]:
+def inspecting(location: File) -> Iterator[sqlite3.Connection]:
     """Open a connection for inspections, which cannot write."""
     with closing(connect(location)) as connection:
         connection.execute("pragma foreign_keys = on")
@@ -188,7 +176,7 @@ def inspecting(location: Location) -> Iterator[sqlite3.Connection]:
 
 
 def events_of(
-    connection: sqlite3.Connection, query: WrittenQuery, allow: Callable[..., int], otherwise: str
+    connection: sqlite3.Connection, query: SqliteQuery, allow: Callable[..., int], otherwise: str
 ) -> Events:
     """Return what SQLite reports about *query*, or raise Refused; *otherwise*: why if *allow* denies it."""
     with refusing(query, otherwise):
@@ -196,7 +184,7 @@ def events_of(
 
 
 @contextmanager
-def refusing(query: WrittenQuery, otherwise: str) -> Iterator[None]:
+def refusing(query: SqliteQuery, otherwise: str) -> Iterator[None]:
     """Raise Refused, with its place in *query*, for an error of SQLite that is not temporary."""
     try:
         yield
@@ -209,7 +197,7 @@ def refusing(query: WrittenQuery, otherwise: str) -> Iterator[None]:
 
 
 def inspected(
-    connection: sqlite3.Connection, query: WrittenQuery, events: Events, shown: WrittenQuery | None
+    connection: sqlite3.Connection, query: SqliteQuery, events: Events, shown: SqliteQuery | None
 ) -> Inspected:
     """Return *query*, which SQLite has explained with *events*, and which returns the rows of *shown*."""
     # From here on, only a temporary view is created.
@@ -228,31 +216,30 @@ def inspected(
     )
 
 
-def check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
+def check_lists(query: SqliteQuery) -> None:
     """Raise Refused for a list outside of the list syntax, JSON functions and columns."""
     texts = ["", *map(str, query.pieces), ""]
     for at, piece in enumerate(query.pieces):
-        if not isinstance(piece, Parameter) or piece.name not in arrays:
+        if not isinstance(piece, Parameter) or not query.is_list(piece.name):
             continue
         before = [token.word for token in code_of(texts[at], lexis)[-2:]]
         after = [token.word for token in code_of(texts[at + 2], lexis)[:1]]
         if after != ["as"] and not re.fullmatch(r"json\w* \(", " ".join(before)):
             forms = f"in ({piece}), not in ({piece}) or = any({piece})"
-            offset = sum(len(str(each)) for each in query.source[:at])
-            raise refusal(f"{piece} is a list: write {forms}.", offset=offset)
+            raise refusal(f"{piece} is a list: write {forms}.", offset=query.start_of(at))
 
 
-Inspect = Callable[[Location, Sequence[Piece], Mapping[str, Declared]], Inspected]
+Inspect = Callable[[File, Sequence[Piece], Mapping[str, Declared]], Inspected]
 
 
-class Description:
+class SqliteInspector:
     """Asks the SQLite file at *location* what operators' SQL means; *inspect* checks its queries.
 
     Conditions are explained on one connection. One thread opens, uses and closes it, because a cancelled call
     continues there.
     """
 
-    def __init__(self, location: Location, inspect: Inspect = inspect_query) -> None:
+    def __init__(self, location: File, inspect: Inspect = inspect_query) -> None:
         self._location, self._inspect = location, inspect
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._connection: sqlite3.Connection | None = None  #: of the thread
@@ -298,22 +285,22 @@ class Description:
             connection.close()
 
 
-def check_pragmas(query: WrittenQuery, tables: Iterable[str]) -> None:
+def check_pragmas(query: SqliteQuery, tables: Iterable[str]) -> None:
     """Raise Refused if a pragma is read as a table, which would run during the call and be denied."""
     for name in sorted(name for name in tables if name.startswith(PRAGMAS)):
         raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
 
 
-def is_strict(query: WrittenQuery, relations: Collection[NamedTable]) -> bool:
+def is_strict(query: SqliteQuery, relations: Collection[NamedTable]) -> bool:
     """Return whether columns with a type only hold it: all are from STRICT tables, unchanged."""
     return bool(relations) and not query.words & COMPOUNDS and all(each.strict for each in relations)
 
 
-def columns_of(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:
+def columns_of(connection: sqlite3.Connection, query: SqliteQuery, *, strict: bool) -> Iterator[Column]:
     """Yield the columns, with types except for expressions."""
     with refusing(query, NOT_READING):
-        connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
-    rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
+        connection.execute(f"create temporary view {INSPECTED} as {query.with_nulls()}")
+    rows = connection.execute(f"pragma temp.table_xinfo({INSPECTED})").fetchall()
     names = [name for _, name, *_ in rows]
     if any(NULL in name for name in names):
         raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
@@ -332,7 +319,7 @@ def relations_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[N
 
 def reads_of(
     connection: sqlite3.Connection,
-    query: WrittenQuery,
+    query: SqliteQuery,
     relations: Iterable[NamedTable],
     seen: Collection[tuple[str, str]],
 ) -> Iterator[ColumnPlace]:
@@ -354,7 +341,7 @@ def reads_of(
 
 def parameter_type(declared: Declared) -> ColumnType:
     """Return the type of a column with the *declared* type."""
-    type = column_type(NAMES.get(declared.type, declared.type), strict=False)
+    type = column_type(TYPE_NAMES.get(declared.type, declared.type), strict=False)
     if not declared.array:
         return type
     return ColumnType(family=Family.ARRAY, name=f"{type.name}[]", element=type, large=True)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.plans import GAP, identifier
+from dbtools.backends.plans import identifier
+from dbtools.backends.query_syntax import GAP
 from dbtools.backends.sqlite.files import read_any_text, resolve_views, stamp_of
 from dbtools.backends.sqlite.relations import (
     HIDDEN,
@@ -33,7 +34,7 @@ from dbtools.types import ColumnType, Family, quoted
 
 #: The tables of migrations and of the registry.
 INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call", "dbtools_write"})
-KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL}
+TABLE_KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL}
 #: Modules of virtual tables whose rowids are known to be stable.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
@@ -103,7 +104,7 @@ def read_catalog(connection: sqlite3.Connection, selection: Selection, identity:
 def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     unreadable = resolve_views(connection)
     listed = sorted(connection.execute(RELATIONS))
-    kinds = {name: KINDS[type] for name, type, *_ in listed if _is_wanted(name, selection)}
+    kinds = {name: TABLE_KINDS[type] for name, type, *_ in listed if _is_wanted(name, selection)}
     columns, problems = _columns(connection, kinds, unreadable)
     indexes = _indexes(connection)
     definitions = dict(connection.execute(DEFINITIONS).fetchall())

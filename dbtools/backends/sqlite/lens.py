@@ -11,7 +11,7 @@ from sqlalchemy.sql import quoted_name
 
 from dbtools.backends.free import FreeRun
 from dbtools.backends.sources import Element, column_of, source
-from dbtools.backends.sqlite.files import Location
+from dbtools.backends.sqlite.files import File
 from dbtools.backends.sqlite.grammar import CLAIM_CASTS, SqliteGrammar
 from dbtools.backends.sqlite.syntax import fold, names_in
 from dbtools.backends.sqlite.types import LEAST, MOST
@@ -82,7 +82,7 @@ def _named(table: Table) -> frozenset[str]:
 
 
 def specification(
-    lens: Lens, location: Location, stamp: str, schema: str, functions: FunctionRules
+    lens: Lens, location: File, stamp: str, schema: str, functions: FunctionRules
 ) -> Mapping[str, Any]:
     """Return what a worker needs to open *location* through *lens*."""
     immutable = "&immutable=1" if location.immutable else ""
@@ -152,14 +152,16 @@ def _view(table: Table, claims: Mapping[str, object], schema: str) -> str:
 
 def _cell(cell: Element, column: Column, schema: str) -> Element:
     match column.type.mask:
+        case None:
+            return cell
+        case Mask.NULL | Mask.HASH:
+            return sa.null()
         case Mask.REDACT:
             return sa.literal_column(literal(REDACTED))
         case Mask.PARTIAL:
             function = getattr(sa.func, f"{schema}_mask")
             shown: Element = function(sa.cast(cell, sa.BLOB), sa.func.typeof(cell))
             return shown
-        case _:
-            return cell
 
 
 class FreeGrammar(SqliteGrammar):

@@ -21,7 +21,7 @@ from dbtools.backends.free import (
 from dbtools.backends.sqlite.lens import is_withheld, permitted
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.results import too_wide
-from dbtools.sql import Kind, Token, code_of, words
+from dbtools.sql import Token, TokenKind, code_of, words
 from dbtools.types import quoted
 from dbtools.vetting import NAMES
 
@@ -66,7 +66,7 @@ OUTSIDE = "Use it in a subquery, and its condition outside."
 UNCLEAR = "A column does not exist, or is in several tables"
 QUALIFY = "Write table.column."
 UNKNOWN = "The statement reads what does not exist here"
-MEMORY = "The statement needs too much memory"
+TOO_MUCH_MEMORY = "The statement needs too much memory"
 SMALLER = "Aggregate earlier, or read fewer rows and columns."
 #: By the beginning of SQLite's name for the error.
 STATES: Mapping[str, Callable[[], errors.CallError]] = {
@@ -75,7 +75,7 @@ STATES: Mapping[str, Callable[[], errors.CallError]] = {
     "SQLITE_CORRUPT": errors.Unreadable,
 }
 #: A part of what SQLite says, our words, and a hint.
-FAULTS: Sequence[tuple[str, str, str]] = (
+RULES: Sequence[tuple[str, str, str]] = (
     ("incomplete input", "The statement is not complete", "End its last part."),
     ("misuse of aggregate", "An aggregate function is where none may be", "Use HAVING, or a subquery."),
     ("misuse of aliased aggregate", "An aggregate function is where none may be", "Use HAVING."),
@@ -95,7 +95,7 @@ FAULTS: Sequence[tuple[str, str, str]] = (
     ("unterminated string", "The search after MATCH is not valid", 'Write words as "word".'),
     ("unable to use function", "MATCH, snippet and bm25 need a full-text table seen whole", DESCRIBED),
     ("too ", "The statement is too large or nested too deeply", "Split it, or use WITH."),
-    ("out of memory", MEMORY, SMALLER),
+    ("out of memory", TOO_MUCH_MEMORY, SMALLER),
 )  # fmt: skip
 
 
@@ -105,9 +105,9 @@ def readable(sql: str) -> str:
     for token, after in zip(tokens, [*tokens[1:], tokens[-1]], strict=True):
         # Before a word, SQLite takes a byte order mark for white space.
         name = token.value.lower().lstrip("\ufeff")
-        calls = after.text == "(" and token.kind is Kind.WORD
+        calls = after.text == "(" and token.kind is TokenKind.WORD
         reserved = name.startswith("pragma_") or (name.startswith("sqlite_") and not calls)
-        if name in RESERVED or (reserved and token.kind is not Kind.TEXT):
+        if name in RESERVED or (reserved and token.kind is not TokenKind.TEXT):
             raise refused(f"There is no table {quoted(name)}", DESCRIBED, position=token.offset)
     return with_names(_unqualified(sql[: tokens[-1].end], tokens))
 
@@ -135,7 +135,7 @@ def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
             return error()
     match answer["error"]:
         case "lost" | "memory":
-            return refused(MEMORY, SMALLER)
+            return refused(TOO_MUCH_MEMORY, SMALLER)
         case "wide":
             return too_wide()
         case "changed":
@@ -172,7 +172,7 @@ class _Words:
         for pattern, word in MESSAGES.items():
             if found := re.fullmatch(pattern, text, re.DOTALL):
                 return word(self, found[1])
-        for part, rule, hint in FAULTS:
+        for part, rule, hint in RULES:
             if part in text:
                 return refused(rule, hint)
         return refused("The database cannot compute this statement", "Try a simpler one.")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.files import BUSY, Location, connect, has_code, open_file, unavailable
+from dbtools.backends.sqlite.files import BUSY, File, connect, has_code, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of one query
@@ -46,15 +46,14 @@ def _has(connection: sqlite3.Connection, table: str) -> bool:
 
 
 class SqliteRecords:
-    """The RecordStore in a file. A write waits *patience* seconds for a lock."""
+    """The RecordStore in a file. A write waits *timeout* seconds for a lock."""
 
     DIALECT = "sqlite"
     SCHEMA = "main"
-    COLUMNS = "select name from pragma_table_info('dbtools_call', 'main')"
 
-    def __init__(self, location: Location, patience: float | None) -> None:
+    def __init__(self, location: File, timeout: float | None) -> None:
         self._location = location
-        self._patience = LOCK_TIMEOUT if patience is None else patience
+        self._timeout = LOCK_TIMEOUT if timeout is None else timeout
         self._connection: sqlite3.Connection | None = None
 
     def moment(self, text: str) -> str:
@@ -84,7 +83,7 @@ class SqliteRecords:
 
     def _writing(self) -> sqlite3.Connection:
         connect(self._location).close()  # explains what is wrong with the file
-        return open_file(self._location, mode="rw", lock_timeout=self._patience)
+        return open_file(self._location, mode="rw", lock_timeout=self._timeout)
 
     def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
         """Run *sql* and return its rows."""

@@ -65,7 +65,7 @@ class ColumnRow(NamedTuple):
     hidden: int  #: HIDDEN, VIRTUAL, STORED, or 0
 
 
-Columns = Mapping[str, Sequence[ColumnRow]]  #: by table
+ColumnsByTable = Mapping[str, Sequence[ColumnRow]]
 
 
 class Index(NamedTuple):
@@ -182,7 +182,7 @@ def are_alike(target: Column, source: Column) -> bool:
     return target.type.family in NUMERIC or source.type.family is target.type.family
 
 
-def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> Mapping[str, Reads]:
+def read_dependencies(structures: Mapping[str, Structure], columns: ColumnsByTable) -> Mapping[str, Reads]:
     """Return what the views and virtual tables of *structures* read; *columns* has those of all tables."""
     views = [each for each in structures.values() if each.kind is TableKind.VIEW]
     virtual = [each for each in structures.values() if each.kind is TableKind.VIRTUAL]
@@ -195,7 +195,7 @@ def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> 
     return {name: reads for name, reads in found.items() if reads != Reads()}
 
 
-def _create_stand_ins(connection: sqlite3.Connection, columns: Columns) -> None:
+def _create_stand_ins(connection: sqlite3.Connection, columns: ColumnsByTable) -> None:
     """Create empty tables with the *columns* of the file's tables and views."""
     connection.execute(WARMING).fetchall()
     connection.execute("begin")
@@ -207,7 +207,7 @@ def _create_stand_ins(connection: sqlite3.Connection, columns: Columns) -> None:
 
 
 def _of_view(
-    connection: sqlite3.Connection, view: Structure, columns: Columns, modules: Container[str]
+    connection: sqlite3.Connection, view: Structure, columns: ColumnsByTable, modules: Container[str]
 ) -> Reads:
     """Return what *view* reads directly."""
     sql = view.sql
@@ -224,7 +224,7 @@ def _of_view(
     return Reads(columns=frozenset(_places(seen, columns, modules, matched=matched)))
 
 
-def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
+def _shared(sql: str, columns: ColumnsByTable) -> Iterator[tuple[str, str]]:
     """Yield the columns that USING and NATURAL may compare, for all tables that *sql* may name."""
     named = names_in(sql)
     for table in columns:
@@ -236,7 +236,7 @@ def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
 
 
 def _places(
-    seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str], *, matched: bool
+    seen: Iterable[tuple[str, str]], columns: ColumnsByTable, modules: Container[str], *, matched: bool
 ) -> Iterator[ColumnPlace]:
     """Yield the *seen* columns of tables and *modules* as places in the catalog.
 
@@ -259,7 +259,7 @@ def _places(
             yield ("", table, column)
 
 
-def _of_virtual(table: Structure, columns: Columns) -> Reads:
+def _of_virtual(table: Structure, columns: ColumnsByTable) -> Reads:
     """Return what a virtual *table* reads besides its own rows."""
     module = module_of(table.sql)
     if module.name in INDEX_READERS:
@@ -277,7 +277,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
 
 
 def read_text_indexes(
-    virtual: Mapping[str, str], structures: Mapping[str, Structure], columns: Columns
+    virtual: Mapping[str, str], structures: Mapping[str, Structure], columns: ColumnsByTable
 ) -> Mapping[str, Mapping[str, TextIndex]]:
     """Return the full-text indexes of *structures*, by table and column.
 
@@ -312,7 +312,7 @@ def _indexes_of(table: Structure, index: str, names: Set[str], key: str) -> dict
     }
 
 
-def _all_of(name: str, columns: Columns, shown: Container[str] | None = None) -> Iterator[ColumnPlace]:
+def _all_of(name: str, columns: ColumnsByTable, shown: Container[str] | None = None) -> Iterator[ColumnPlace]:
     """Yield the rows, the keys and the columns of the table *name*, only those *shown* if given."""
     table = next((each for each in columns if fold(each) == fold(name)), name)
     yield ("", table, "")

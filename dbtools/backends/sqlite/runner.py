@@ -18,16 +18,16 @@ import sqlalchemy as sa
 from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan, identifier
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Probe, Run
+from dbtools.backends.port import Probe, Row, Run
 from dbtools.backends.queries import compile_query
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element
-from dbtools.backends.sqlite.connections import OPERATIONS, Connection, Job, Stopped, on_thread
+from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread
 from dbtools.backends.sqlite.files import (
     BUSY,
     RECOVERY,
     UNFINISHED,
-    Location,
+    File,
     has_code,
     location_of,
     read_any_text,
@@ -45,9 +45,8 @@ from dbtools.types import ColumnType, Family
 T = TypeVar("T")
 CONNECTIONS = 8
 GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
-WRITTEN = "dbtools_probe"  #: a table that must not be created
+PROBE_TABLE = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
-Row = tuple[object, ...]
 Reading = Callable[[Row], Row]  #: makes the cells of the result from a fetched row
 PIECE = 2**20  #: bytes of a large cell that are read at once
 CELL = "select {} from {} where {} = ?"
@@ -57,7 +56,7 @@ LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pie
 class SqliteRunner:
     """The Runner of SQLite."""
 
-    def __init__(self, where: Location, connect: Callable[[Location], Connection] = Connection) -> None:
+    def __init__(self, where: File, connect: Callable[[File], FileConnection] = FileConnection) -> None:
         self.pool = pool_of(lambda: connect(where), size=CONNECTIONS)
 
     def compile(self, shape: Shape) -> Plan:
@@ -68,7 +67,7 @@ class SqliteRunner:
 
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*: of a lookup on the event loop if possible, otherwise in one hop."""
-        warmest: Connection | None = self.pool.warmest if run.plan.is_lookup else None
+        warmest: FileConnection | None = self.pool.warmest if run.plan.is_lookup else None
         if warmest is not None and (found := warmest.lookup(run)) is not None:
             return found
         try:
@@ -85,7 +84,7 @@ class SqliteRunner:
         """Try to create a table on a connection that serves calls."""
         return await self._on_thread(lambda connection, _: _probe(connection.driver))
 
-    async def _on_thread(self, work: Callable[[Connection, Event], T]) -> T:
+    async def _on_thread(self, work: Callable[[FileConnection, Event], T]) -> T:
         """Return the result of *work* on the thread of a connection, or raise a CallError."""
         try:
             return await on_thread(self.pool, work)
@@ -97,9 +96,9 @@ class SqliteRunner:
         await self.pool.dispose()
 
 
-def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
+def pool_of(connect: Callable[[], FileConnection], *, size: int) -> Pool:
     """Return a pool of the connections that *connect* returns."""
-    return Pool(connect, size=size, is_usable=lambda each: each.ended is None, end=Connection.give_up)
+    return Pool(connect, size=size, is_usable=lambda each: each.ended is None, end=FileConnection.give_up)
 
 
 def open_runner(url: str) -> SqliteRunner:
@@ -136,8 +135,8 @@ def translated(error: Exception) -> errors.CallError:
 def _probe(connection: sqlite3.Connection) -> Probe:
     refused = False
     try:
-        connection.execute(f"create table {WRITTEN} (id)")
-        connection.execute(f"drop table {WRITTEN}")
+        connection.execute(f"create table {PROBE_TABLE} (id)")
+        connection.execute(f"drop table {PROBE_TABLE}")
     except sqlite3.DatabaseError as exc:
         if getattr(exc, "sqlite_errorname", "") not in ("SQLITE_AUTH", "SQLITE_READONLY"):
             raise
@@ -148,7 +147,7 @@ def _probe(connection: sqlite3.Connection) -> Probe:
 class ReadJob(Job):
     """Runs the statement of *run*."""
 
-    def __init__(self, run: Run, connection: Connection, cancelled: Event) -> None:
+    def __init__(self, run: Run, connection: FileConnection, cancelled: Event) -> None:
         super().__init__(connection, cancelled, run.timeout)
         self._run = run
         self._outputs, self._shortest = run.plan.outputs, run.plan.shortest

@@ -23,11 +23,10 @@ from dbtools.sql import (
     QUOTED,
     WORD,
     Group,
-    Kind,
     Lexis,
-    Parameter,
     SqlError,
     Token,
+    TokenKind,
     code_of,
     grouped,
     split,
@@ -53,14 +52,13 @@ lexis = Lexis(
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 #: SQLite may not report to the authorizer tables that are joined like this (3.40).
 SILENT_JOINS = frozenset({"using", "natural"})
-Piece = str | Parameter
 SIGNS = ("--", "/*", "check", "collate")  #: a statement without these has an empty Definition
 STEPS = {"(": 1, ",": 0, ")": -1}  #: changes of depth
 #: Names of options of FTS5, in the order in which it looks for them.
 OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 BINARY = "binary"  #: the default collation
-VIEW = "create view "  #: as SQLite normalizes it
+NEW_VIEW = "create view "  #: as SQLite normalizes it
 CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
 BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 DECORATION = re.compile(r"[-=*#_~+/\s]*")  #: frames and rules
@@ -106,7 +104,7 @@ def with_names(sql: str) -> str:
     """
     written, end = "", 0
     for token in tokenize(sql, lexis):
-        is_quoted = token.kind is Kind.NAME and token.text.startswith('"')
+        is_quoted = token.kind is TokenKind.NAME and token.text.startswith('"')
         text = f"`{token.value.replace('`', '``')}`" if is_quoted else token.text
         # Without a space, two adjacent names would become one.
         joint = " " if written.endswith("`") and text.startswith("`") else ""
@@ -154,7 +152,7 @@ class _Statement:
         first = self.code[self.marks[number] + 1]
         if first.kind in QUOTED:
             return fold(first.value)
-        name = fold(first.text.split(None, 1)[0]) if first.kind is Kind.WORD else ""
+        name = fold(first.text.split(None, 1)[0]) if first.kind is TokenKind.WORD else ""
         return name if name and name not in CONSTRAINTS else None
 
     def columns(self) -> Iterator[tuple[str, str]]:
@@ -174,7 +172,7 @@ def read_definition(sql: str) -> Definition:
     folded = sql.lower()
     if not any(sign in folded for sign in SIGNS):
         return Definition()
-    statement = _statement(sql, _before_query(sql) if folded.startswith(VIEW) else readable(sql, PHRASE))
+    statement = _statement(sql, _before_query(sql) if folded.startswith(NEW_VIEW) else readable(sql, PHRASE))
     comments: dict[str | None, list[Token]] = {None: []}
     for owner, comment in _owned(statement):
         name = statement.name(owner) if owner >= 0 else None
@@ -227,7 +225,7 @@ def module_of(sql: str) -> Module:
 @lru_cache(maxsize=10_000)
 def query_of(sql: str) -> str:
     """Return the SELECT in the CREATE VIEW statement *sql*, without comments."""
-    code = (token for token in readable(sql) if token.kind is not Kind.COMMENT)
+    code = (token for token in readable(sql) if token.kind is not TokenKind.COMMENT)
     query = dropwhile(lambda token: token.word != "as", code)
     return "".join(" " * (here.end < there.offset) + there.text for here, there in pairwise(query)).strip()
 
@@ -236,7 +234,7 @@ def _before_query(sql: str) -> Iterator[Token]:
     """Yield the tokens of the CREATE VIEW statement *sql* before its AS, and the comments after it."""
     tokens = iter(readable(sql))
     yield from takewhile(lambda token: token.word != "as", tokens)
-    yield from takewhile(lambda token: token.kind is Kind.COMMENT, tokens)
+    yield from takewhile(lambda token: token.kind is TokenKind.COMMENT, tokens)
 
 
 def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
@@ -247,7 +245,7 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
     depth, opening = 0, code
     for token in tokens:
         at, text = len(code), token.text
-        if token.kind is Kind.COMMENT:
+        if token.kind is TokenKind.COMMENT:
             comments.append((at, token))
             continue
         code.append(token)
@@ -259,7 +257,7 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
             elif level + depth == 3 and text == "(":
                 opening = code[-2:]
             # A constant such as (1) belongs to the phrase before it.
-            elif level + depth == 3 and opening[0].kind is Kind.WORD and CHECK.search(opening[0].text):
+            elif level + depth == 3 and opening[0].kind is TokenKind.WORD and CHECK.search(opening[0].text):
                 checks.append(sql[opening[1].offset : token.end])
     return _Statement(sql=sql, code=code, comments=comments, marks=marks, checks=checks)
 

@@ -12,10 +12,10 @@ from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
 from dbtools.backends.queries import compile_changing_query
 from dbtools.backends.scripts import journal_of, script_of
-from dbtools.backends.sqlite.connections import OPERATIONS, Connection, Job, Stopped, on_thread, patiently
+from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread, patiently
 from dbtools.backends.sqlite.files import (
     BUSY,
-    Location,
+    File,
     authorize_writes,
     explain,
     has_code,
@@ -25,20 +25,20 @@ from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
 from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cut, pool_of, translated
 from dbtools.backends.writing import compile_write
-from dbtools.catalog import Location as Place
+from dbtools.catalog import Location
 from dbtools.changes import Write, WriteKind, WriteShape
 from dbtools.errors import Broken, SchemaChanged
 from dbtools.statement import QueryShape
 
 GRAMMAR = SqliteGrammar()
 JOURNAL = journal_of(GRAMMAR, "main")
-LOCKED = "Another program locks the database file."
+FILE_LOCKED = "Another program locks the database file."
 #: Whether there may be foreign keys that only COMMIT checks.
 DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
 #: Nothing more can be written, before what would complete a COMMIT.
-FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+DISK_FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 #: The kinds of constraints, by SQLite's extended result codes.
-KINDS = {
+BROKEN_BY_CODE = {
     "SQLITE_CONSTRAINT_UNIQUE": Broken.UNIQUE,
     "SQLITE_CONSTRAINT_PRIMARYKEY": Broken.UNIQUE,
     "SQLITE_CONSTRAINT_ROWID": Broken.UNIQUE,
@@ -52,8 +52,8 @@ KINDS = {
 class SqliteWriter:
     """The Writer of SQLite: one connection, because SQLite lets one program write at a time."""
 
-    def __init__(self, where: Location, lock_timeout: float) -> None:
-        self.pool = pool_of(lambda: Connection(where, "rw"), size=1)
+    def __init__(self, where: File, lock_timeout: float) -> None:
+        self.pool = pool_of(lambda: FileConnection(where, "rw"), size=1)
         self._lock_timeout = lock_timeout
 
     def compile(self, shape: WriteShape) -> WritePlan:
@@ -66,7 +66,7 @@ class SqliteWriter:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK if it does not keep them."""
         jobs: list[WriteJob] = []
 
-        def work(connection: Connection, cancelled: Event) -> WriteResult:
+        def work(connection: FileConnection, cancelled: Event) -> WriteResult:
             # A connection is lost before the first step; the next one opens the new file.
             jobs.append(WriteJob(run, connection, cancelled, self._lock_timeout))
             return jobs[-1].write()
@@ -107,7 +107,9 @@ def open_writer(url: str, lock_timeout: float) -> SqliteWriter:
 class WriteJob(Job):
     """Runs one transaction."""
 
-    def __init__(self, run: WriteRun, connection: Connection, cancelled: Event, lock_timeout: float) -> None:
+    def __init__(
+        self, run: WriteRun, connection: FileConnection, cancelled: Event, lock_timeout: float
+    ) -> None:
         super().__init__(connection, cancelled, run.timeout)
         self._run = run
         self._lock_timeout = lock_timeout
@@ -134,8 +136,8 @@ class WriteJob(Job):
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise Stopped from exc
             if has_code(exc, BUSY):
-                # The lock timeout is over: Connection.run would repeat the work until its own is.
-                raise errors.Busy(LOCKED) from exc
+                # The lock timeout is over: FileConnection.run would repeat the work until its own is.
+                raise errors.Busy(FILE_LOCKED) from exc
             raise
         finally:
             self.driver.set_progress_handler(None, 0)
@@ -147,7 +149,7 @@ class WriteJob(Job):
             self._patiently("commit")
         except (Stopped, sqlite3.Error) as exc:
             # Otherwise SQLite has ended the transaction, in one way or the other.
-            self.is_committing = not (self.driver.in_transaction or has_code(exc, FULL))
+            self.is_committing = not (self.driver.in_transaction or has_code(exc, DISK_FULL))
             raise
 
     def _changed(self) -> WriteResult:
@@ -178,7 +180,7 @@ class WriteJob(Job):
             self._in_journal += self.driver.total_changes - before
         return rows if plan.outputs else self.driver.execute("select changes()").fetchall()
 
-    def _touched(self) -> frozenset[Place]:
+    def _touched(self) -> frozenset[Location]:
         """Return the tables that foreign keys and triggers may change."""
         shape = self._run.steps[0][0].shape
         if isinstance(shape, QueryShape):
@@ -209,7 +211,7 @@ class WriteJob(Job):
 
 def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
-    if has_code(error, FULL):
+    if has_code(error, DISK_FULL):
         return errors.Refused("The disk or a quota is full.")
     if has_code(error, ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable("The database file cannot be written.")
@@ -217,7 +219,7 @@ def refusal(error: Exception) -> errors.CallError:
         meant = translated(error)
         return errors.Refused(FAILED) if isinstance(meant, errors.Unreadable) else meant
     violated = errors.ConstraintViolated()
-    violated.kind = KINDS.get(getattr(error, "sqlite_errorname", ""), Broken.UNKNOWN)
+    violated.kind = BROKEN_BY_CODE.get(getattr(error, "sqlite_errorname", ""), Broken.UNKNOWN)
     if violated.kind in (Broken.UNIQUE, Broken.NOT_NULL):
         # Such as "UNIQUE constraint failed: orders.number, orders.year".
         named = str(error).partition(": ")[2].split(", ")

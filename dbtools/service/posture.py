@@ -9,7 +9,7 @@ from dbtools.errors import listing
 from dbtools.policy import Finding, Role
 from dbtools.settings.sections import Settings
 
-HINT = "`dbtools grants` prints the SQL for a login that can only read."
+READER_HINT = "`dbtools grants` prints the SQL for a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 
@@ -37,7 +37,7 @@ async def offered(
     if not settings.roles:
         source, where = settings.source("tools", "sql"), "[tools] sql"
     level = "warning" if not settings.roles and settings.tools.sql == "auto" else "error"
-    advice = f" {HINT} Without run_sql, set sql = false." if offer.obstacle in whole.posture else ""
+    advice = f" {READER_HINT} Without run_sql, set sql = false." if offer.obstacle in whole.posture else ""
     message = f"{where}: run_sql is not offered: {offer.obstacle}{advice}"
     return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
 
@@ -55,7 +55,7 @@ def posture_findings(settings: Settings, catalog: Catalog, *, writes: bool) -> t
 
 def remedy(settings: Settings, *, writes: bool) -> str:
     """Return what to do about a login that can do more than read; *writes*: whether callers may, too."""
-    return WRITES if writes and not settings.database.write_url else HINT
+    return WRITES if writes and not settings.database.write_url else READER_HINT
 
 
 def writable_findings(settings: Settings) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dbtools import errors
 from dbtools.policy import Finding, Source
-from dbtools.service.queries import LoadedQueries, queries_in, query_files
+from dbtools.service.query_sources import LoadedQueries, queries_in, query_files
 from dbtools.settings.files import load
 from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings

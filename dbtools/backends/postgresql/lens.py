@@ -17,7 +17,7 @@ from dbtools.cells import READ_OF_MASKED, REDACTED
 from dbtools.types import ColumnType, Mask
 
 #: Stands before and after the name of a claim, and occurs nowhere else.
-PLACE = f"dbtools{secrets.token_hex(16)}"
+MARK = f"dbtools{secrets.token_hex(16)}"
 LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
 #: The address in cells.ADDRESS, as PostgreSQL writes it; what it finds is the domain. Which letters beyond
 #: ASCII it may have depends on the locale of the database.
@@ -37,7 +37,7 @@ class LensGrammar(PostgresqlGrammar):
 
     def claim(self, name: str, cast: str) -> Element:
         """Return the claim that the parameter *name* is, to be replaced by its number."""
-        return sa.cast(sa.literal_column(f"{PLACE}{self.claims[name]}{PLACE}"), Named(cast or TEXT.name))
+        return sa.cast(sa.literal_column(f"{MARK}{self.claims[name]}{MARK}"), Named(cast or TEXT.name))
 
 
 def lens(table: Table, whole: Catalog) -> str | None:
@@ -57,7 +57,7 @@ def lens(table: Table, whole: Catalog) -> str | None:
 
 def numbered(sql: str) -> tuple[str, Sequence[str]]:
     """Return *sql* with parameters for the claims in it, and the claims in their order."""
-    texts = re.split(f"{PLACE}(.*?){PLACE}", sql)
+    texts = re.split(f"{MARK}(.*?){MARK}", sql)
     claims = tuple(dict.fromkeys(texts[1::2]))
     texts[1::2] = [f"${claims.index(claim) + 1}" for claim in texts[1::2]]
     return "".join(texts), claims
@@ -87,11 +87,11 @@ def _cell(rows: sa.FromClause, column: Column) -> Element:
     match column.type.mask:
         case None:
             return sa.cast(cell, TEXT) if names_objects(column.type) else cell
-        case Mask.NULL:
+        case Mask.NULL | Mask.HASH:
             return sa.cast(sa.null(), TEXT)
         case Mask.REDACT:
             return sa.cast(sa.literal_column(f"'{REDACTED}'"), TEXT)
-        case _:
+        case Mask.PARTIAL:
             return _partial(sa.cast(cell, TEXT))
 
 
