@@ -10,9 +10,9 @@ create table suppliers (
   lead_time_days integer not null check (lead_time_days > 0)
 );
 
-comment on table suppliers is 'Makers and traders that the shop buys from.';
+comment on table suppliers is 'Manufacturers and wholesalers that supply the shop.';
 
-comment on column suppliers.country is 'Where the goods are sent from';
+comment on column suppliers.country is 'Country that the goods ship from';
 
 comment on column suppliers.contact_email is
   'Orders go here; null when they are placed by telephone';
@@ -26,9 +26,9 @@ create table categories (
   description text not null
 );
 
-comment on table categories is 'Groups of goods, two levels deep.';
+comment on table categories is 'Product categories, two levels deep.';
 
-comment on column categories.parent_id is 'The group above; null at the top';
+comment on column categories.parent_id is 'Parent category; null at the top';
 
 create table employees (
   id integer primary key,
@@ -42,13 +42,13 @@ create table employees (
   full_time boolean not null default true
 );
 
-comment on table employees is 'Everybody who works or has worked in the shop.';
+comment on table employees is 'Everyone who works or has worked at the shop.';
 
 comment on column employees.manager_id is 'Reports to; null for the managing director';
 
 comment on column employees.left_on is 'Last day of work; null for those who are still here';
 
-comment on column employees.salary is 'Gross salary of a year in EUR';
+comment on column employees.salary is 'Gross annual salary, EUR';
 
 create table products (
   id integer primary key,
@@ -77,11 +77,11 @@ comment on table products is 'Everything the shop sells or has sold.';
 
 comment on column products.sku is 'Stock-keeping unit, for example TEN-001';
 
-comment on column products.price is 'Price today in EUR, VAT included';
+comment on column products.price is 'Current price, EUR, including VAT';
 
-comment on column products.cost is 'What the shop pays for one, in EUR';
+comment on column products.cost is 'Purchase price of one piece, EUR';
 
-comment on column products.weight_grams is 'Null when nobody has weighed it';
+comment on column products.weight_grams is 'Null if never weighed';
 
 comment on column products.stock is 'Pieces on the shelf; 0 is out of stock';
 
@@ -90,7 +90,7 @@ comment on column products.discontinued is 'No longer ordered from the supplier'
 comment on column products.gtin is
   'Global trade item number, the 13 digits under the bar code';
 
-comment on column products.tags is 'Search words';
+comment on column products.tags is 'Keywords';
 
 comment on column products.attributes is
   'Facts that depend on the kind of product, a JSON object';
@@ -124,11 +124,11 @@ comment on column customers.region is 'Sales region';
 
 comment on column customers.account_manager_id is 'Looks after companies; null for others';
 
-comment on column customers.newsletter is 'Has agreed to the newsletter';
+comment on column customers.newsletter is 'Receives the newsletter';
 
-comment on column customers.born_on is 'Date of birth, where given';
+comment on column customers.born_on is 'Date of birth, if given';
 
-comment on column customers.notes is 'Remarks of the staff, not meant for the customer';
+comment on column customers.notes is 'Notes of the staff, not for the customer';
 
 comment on column customers.created_at is 'When the account was opened';
 
@@ -180,9 +180,9 @@ comment on column orders.shipping_address_id is 'Where the parcel goes';
 
 comment on column orders.handled_by_id is 'Who took the order; null on the web';
 
-comment on column orders.status is 'Cancelled orders are no revenue';
+comment on column orders.status is 'Cancelled orders do not count as revenue';
 
-comment on column orders.paid_at is 'Null until the money is there';
+comment on column orders.paid_at is 'Null until the payment arrives';
 
 comment on column orders.shipping_fee is 'EUR; free from 150 EUR';
 
@@ -207,7 +207,7 @@ create index order_lines_product_id on order_lines (product_id);
 
 comment on table order_lines is 'The products of an order.';
 
-comment on column order_lines.line_number is 'Counts from 1 in each order';
+comment on column order_lines.line_number is 'Starts at 1 in each order';
 
 comment on column order_lines.unit_price is 'Price at the time of the order, EUR';
 
@@ -231,15 +231,15 @@ create table shipments (
 
 create index shipments_order_id on shipments (order_id);
 
-comment on table shipments is 'Parcels; a heavy order goes in two.';
+comment on table shipments is 'Parcels; a heavy order is split into two.';
 
 comment on column shipments.tracking_number is 'Serial shipping container code, 18 digits';
 
-comment on column shipments.weight_kg is 'Null when the goods have not been weighed';
+comment on column shipments.weight_kg is 'Null if not weighed';
 
-comment on column shipments.delivered_on is 'Null while under way, and for lost parcels';
+comment on column shipments.delivered_on is 'Null while in transit, and for lost parcels';
 
-comment on column shipments.transit_days is 'Days under way';
+comment on column shipments.transit_days is 'Days in transit';
 
 create table stock_movements (
   moved_at timestamptz not null,
@@ -255,7 +255,7 @@ create index stock_movements_product_id on stock_movements (product_id);
 comment on table stock_movements is
   'The log of the warehouse: what came in and what went out.';
 
-comment on column stock_movements.quantity is 'Positive comes in, negative goes out';
+comment on column stock_movements.quantity is 'Positive: stock in; negative: stock out';
 
 comment on column stock_movements.order_id is 'For sales and returns';
 
@@ -270,9 +270,9 @@ create table guides (
 
 comment on table guides is 'Articles of the magazine, in Markdown.';
 
-comment on column guides.category_id is 'What the article is about';
+comment on column guides.category_id is 'Category that the article is about';
 
-comment on column guides.body is 'The whole article; some are long';
+comment on column guides.body is 'Full text; some are long';
 
 create table product_search (
   product_id integer primary key references products (id),
@@ -313,4 +313,4 @@ from employees
 left join employees as managers on managers.id = employees.manager_id
 where employees.left_on is null;
 
-comment on view staff is 'Who works here now, with the name of the manager.';
+comment on view staff is 'Current employees, with the name of their manager.';

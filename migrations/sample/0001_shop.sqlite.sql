@@ -1,19 +1,19 @@
-create table suppliers ( -- Makers and traders that the shop buys from.
+create table suppliers ( -- Manufacturers and wholesalers that supply the shop.
   id integer primary key,
   name text not null unique,
-  country text not null, -- Where the goods are sent from
+  country text not null, -- Country that the goods ship from
   contact_email text, -- Orders go here; null when they are placed by telephone
   lead_time_days integer not null check (lead_time_days > 0) -- Days from order to delivery
 );
 
-create table categories ( -- Groups of goods, two levels deep.
+create table categories ( -- Product categories, two levels deep.
   id integer primary key,
-  parent_id integer references categories (id), -- The group above; null at the top
+  parent_id integer references categories (id), -- Parent category; null at the top
   name text not null unique,
   description text not null
 );
 
-create table employees ( -- Everybody who works or has worked in the shop.
+create table employees ( -- Everyone who works or has worked at the shop.
   id integer primary key,
   name text not null,
   email text not null unique,
@@ -21,7 +21,7 @@ create table employees ( -- Everybody who works or has worked in the shop.
   manager_id integer references employees (id), -- Reports to; null for the managing director
   hired_on date not null,
   left_on date, -- Last day of work; null for those who are still here
-  salary decimal(10,2) not null check (salary > 0), -- Gross salary of a year in EUR
+  salary decimal(10,2) not null check (salary > 0), -- Gross annual salary, EUR
   full_time boolean not null default true
 );
 
@@ -32,14 +32,14 @@ create table products ( -- Everything the shop sells or has sold.
   sku text not null unique check (length(sku) = 7), -- Stock-keeping unit, for example TEN-001
   name text not null,
   description text not null,
-  price decimal(10,2) not null check (price > 0), -- Price today in EUR, VAT included
-  cost decimal(10,2) not null check (cost > 0), -- What the shop pays for one, in EUR
-  weight_grams integer check (weight_grams > 0), -- Null when nobody has weighed it
+  price decimal(10,2) not null check (price > 0), -- Current price, EUR, including VAT
+  cost decimal(10,2) not null check (cost > 0), -- Purchase price of one piece, EUR
+  weight_grams integer check (weight_grams > 0), -- Null if never weighed
   stock integer not null check (stock >= 0), -- Pieces on the shelf; 0 is out of stock
   discontinued boolean not null default false, -- No longer ordered from the supplier
   launched_on date not null,
   gtin bigint not null unique, -- Global trade item number, the 13 digits under the bar code
-  tags json not null, -- Search words, a JSON array of text
+  tags json not null, -- Keywords, a JSON array of text
   attributes json not null, -- Facts that depend on the kind of product, a JSON object
   picture blob not null -- Icon for lists, PNG
 );
@@ -58,9 +58,9 @@ create table customers ( -- People, companies and clubs that have an account.
   region text not null -- Sales region
     check (region in ('central', 'north', 'west', 'south', 'overseas')),
   account_manager_id integer references employees (id), -- Looks after companies; null for others
-  newsletter boolean not null default false, -- Has agreed to the newsletter
-  born_on date, -- Date of birth, where given
-  notes text, -- Remarks of the staff, not meant for the customer
+  newsletter boolean not null default false, -- Receives the newsletter
+  born_on date, -- Date of birth, if given
+  notes text, -- Notes of the staff, not for the customer
   created_at datetime not null -- When the account was opened, UTC
 );
 
@@ -85,7 +85,7 @@ create table orders ( -- What customers have ordered, one row for each order.
   billing_address_id integer not null references addresses (id), -- Where the bill goes
   shipping_address_id integer not null references addresses (id), -- Where the parcel goes
   handled_by_id integer references employees (id), -- Who took the order; null on the web
-  status text not null default 'new' -- Cancelled orders are no revenue
+  status text not null default 'new' -- Cancelled orders do not count as revenue
     check (status in ('new', 'paid', 'shipped', 'returned', 'cancelled')),
   channel text not null check (channel in ('web', 'phone', 'shop')),
   payment_method text not null check (payment_method in ('card', 'paypal', 'transfer', 'invoice')),
@@ -103,7 +103,7 @@ create index orders_ordered_on on orders (ordered_on);
 
 create table order_lines ( -- The products of an order.
   order_id integer not null references orders (id) on delete cascade,
-  line_number integer not null check (line_number >= 1), -- Counts from 1 in each order
+  line_number integer not null check (line_number >= 1), -- Starts at 1 in each order
   product_id integer not null references products (id),
   quantity integer not null check (quantity > 0),
   unit_price decimal(10,2) not null check (unit_price > 0), -- Price at the time of the order, EUR
@@ -114,16 +114,16 @@ create table order_lines ( -- The products of an order.
 
 create index order_lines_product_id on order_lines (product_id);
 
-create table shipments ( -- Parcels; a heavy order goes in two.
+create table shipments ( -- Parcels; a heavy order is split into two.
   id integer primary key,
   order_id integer not null references orders (id),
   carrier text not null
     check (carrier in ('Alpenpost', 'Nordfracht', 'Parcelway', 'Cargo Cyclists')),
   tracking_number bigint not null unique, -- Serial shipping container code, 18 digits
-  weight_kg real, -- Null when the goods have not been weighed
+  weight_kg real, -- Null if not weighed
   shipped_on date not null,
-  delivered_on date, -- Null while under way, and for lost parcels
-  transit_days integer -- Days under way
+  delivered_on date, -- Null while in transit, and for lost parcels
+  transit_days integer -- Days in transit
     generated always as (cast(julianday(delivered_on) - julianday(shipped_on) as integer)) virtual,
   check (delivered_on >= shipped_on)
 );
@@ -133,7 +133,7 @@ create index shipments_order_id on shipments (order_id);
 create table stock_movements ( -- The log of the warehouse: what came in and what went out.
   moved_at datetime not null, -- UTC
   product_id integer not null references products (id),
-  quantity integer not null check (quantity <> 0), -- Positive comes in, negative goes out
+  quantity integer not null check (quantity <> 0), -- Positive: stock in; negative: stock out
   reason text not null check (reason in ('delivery', 'sale', 'return', 'correction')),
   order_id integer references orders (id), -- For sales and returns
   note text
@@ -143,10 +143,10 @@ create index stock_movements_product_id on stock_movements (product_id);
 
 create table guides ( -- Articles of the magazine, in Markdown.
   id integer primary key,
-  category_id integer not null references categories (id), -- What the article is about
+  category_id integer not null references categories (id), -- Category that the article is about
   author_id integer not null references employees (id),
   title text not null unique,
-  body text not null, -- The whole article; some are long
+  body text not null, -- Full text; some are long
   published_on date not null
 );
 
@@ -164,7 +164,7 @@ join customers on customers.id = orders.customer_id
 where orders.status <> 'cancelled'
 group by substr(orders.ordered_on, 1, 7), customers.country;
 
-create view staff as -- Who works here now, with the name of the manager.
+create view staff as -- Current employees, with the name of their manager.
 select
   employees.id as id,
   employees.name as name,

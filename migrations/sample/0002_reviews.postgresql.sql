@@ -16,15 +16,15 @@ comment on table product_reviews is 'What customers think of what they bought.';
 
 comment on column product_reviews.rating is '5 is best';
 
-comment on column product_reviews.body is 'Null when only stars were given';
+comment on column product_reviews.body is 'Null if the customer gave only stars';
 
-comment on column product_reviews.helpful_votes is 'Readers it has helped';
+comment on column product_reviews.helpful_votes is 'How many readers found it helpful';
 
 alter table customers
 add column loyalty_tier text
   check (loyalty_tier in ('bronze', 'silver', 'gold'));
 
-comment on column customers.loyalty_tier is 'By the sum of all orders; null before the first';
+comment on column customers.loyalty_tier is 'From the total of all orders; null before the first';
 
 update customers
 set loyalty_tier = (

@@ -4,8 +4,8 @@ create table product_reviews ( -- What customers think of what they bought.
   customer_id integer not null references customers (id),
   rating integer not null check (rating between 1 and 5), -- 5 is best
   title text not null,
-  body text, -- Null when only stars were given
-  helpful_votes integer not null default 0 check (helpful_votes >= 0), -- Readers it has helped
+  body text, -- Null if the customer gave only stars
+  helpful_votes integer not null default 0 check (helpful_votes >= 0), -- How many readers found it helpful
   written_at datetime not null, -- UTC
   unique (product_id, customer_id)
 );
@@ -14,7 +14,7 @@ create index product_reviews_customer_id on product_reviews (customer_id);
 
 -- SQLite copies this text into that of the table: the comment must stand inside the definition.
 alter table customers
-add column loyalty_tier text -- By the sum of all orders; null before the first
+add column loyalty_tier text -- From the total of all orders; null before the first
   check (loyalty_tier in ('bronze', 'silver', 'gold'));
 
 update customers

@@ -1,5 +1,5 @@
 -- name: order_status
--- title: Status of an order
+-- title: Order status
 -- description: Where an order stands: who ordered, for how much, and when its last parcel left and arrived.
 -- param order_id: integer   Number of the order.
 -- returns: one

@@ -1,6 +1,6 @@
 -- name: product_ratings
--- title: Ratings of products
--- description: What customers think of products: stars on average, and how many reviews.
+-- title: Product ratings
+-- description: Average stars and number of reviews of products.
 -- param skus: text[]   Stock-keeping units, such as TEN-001.
 select
   products.sku,

@@ -1,10 +1,9 @@
 -- name: sales_by_month
 -- title: Sales by month
--- description: Orders and revenue of each month, without cancelled orders; of one country or one channel
---   where these are given.
--- param since: date = 2025-01-01   First day that counts.
+-- description: Orders and revenue by month, without cancelled orders; optionally for one country or channel.
+-- param since: date = 2025-01-01   First day to include.
 -- param country: text?   Only customers of this country, by its English name.
--- param channel: text? in (web, phone, shop)   Only orders that came this way.
+-- param channel: text? in (web, phone, shop)   Only orders through this channel.
 select
   substr(cast(orders.ordered_on as text), 1, 7) as month,
   count(*) as orders,

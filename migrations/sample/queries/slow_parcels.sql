@@ -1,8 +1,8 @@
 -- name: slow_parcels
 -- title: Slow parcels
--- description: Parcels of one carrier that were under way for long, the slowest first.
--- param carrier: text in (Alpenpost, Nordfracht, Parcelway, 'Cargo Cyclists')   Who brought them.
--- param days: integer min 1 max 60 = 7   Days under way, at least.
+-- description: Parcels of one carrier that took long, slowest first.
+-- param carrier: text in (Alpenpost, Nordfracht, Parcelway, 'Cargo Cyclists')   The carrier.
+-- param days: integer min 1 max 60 = 7   Least number of days in transit.
 -- max_rows: 50
 select
   shipments.tracking_number,
