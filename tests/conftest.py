@@ -3,6 +3,7 @@
 import secrets
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
@@ -38,6 +39,29 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave out the benchmarks, which import much, where none of them would run."""
     is_out = collection_path.name == "benchmarks" and config.option.markexpr == "not benchmark"
     return True if is_out else None
+
+
+class Clock:
+    """The monotonic clock of this process, which a test may turn: its event loops follow."""
+
+    def __init__(self) -> None:
+        self._read, self._ahead = time.monotonic, 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self._read() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Turn it forward by *seconds*."""
+        self._ahead += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Give the clock of this process."""
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from tests.test_architecture import (
     MAX_LINES_OF_FUNCTION,
     MAX_LINES_OF_MODULE,
     RULES,
+    TEST_RULES,
     Module,
     Rule,
     breaches_of,
@@ -20,12 +21,15 @@ from tests.test_architecture import (
     is_pure,
     is_short,
     lists_names_in_init_only,
+    patches_nothing_of_the_package,
     says_no_foreign_word,
     says_what_it_is,
+    uses_nothing_private,
 )
 
 DOCUMENTED = '"""A module."""\n'
 LONG_FUNCTION = "def _f():\n" + "    pass\n" * MAX_LINES_OF_FUNCTION
+IMPORTED = "from dbtools.backends import pool\nfrom dbtools.backends.pool import Pool\n"
 LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
 
 
@@ -66,6 +70,13 @@ LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
         (says_what_it_is, "errors.py", DOCUMENTED + "def f(): ..."),
         (says_what_it_is, "errors.py", DOCUMENTED + "class C:\n    '''A.'''\n    def f(self): ..."),
         (says_what_it_is, "errors.py", DOCUMENTED + LONG_SENTENCE),
+        (uses_nothing_private, "test_a.py", "pool._idle"),
+        (uses_nothing_private, "test_a.py", "Pool()._idle = []"),
+        (uses_nothing_private, "test_a.py", "class C(Pool):\n    def f(self): super()._end()"),
+        (patches_nothing_of_the_package, "test_a.py", f"{IMPORTED}monkeypatch.setattr(Pool, 'wait', f)"),
+        (patches_nothing_of_the_package, "test_a.py", "monkeypatch.setattr('dbtools.pool.IDLE', 1)"),
+        (patches_nothing_of_the_package, "test_a.py", "import dbtools\nm.setattr(dbtools.pool, 'IDLE', 1)"),
+        (patches_nothing_of_the_package, "test_a.py", f"{IMPORTED}pool.IDLE = 1"),
     ],
 )
 def test_rule_notices_a_breach(rule: Rule, path: str, text: str) -> None:
@@ -89,6 +100,20 @@ def test_rule_notices_a_breach(rule: Rule, path: str, text: str) -> None:
 )
 def test_rules_let_good_code_pass(path: str, text: str) -> None:
     assert breaches_of(Module(path=path, text=DOCUMENTED + text), RULES) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self._idle = row._asdict()",
+        "class C:\n    @classmethod\n    def f(cls): cls._g()",
+        f"{IMPORTED}monkeypatch.setattr(time, 'monotonic', f)",
+        f"{IMPORTED}monkeypatch.setattr(pool, 'EXPLANATION_TIMEOUT', 30)",
+        f"{IMPORTED}other.IDLE = pool.IDLE",
+    ],
+)
+def test_rules_of_tests_let_good_tests_pass(text: str) -> None:
+    assert breaches_of(Module(path="test_a.py", text=text), TEST_RULES) == []
 
 
 def test_ring_of_imports_is_noticed() -> None:

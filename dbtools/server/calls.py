@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from math import ceil
-from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -259,11 +258,11 @@ class MovingWindows:
 
     def __init__(self) -> None:
         self._moments: dict[CallerKey, deque[float]] = {}
-        self._swept = monotonic()
+        self._swept = time.monotonic()
 
     async def hit(self, key: CallerKey, most: int) -> float | None:
         """Count a call of *key*, or return the seconds to wait if there were *most* already."""
-        now = monotonic()
+        now = time.monotonic()
         if now - self._swept >= MINUTE:
             self._swept = now
             self._moments = {each: kept for each, kept in self._moments.items() if kept[-1] > now - MINUTE}

@@ -13,7 +13,6 @@ if sys.platform != "win32":
     import resource
 
 RESERVED_FILES = 100  #: file descriptors kept free for the database, files and the log
-HEAD_TIMEOUT = 10.0  #: seconds to receive the head of a request
 LONGEST_HEAD = 32_768  #: bytes
 MOST_FIELDS = 100
 UNREAD_GRACE = 2.0  #: seconds after which unread connections are closed during a shutdown
@@ -28,6 +27,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """A connection whose client may be slow or greedy."""
 
     most: ClassVar[int] = 10_000  #: maximum number of connections of this process
+    head_timeout: ClassVar[float] = 10.0  #: seconds to receive the head of a request
     waiting: ClassVar["dict[BoundedProtocol, None]"] = {}  #: connections without a request, the oldest first
     _deadline: Any = None  #: timer for a request head
     _unparsed = 0  #: bytes received since the last complete head or piece of a body
@@ -110,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _expect_head(self) -> None:
-        self._deadline = self.loop.call_later(HEAD_TIMEOUT, self.transport.abort)
+        self._deadline = self.loop.call_later(self.head_timeout, self.transport.abort)
 
     def _stop_waiting(self) -> None:
         self.waiting.pop(self, None)

@@ -7,10 +7,10 @@ checks of Host and Origin stop web pages that call a server on the user's machin
 import asyncio
 import logging
 import re
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import accumulate
-from time import monotonic
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
@@ -72,7 +72,7 @@ class RequestMiddleware:
         )
         self._counts: Counter[tuple[int, str]] = Counter()  #: status and reason of those not logged yet
         self._logged: set[tuple[int, str]] = set()  #: within the current minute
-        self._minute = monotonic()  #: when the current minute began
+        self._minute = time.monotonic()  #: when the current minute began
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer 421 or 403; add headers to the answer and note rejections."""
@@ -105,8 +105,8 @@ class RequestMiddleware:
     def _count(self, status: int, reason: str) -> None:
         """Log the first rejection of a kind in a minute, with those counted since the last line."""
         REFUSED.add(1, {"http.response.status_code": status})
-        if monotonic() - self._minute >= MINUTE:
-            self._minute = monotonic()
+        if time.monotonic() - self._minute >= MINUTE:
+            self._minute = time.monotonic()
             self._logged.clear()
         kind = (status, reason)
         if kind not in self._logged and len(self._logged) >= MOST_KINDS:

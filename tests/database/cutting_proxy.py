@@ -31,12 +31,13 @@ class Cut(Enum):
 
 @dataclass(kw_only=True, eq=False)
 class Cutting:
-    """A proxy that does something at the request that *is_due* chooses, once."""
+    """A proxy that does something at the request that *is_due* chooses, once unless it *repeats*."""
 
     url: str
     is_due: Callable[[bytes], bool] = lambda request: False
     cut: Cut | None = None  #: None: the request is only held
     refuses: bool = False  #: whether no connection is accepted after the cut
+    repeats: bool = False
     sessions: int = 0  #: connections that clients have opened
     met: anyio.Event = field(default_factory=anyio.Event)  #: the request has arrived
     released: anyio.Event = field(default_factory=anyio.Event)  #: it may go on
@@ -126,7 +127,7 @@ async def _relay(proxy: Cutting, client: ByteStream, server: ByteStream, group: 
 
     group.start_soon(answer)
     async for request in _requests(client):
-        is_met = not proxy.met.is_set() and proxy.is_due(request)
+        is_met = (proxy.repeats or not proxy.met.is_set()) and proxy.is_due(request)
         is_silent = is_met and proxy.cut is not None
         if is_met:
             proxy.met.set()

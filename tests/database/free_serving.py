@@ -2,10 +2,11 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools.backends.port import Backend
@@ -43,9 +44,21 @@ class Shop:
             connection.executescript(sql)
 
     @property
-    def workers(self) -> list[Worker]:
-        """The idle workers."""
-        return [worker for worker, _ in self.runner._pool._idle]
+    def worker(self) -> Worker:
+        """The idle worker that was used last."""
+        worker = self.runner.pool.warmest
+        assert isinstance(worker, Worker)
+        return worker
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes of workers that have opened the file."""
+        return [each for each in psutil.Process().children() if _has_opened(each, self.path)]
+
+
+def _has_opened(process: psutil.Process, path: Path) -> bool:
+    with suppress(psutil.Error):
+        return str(path) in [each.path for each in process.open_files()]
+    return False
 
 
 @pytest.fixture
@@ -61,7 +74,7 @@ def path(tmp_path: Path) -> Path:
 async def serving(
     path: Path,
     *,
-    timeout: float = 5,
+    timeout: float = 30,
     options: str = "",
     roles: Roles | None = None,
     exclude: Sequence[str] = (),

@@ -26,14 +26,11 @@ async def proxy(url: str, *, refuses: bool) -> AsyncIterator[str]:
             while struct.unpack_from("!I", message, 4)[0] != PROTOCOL:
                 await client.send(b"N")  # no encryption
                 message = await startup_of(client)
-            words = message[8:].rstrip(b"\0").split(b"\0")
-            pairs = list(zip(words[::2], words[1::2], strict=True))
-            unknown = [name for name, _ in pairs if name not in KNOWN]
-            if unknown and refuses:
+            if refuses and (unknown := _unknown(message)):
                 await client.send(_refusal(f"unsupported startup parameter: {unknown[0].decode()}"))
                 return
             async with await anyio.connect_tcp(str(place.hostname), place.port or 5432) as server:
-                await server.send(_message([pair for pair in pairs if pair[0] in KNOWN]))
+                await server.send(_known(message))
                 async with anyio.create_task_group() as group:
                     group.start_soon(_pass_on, client, server, group.cancel_scope)
                     group.start_soon(_pass_on, server, client, group.cancel_scope)
@@ -49,7 +46,7 @@ async def proxy(url: str, *, refuses: bool) -> AsyncIterator[str]:
 
 @dataclass(kw_only=True)
 class Swapping:
-    """A pooler that cannot be told from a server until the next message meets another session of it."""
+    """A pooler of one session, until a message is due to meet another session of the server."""
 
     url: str
     is_due: bool = False
@@ -57,8 +54,11 @@ class Swapping:
 
 
 @asynccontextmanager
-async def swapping_proxy(url: str, *, replays: bool) -> AsyncIterator[Swapping]:
-    """Give such a pooler of the server at *url*; where it *replays*, it prepares statements again."""
+async def swapping_proxy(url: str, *, replays: bool, refuses: bool = False) -> AsyncIterator[Swapping]:
+    """Give such a pooler of the server at *url*; where it *replays*, it prepares statements again.
+
+    Unless it *refuses* settings, it cannot be told from a server until then.
+    """
     place = urlsplit(url)
 
     async def connect(stack: AsyncExitStack, startup: bytes) -> ByteStream:
@@ -75,6 +75,10 @@ async def swapping_proxy(url: str, *, replays: bool) -> AsyncIterator[Swapping]:
                 await client.send(b"N")  # no encryption
                 startup = await startup_of(client)
 
+            if refuses and (unknown := _unknown(startup)):
+                await client.send(_refusal(f"unsupported startup parameter: {unknown[0].decode()}"))
+                return
+
             async def answer(server: ByteStream, scope: anyio.CancelScope) -> None:
                 with scope:
                     await _pass_on(server, client, group.cancel_scope)
@@ -85,9 +89,7 @@ async def swapping_proxy(url: str, *, replays: bool) -> AsyncIterator[Swapping]:
                 if swapping.is_due:
                     swapping.is_due = False
                     scope.cancel()
-                    words = startup[8:].rstrip(b"\0").split(b"\0")
-                    known = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] in KNOWN]
-                    server, scope = await connect(stack, _message(known)), anyio.CancelScope()
+                    server, scope = await connect(stack, _known(startup)), anyio.CancelScope()
                     await _ready(server)
                     if replays:
                         await server.send(prepared + SYNC)
@@ -131,8 +133,19 @@ async def startup_of(client: ByteReceiveStream) -> bytes:
     return message
 
 
-def _message(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    body = b"".join(b"%b\0%b\0" % pair for pair in pairs) + b"\0"
+def _settings(startup: bytes) -> list[tuple[bytes, bytes]]:
+    words = startup[8:].rstrip(b"\0").split(b"\0")
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _unknown(startup: bytes) -> list[bytes]:
+    """Return the names of settings in the message *startup* that a pooler does not know."""
+    return [name for name, _ in _settings(startup) if name not in KNOWN]
+
+
+def _known(startup: bytes) -> bytes:
+    """Return the message *startup* with the settings that a pooler knows."""
+    body = b"".join(b"%b\0%b\0" % each for each in _settings(startup) if each[0] in KNOWN) + b"\0"
     return struct.pack("!II", len(body) + 8, PROTOCOL) + body
 
 

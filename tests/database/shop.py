@@ -159,7 +159,7 @@ class Shop:
 async def pool_of(database: Backend) -> Pool:
     """Return the connections that calls on *database* run on, which are for no one else."""
     runner: Any = await database.runner()
-    pool: Pool = runner._pool
+    pool: Pool = runner.pool
     return pool
 
 

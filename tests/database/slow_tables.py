@@ -10,7 +10,7 @@ from dbtools.errors import DbtoolsError
 from dbtools.settings import LimitsSection
 from tests.database.conftest import Serve, Shops, open_shops
 
-SHORT = LimitsSection(timeout=0.3)
+SHORT = LimitsSection(timeout=2)
 CONNECTIONS = {"sqlite": sqlite_runner.CONNECTIONS, "postgresql": postgresql_runner.CONNECTIONS}
 
 #: Views that take for ever, each in another way.

@@ -1,16 +1,19 @@
 """How large an answer may be, in rows, bytes and cells."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
 
-from dbtools.backends.postgresql import runner as postgresql_runner
+from dbtools.backends.plans import CELLS_HELD
+from dbtools.backends.port import Run
 from dbtools.policy import Caller
+from dbtools.results import ResultSet
 from dbtools.settings import LimitsSection
 from dbtools.tools.resources import Completed
 from dbtools.uris import ROW_TEMPLATE
 from tests.database.conftest import Serve
-from tests.database.shop import rows_of
+from tests.database.shop import ROLE, Shop, rows_of
 from tests.database.slow_tables import code_of, shops as shops
 
 
@@ -26,23 +29,35 @@ def test_rows_are_limited_by_default_and_at_most(dialect: str, serve: Serve) -> 
         assert (most["row_count"], most["truncated"]) == (120, True)
 
 
-@pytest.mark.parametrize(("held", "rows"), [(10_500, 11), (100_000, 20)])
-def test_rows_that_may_be_long_are_weighed_as_they_come(
-    held: int, rows: int, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgresql_runner, "CELLS_HELD", held)
-    monkeypatch.setattr(postgresql_runner, "BYTES_AT_ONCE", 1)
-    ddl = "create table t (id integer primary key, v text);"
-    with serve(
-        "postgresql", f"{ddl} insert into t select i, repeat('x', 1000) from generate_series(1, 20) as i"
-    ) as shop:
-        longest = {"function": "max", "column": "v", "name": "longest"}
-        arguments = {"table": "t", "group_by": ["id"], "measures": [longest]}
-        groups = shop.call("aggregate_rows", arguments).structured
-        page = shop.page("t")
+@pytest.mark.parametrize(("stored", "more"), [(400, True), (300, False)])
+def test_rows_that_may_be_long_are_weighed_as_they_come(stored: int, more: bool, serve: Serve) -> None:
+    length = 100_000
+    ddl = f"""create table t (id integer primary key, v text);
+    insert into t select i, repeat('x', {length}) from generate_series(1, {stored}) as i"""
+    longest = {"function": "max", "column": "v"}
+    limits = LimitsSection(max_rows=1_000, max_cell=length)
+    with serve("postgresql", ddl, limits=limits) as shop:
+        page = _read(shop, "list_rows", {"table": "t", "limit": 1_000})
+        groups = _read(
+            shop, "aggregate_rows", {"table": "t", "group_by": ["id"], "measures": [longest], "limit": 1_000}
+        )
 
-    assert (len(rows_of(groups)), groups["truncated"]) == (rows, rows < 20)
-    assert (len(rows_of(page)), page["truncated"]) == (rows, rows < 20)
+    assert page.more is groups.more is more
+    assert len(page.rows) == len(groups.rows)
+    assert CELLS_HELD < len(page.rows) * length < 1.1 * CELLS_HELD if more else len(page.rows) == stored
+
+
+def _read(shop: Shop, tool: str, arguments: Mapping[str, object]) -> ResultSet:
+    """Return what the database answers to a call of *tool*, before the answer is cut to fit."""
+
+    async def read() -> ResultSet:
+        statement = (await shop.toolbox.view(ROLE)).tools[tool].bind(arguments).statement
+        assert statement is not None
+        runner = await shop.database.runner()
+        run = Run(runner.compile(statement.shape), statement.values, limit=statement.limit, timeout=60)
+        return await runner.run(run)
+
+    return shop.portal.call(read)
 
 
 def test_answers_are_limited_in_bytes_and_go_on(dialect: str, serve: Serve) -> None:

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools.backends import open_backend
+from dbtools.backends.port import Inspected
 from dbtools.backends.postgresql import inspection as postgresql_inspection
-from dbtools.backends.sqlite.files import File, location_of
+from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.inspection import SqliteInspector
 from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.catalog import Table
 from dbtools.errors import Refused
-from dbtools.sql import Fragment, scan
+from dbtools.sql import scan
 from tests.database.inspecting import (
     SQLITE,
     inspected,
@@ -32,7 +34,7 @@ from tests.database.inspecting import (
 )
 from tests.database.postgresql_catalog import connected
 
-PATIENCE = 5  #: seconds
+PATIENCE = 30  #: seconds
 
 
 NOT_READING = {
@@ -313,44 +315,35 @@ async def test_sqlite_complains_in_its_place(sqlite: str, sql: str, at: str | No
     assert caught.value.offset == expected
 
 
-class Held(SqliteInspector):
-    """Holds what it explains on its thread until `release` is set, and uses the connection again then."""
+async def test_sqlite_closes_the_connection_after_what_was_cancelled_on_its_thread(sqlite: str) -> None:
+    path = sqlite.removeprefix("sqlite:///")
+    loop, arrived, released = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    open_meanwhile: list[bool] = []
 
-    def __init__(self, where: File) -> None:
-        super().__init__(where)
-        self.loop, self.seen = asyncio.get_running_loop(), list[object]()
-        self.explained, self.closed, self.release = asyncio.Event(), asyncio.Event(), threading.Event()
+    def hold(*_: object) -> Inspected:
+        loop.call_soon_threadsafe(arrived.set)
+        released.wait(PATIENCE)
+        open_meanwhile.append(_is_open(path))
+        raise Refused("nobody waits for this")
 
-    def _explain(self, table: Table, condition: Fragment) -> None:
-        super()._explain(table, condition)
-        connection = self._connection
-        assert connection is not None
-        self.loop.call_soon_threadsafe(self.explained.set)
-        self.release.wait(PATIENCE)
-        self.seen += [connection, connection.execute("select 1").fetchone()]
-
-    def _close(self) -> None:
-        super()._close()
-        self.loop.call_soon_threadsafe(self.closed.set)
-
-
-async def test_sqlite_closes_the_connection_after_what_was_cancelled_on_it(sqlite: str) -> None:
-    table, condition = Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis)
     with anyio.fail_after(PATIENCE):
-        with closing(Held(location_of(sqlite))) as held:
-            asked = asyncio.create_task(held.condition(table, condition))
-            await held.explained.wait()
+        with closing(SqliteInspector(location_of(sqlite), hold)) as inspector:
+            await inspector.condition(Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis))
+            asked = asyncio.create_task(inspector.query((), {}))
+            await arrived.wait()
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked
-        held.release.set()
-        await held.closed.wait()
+        released.set()
+        while not open_meanwhile or _is_open(path):
+            await anyio.lowlevel.checkpoint()
 
-    (connection, row) = held.seen
-    assert row == (1,)
-    assert isinstance(connection, sqlite3.Connection)
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        connection.execute("select 1")
+    assert open_meanwhile == [True]
+
+
+def _is_open(path: str) -> bool:
+    """Return whether this process has opened the file at *path*."""
+    return path in [each.path for each in psutil.Process().open_files()]
 
 
 async def test_condition_is_not_refused_for_good_while_the_file_is_locked(

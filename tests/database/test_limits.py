@@ -23,7 +23,7 @@ from tests.database.conftest import Serve
 from tests.database.shop import Shop
 from tests.database.slow_tables import CONNECTIONS, DDL, ENDLESS, code_of, shops as shops
 
-PATIENCE = 5  #: seconds
+PATIENCE = 30  #: seconds
 ENDLESS_VIEWS = [("sqlite", "counting"), ("sqlite", "growing")] + [
     ("postgresql", view) for view in ("counting", "growing", "crossing")
 ]

@@ -1,5 +1,6 @@
-"""Statements that run in one round trip, and what of asyncpg that rests on."""
+"""Statements that run in one round trip, what of asyncpg that rests on, and how a transaction ends."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 
@@ -7,7 +8,15 @@ import asyncpg
 import pytest
 
 from dbtools.backends.postgresql.connections import connect, end
-from dbtools.backends.postgresql.pipeline import STATEMENTS, ServerConnection, messages, parsing
+from dbtools.backends.postgresql.pipeline import (
+    END_TIMEOUT,
+    STATEMENTS,
+    ServerConnection,
+    messages,
+    parsing,
+    roll_back,
+)
+from tests.conftest import Clock
 
 SET = "select where set_config($1, $2, false) is null"
 FAIL = "select where 1 / $1::int = 0"
@@ -99,3 +108,63 @@ async def test_statements_not_used_for_long_are_given_up(connection: ServerConne
     kept = await connection.fetch("select statement from pg_prepared_statements")
     assert missing == [1]
     assert "select 1" not in [row["statement"] for row in kept]
+
+
+class Hanging:
+    """Stands in for a connection whose server does not answer, however long *clock* runs."""
+
+    terminated = False
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def execute(self, sql: str) -> None:
+        """Wait for ever."""
+        self._clock.advance(END_TIMEOUT)
+        await asyncio.Event().wait()
+
+    def terminate(self) -> None:
+        """End."""
+        self.terminated = True
+
+
+async def test_connection_whose_server_does_not_answer_is_ended(clock: Clock) -> None:
+    connection = Hanging(clock)
+
+    await roll_back(connection)
+
+    assert connection.terminated
+
+
+class Resting:
+    """Stands in for a connection whose rollback goes on until it is *released*."""
+
+    terminated = False
+
+    def __init__(self) -> None:
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, sql: str) -> None:
+        """Wait until it is released."""
+        self.asked.set()
+        await self.released.wait()
+
+    def terminate(self) -> None:
+        """End."""
+        self.terminated = True
+
+
+async def test_rollback_that_is_cancelled_goes_on_and_is_waited_for() -> None:
+    connection = Resting()
+    rollback = asyncio.create_task(roll_back(connection))
+    await connection.asked.wait()
+    for _ in range(2):
+        rollback.cancel()
+        await asyncio.sleep(0)
+    waits = not rollback.done()
+    connection.released.set()
+    with pytest.raises(asyncio.CancelledError):
+        await rollback
+
+    assert waits
+    assert not connection.terminated

@@ -9,14 +9,12 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql import free
-from dbtools.backends.postgresql.confinement import Confined
-from dbtools.backends.postgresql.free import open_free
+from dbtools.backends.postgresql.free import SLOW_FOR, PostgresqlFreeRunner, open_free
 from dbtools.backends.postgresql.guard import Guarded
 from dbtools.backends.postgresql.parsing import spelled
-from dbtools.backends.postgresql.runner import begin_transaction
 from dbtools.cells import Cut
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
+from tests.conftest import Clock
 from tests.database.poolers import proxy
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop
 from tests.postgresql_server import PostgresqlServer, execute
@@ -43,8 +41,8 @@ def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterato
         yield shop
 
 
-async def _unguarded(shop: FreeShop, sql: str) -> Any:
-    """Return the rows of *sql*, which may read the odd table, as it is written."""
+def _run_unguarded(shop: FreeShop, sql: str) -> None:
+    """Run *sql*, which may read the odd table, as it is written."""
     odd = next(table for table in shop.catalog.tables if table.name == "Odd Name")
     guarded = Guarded(
         seen="",
@@ -54,30 +52,24 @@ async def _unguarded(shop: FreeShop, sql: str) -> Any:
         lexemes=spelled("select 1"),
         calls_others=False,
     )
-    async with shop.runner._pool.connection() as connection:
-        await begin_transaction(connection, {}, connection.begin)
-        statement = Confined(guarded, (), shop.request(sql))
-        try:
-            with statement.worded():
-                await statement.check(connection, b"")
-                statement.plan = await shop.runner._planned(connection, statement)
-                await statement.audit(connection)
-                return await connection.fetch(sql)
-        finally:
-            await connection.execute("rollback")
+    runner = PostgresqlFreeRunner(shop.url, lambda *_: guarded)
+    try:
+        shop.portal.call(runner.run, shop.request(sql))
+    finally:
+        shop.portal.call(runner.close)
 
 
 @pytest.mark.parametrize("sql", OTHERS)
 def test_server_names_relations_that_the_guard_overlooked(shop: FreeShop, sql: str) -> None:
     with pytest.raises(SqlRefused, match="more than the tables"):
-        shop.portal.call(_unguarded, shop, sql)
+        _run_unguarded(shop, sql)
 
 
 def test_plan_names_functions_that_the_guard_overlooked(shop: FreeShop) -> None:
     with pytest.raises(SqlRefused, match="more than the tables"):
-        shop.portal.call(_unguarded, shop, "select * from leak_rows()")
+        _run_unguarded(shop, "select * from leak_rows()")
     with pytest.raises(SqlRefused, match="scans a function"):
-        shop.portal.call(_unguarded, shop, "select * from pg_stat_get_activity(null)")
+        _run_unguarded(shop, "select * from pg_stat_get_activity(null)")
 
 
 @pytest.mark.parametrize(
@@ -91,13 +83,13 @@ def test_plan_names_functions_that_the_guard_overlooked(shop: FreeShop) -> None:
 )
 def test_session_refuses_to_write(shop: FreeShop, sql: str) -> None:
     with pytest.raises(CallError):
-        shop.portal.call(_unguarded, shop, sql)
+        _run_unguarded(shop, sql)
 
 
 def test_guarded_statement_has_one_select_only(shop: FreeShop) -> None:
     for sql in ("commit", "set role none", "select 1; select 2", "lock table orders", "listen x"):
         with pytest.raises(CallError):
-            shop.portal.call(_unguarded, shop, sql)
+            _run_unguarded(shop, sql)
 
 
 ENDLESS = (
@@ -119,27 +111,33 @@ def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) 
     assert shop.rows("select 1") == [(1,)]
 
 
-@pytest.mark.parametrize(("seconds", "others"), [(60.0, Busy), (0.0, TimedOut)])
+@pytest.mark.parametrize(
+    ("seconds", "running", "others"),
+    [pytest.param(0, 1, Busy, id="slow"), pytest.param(SLOW_FOR, 3, TimedOut, id="no longer slow")],
+)
 def test_callers_of_slow_statements_share_one_turn(
-    shop: FreeShop, monkeypatch: pytest.MonkeyPatch, seconds: float, others: type[CallError]
+    shop: FreeShop, clock: Clock, seconds: float, running: int, others: type[CallError]
 ) -> None:
-    monkeypatch.setattr(free, "SLOW_FOR", seconds)
-
-    async def slow(number: int, timeout: float) -> type[object]:
-        run = shop.request(ENDLESS[0], timeout=timeout, caller=f"slow {seconds} {number}")
-        with pytest.raises(CallError) as found:
-            await shop.runner.run(run)
-        return found.type
-
-    async def share() -> None:
-        assert [await slow(number, 0.6) for number in range(3)] == [TimedOut] * 3
-        tasks = [asyncio.ensure_future(slow(number, 2.0 if number == 0 else 0.6)) for number in range(3)]
-        await asyncio.sleep(0)
+    async def slow(running: int) -> list[type[object]]:
+        """Let three callers run a statement, until their time is over when so many are *running*."""
+        runs = (shop.request(ENDLESS[0], caller=f"{seconds} {each}", application="slow") for each in "abc")
+        tasks = [asyncio.ensure_future(shop.runner.run(run)) for run in runs]
+        await _until(connection, "slow", lambda active: active == running)
         quick = await shop.runner.run(shop.request("select 1", caller=f"quick {seconds}"))
         assert quick.rows == ((1,),)
-        assert await asyncio.gather(*tasks) == [TimedOut, others, others]
+        clock.advance(60)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert await _until(connection, "slow", lambda active: active == 0) == 0
+        return [type(each) for each in found]
 
+    async def share() -> None:
+        assert await slow(3) == [TimedOut] * 3
+        clock.advance(seconds)
+        assert await slow(running) == [TimedOut, others, others]
+
+    connection = shop.portal.call(asyncpg.connect, shop.url)
     shop.portal.call(share)
+    shop.portal.call(connection.close)
 
 
 #: The server does not check within the function whether to stop.
@@ -148,7 +146,7 @@ STUCK = "select strpos(repeat('a', 200000), 'b' || repeat('a', 100000))"
 
 def test_statements_that_the_server_cannot_stop_keep_their_place(shop: FreeShop) -> None:
     async def stuck() -> tuple[int, int]:
-        run = shop.request(STUCK, timeout=0.5, caller="stuck", application="stuck")
+        run = shop.request(STUCK, timeout=2.0, caller="stuck", application="stuck")
         connection = await asyncpg.connect(shop.url)
         tasks = [asyncio.ensure_future(shop.runner.run(run)) for _ in range(4)]
         found = await asyncio.gather(*tasks, return_exceptions=True)
@@ -167,7 +165,7 @@ def test_statements_that_the_server_cannot_stop_keep_their_place(shop: FreeShop)
 
 def test_slow_statements_of_one_caller_leave_room_for_others(shop: FreeShop) -> None:
     async def beside() -> Any:
-        slow = [shop.runner.run(shop.request(ENDLESS[0], timeout=3.0, caller="slow")) for _ in range(8)]
+        slow = [shop.runner.run(shop.request(ENDLESS[0], timeout=60.0, caller="slow")) for _ in range(8)]
         tasks = [asyncio.ensure_future(each) for each in slow]
         connection = await asyncpg.connect(shop.url)
         await asyncio.sleep(0)
@@ -219,7 +217,7 @@ def test_large_results_are_cut_while_they_are_read(shop: FreeShop) -> None:
 def test_statement_takes_six_round_trips(shop: FreeShop) -> None:
     async def counted() -> int:
         await shop.runner.run(shop.request("select c.name, o.id from customers c, orders o"))
-        transport, sent = shop.runner._pool.warmest.transport, 0
+        transport, sent = shop.runner.pool.warmest.transport, 0
 
         class Counting:
             def __getattr__(self, name: str) -> Any:

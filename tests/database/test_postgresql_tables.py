@@ -248,7 +248,7 @@ async def test_locked_table_is_read_without_waiting(postgresql_url: str) -> None
         await other.execute(ddl)
         async with other.transaction():
             await other.execute("lock table t in access exclusive mode")
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 table = await table_of(postgresql_url, NO_MORE, "t")
 
     assert table.columns == (

@@ -99,17 +99,25 @@ def test_question_mark_that_is_an_operator_works(serve_queries: ServeQueries) ->
 TIMES = {
     "endless.sql": f"-- param most: integer\n{ENDLESS}",
     "short.sql": f"-- timeout: 200ms\n-- param most: integer\n{ENDLESS}",
-    "long.sql": f"-- timeout: 5s\n-- param most: integer\n{ENDLESS}",
+    "long.sql": f"-- timeout: 9s\n-- param most: integer\n{ENDLESS}",
 }
+NAMES = ("endless", "short", "long")
+HASTY = """
+[roles.hasty]
+queries = ["*"]
+limits.timeout = "700ms"
+[roles.patient]
+queries = ["*"]
+"""
 NEVER = {"most": 2_000_000_000}
 
 
 def test_timeout_of_a_query_is_lower_than_the_role_s_and_never_higher(
     dialect: str, serve_queries: ServeQueries
 ) -> None:
-    with serve_queries(dialect, DDL, TIMES, '[limits]\ntimeout = "700ms"\n') as shop:
-        told = {name: shop.refusal(name, NEVER).split(" and ")[0] for name in ("endless", "short", "long")}
-        found = shop.rows("short", {"most": 10})
+    with serve_queries(dialect, DDL, TIMES, HASTY) as shop:
+        told = {name: shop.refusal(name, NEVER, role="hasty").split(" and ")[0] for name in NAMES}
+        found = shop.rows("long", {"most": 10}, role="patient")
 
     assert told == {
         "endless": "timeout: The call reached its timeout of 0.7 seconds",

@@ -121,7 +121,7 @@ def _plan(sql: str, **constants: int) -> Plan:
 
 def _looked_up(runner: Any, run: Run) -> object:
     """Return what *runner* reads at once, None where it has nothing that reads at once."""
-    warmest = runner._pool.warmest
+    warmest = runner.pool.warmest
     return warmest.lookup(run) if hasattr(warmest, "lookup") else None
 
 

@@ -1,11 +1,13 @@
 """Calls on a schema that has changed, of which nobody has told: what they answer is of the new one alone."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
@@ -13,8 +15,8 @@ from anyio.from_thread import BlockingPortal
 from dbtools.backends.postgresql import inspection
 from dbtools.backends.postgresql.changes import fingerprint
 from dbtools.backends.postgresql.connections import connect
-from dbtools.backends.postgresql.runner import PostgresqlRunner
 from dbtools.errors import Refused
+from dbtools.policy import Caller
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.shop import Shop
@@ -188,31 +190,76 @@ def test_filter_follows_the_type_of_what_its_claim_is_compared_with(
     assert (before, after) == ([[1]], [[1]])
 
 
-def test_statement_that_is_stopped_to_end_a_deadlock_is_run_again(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetch, stopped = PostgresqlRunner._fetch, [0]
-
-    async def stop_first(self: PostgresqlRunner, *arguments: Any, **named: Any) -> Any:
-        stopped[0] += 1
-        if stopped[0] < 3:
-            raise asyncpg.DeadlockDetectedError("deadlock detected")
-        return await fetch(self, *arguments, **named)
-
-    monkeypatch.setattr(PostgresqlRunner, "_fetch", stop_first)
-    with serve("postgresql", DDL) as shop:
-        assert (_cell(shop, "list"), stopped[0]) == ("7", 3)
+#: A view whose rows are computed once the lock 7 is free.
+GATED = """
+create function gated() returns text language plpgsql as $$ begin
+    perform pg_advisory_xact_lock_shared(7);
+    {}
+end $$;
+create view gated as select id, gated() as size from things;
+"""
+WAITS = "select exists (select from pg_locks where relation = 'things'::regclass and not granted)"
+AT_THE_GATE = "select max(pid) from pg_locks where locktype = 'advisory' and not granted"
 
 
-def test_error_after_a_lost_connection_ends_the_call(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = iter((ConnectionResetError(), asyncpg.DiskFullError("no space"), AssertionError("tried again")))
+async def _arrival(connection: Any) -> int:
+    """Return the process that waits for the lock 7, once there is one."""
+    with anyio.fail_after(60):
+        while (pid := await connection.fetchval(AT_THE_GATE)) is None:
+            await anyio.lowlevel.checkpoint()
+    return int(pid)
 
-    async def fail(*_: Any) -> None:
-        raise next(errors)
 
-    monkeypatch.setattr(PostgresqlRunner, "_fetch", fail)
-    with serve("postgresql", DDL) as shop, pytest.raises(Refused, match="lacks the resources"):
-        shop.rows("things")
+@contextmanager
+def _gate(shop: Shop) -> Iterator[tuple[Any, Any]]:
+    """Give two connections, of which the first one holds the lock 7."""
+    gate, rival = (shop.portal.call(asyncpg.connect, shop.url) for _ in range(2))
+    shop.portal.call(gate.execute, "select pg_advisory_lock(7)")
+    try:
+        yield gate, rival
+    finally:
+        shop.portal.call(gate.close)
+        shop.portal.call(rival.close)
+
+
+def test_statement_that_is_stopped_to_end_a_deadlock_is_run_again(serve: Serve) -> None:
+    async def meet() -> Any:
+        calling = asyncio.ensure_future(shop.toolbox.call(Caller(), "list_gated", {}))
+        await _arrival(gate)
+        await rival.execute("set deadlock_timeout = '60s'; begin; lock table others")
+        locking = asyncio.ensure_future(rival.execute("lock table things"))
+        while not await gate.fetchval(WAITS):
+            await anyio.lowlevel.checkpoint()
+        await gate.execute("select pg_advisory_unlock(7)")
+        # Only when the call has lost, since it reads things.
+        await locking
+        await rival.execute("rollback")
+        return (await calling).structured["rows"]
+
+    reading = GATED.format("return (select others.size from others);")
+    with serve("postgresql", DDL + reading) as shop, _gate(shop) as (gate, rival):
+        shop.refresh()
+
+        assert shop.portal.call(meet) == [[1, "8"]]
+
+
+def test_error_after_a_lost_connection_ends_the_call(serve: Serve) -> None:
+    async def lose() -> None:
+        calling = asyncio.ensure_future(shop.toolbox.call(Caller(), "list_gated", {}))
+        await rival.execute(f"select pg_terminate_backend({await _arrival(rival)})")
+        while not await rival.fetchval(f"select ({AT_THE_GATE}) is null"):
+            await anyio.lowlevel.checkpoint()
+        await _arrival(rival)
+        await gate.execute("select pg_advisory_unlock(7)")
+        # A third attempt would wait again.
+        await gate.execute("select pg_advisory_lock(7)")
+        with pytest.raises(Refused, match="lacks the resources"):
+            await calling
+
+    failing = GATED.format("raise exception using errcode = 'disk_full';")
+    with serve("postgresql", DDL + failing) as shop, _gate(shop) as (gate, rival):
+        shop.refresh()
+        shop.portal.call(lose)
 
 
 def test_file_that_is_overwritten_shows_nothing_that_is_hidden(

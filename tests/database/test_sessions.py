@@ -12,9 +12,8 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.postgresql import pipeline
-from dbtools.backends.postgresql.pipeline import roll_back
 from dbtools.policy import Caller
+from dbtools.results import Answer
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
@@ -43,7 +42,7 @@ tables."*" = true
 """
 TIMEOUT = """
 [roles.writer.limits]
-timeout = "1s"
+timeout = "3s"
 """
 
 
@@ -145,18 +144,33 @@ async def test_settings_of_one_role_do_not_reach_the_next_call_of_another(
     url: str, reader: str, tmp_path: Path
 ) -> None:
     whole = [[1, "ann", "one", 10], [2, "bob", "two", 20], [3, "ann", "three", 30]]
-    async with _opened(tmp_path, url, ROLES.format(reader=reader) + TIMEOUT) as toolbox:
+    roles = ROLES.format(reader=reader) + TIMEOUT
+    async with _opened(tmp_path, url, roles) as toolbox, connected(url) as other:
         await _rows(toolbox, _writer(author="ann"))
         assert await _rows(toolbox, BOSS) == whole
         with pytest.raises(errors.TimedOut):
             await toolbox.call(_writer(author="ann"), "list_endless", {})
         assert await _rows(toolbox, BOSS) == whole
-        with anyio.move_on_after(0.1):
-            await toolbox.call(_writer(author="ann"), "list_endless", {})
+        await _cancel(await _running(toolbox, _writer(author="ann"), other))
         assert await _rows(toolbox, BOSS) == whole
         with pytest.raises(errors.NoRow):
             await toolbox.call(_writer(author="bob"), "get_note", {"id": 1})
         assert await _rows(toolbox, BOSS) == whole
+
+
+async def _running(toolbox: Toolbox, caller: Caller, other: Any) -> "asyncio.Task[Answer]":
+    """Return an endless call of *caller*, once the database runs it, as *other* shows."""
+    call = asyncio.create_task(toolbox.call(caller, "list_endless", {}))
+    with anyio.fail_after(30):
+        while not await other.fetchval(RUNNING):
+            await anyio.lowlevel.checkpoint()
+    return call
+
+
+async def _cancel(call: "asyncio.Task[Answer]") -> None:
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
 
 
 async def test_callers_at_the_same_time_are_not_mistaken(url: str, reader: str, tmp_path: Path) -> None:
@@ -305,79 +319,18 @@ async def test_query_that_the_role_of_the_database_may_not_run_is_withdrawn(
     ]
 
 
-class Hanging:
-    """Stands in for a connection whose server does not answer."""
-
-    terminated = False
-
-    async def execute(self, sql: str) -> None:
-        """Wait for ever."""
-        await asyncio.Event().wait()
-
-    def terminate(self) -> None:
-        """End."""
-        self.terminated = True
-
-
-async def test_connection_whose_server_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "END_TIMEOUT", 0.01)
-    connection = Hanging()
-
-    await roll_back(connection)
-
-    assert connection.terminated
-
-
-class Resting:
-    """Stands in for a connection whose rollback goes on until it is *released*."""
-
-    terminated = False
-
-    def __init__(self) -> None:
-        self.asked, self.released = asyncio.Event(), asyncio.Event()
-
-    async def execute(self, sql: str) -> None:
-        """Wait until it is released."""
-        self.asked.set()
-        await self.released.wait()
-
-    def terminate(self) -> None:
-        """End."""
-        self.terminated = True
-
-
-async def test_rollback_that_is_cancelled_goes_on_and_is_waited_for() -> None:
-    connection = Resting()
-    rollback = asyncio.create_task(roll_back(connection))
-    await connection.asked.wait()
-    for _ in range(2):
-        rollback.cancel()
-        await asyncio.sleep(0)
-    waits = not rollback.done()
-    connection.released.set()
-    with pytest.raises(asyncio.CancelledError):
-        await rollback
-
-    assert waits
-    assert not connection.terminated
-
-
 async def test_statement_is_stopped_in_the_database_where_its_call_is_cancelled_twice(
     url: str, tmp_path: Path
 ) -> None:
     roles = '[roles.boss]\ntables."*" = true\n'
     async with _opened(tmp_path, url, roles) as toolbox, connected(url) as other:
         await _rows(toolbox, BOSS)
-        call = asyncio.create_task(toolbox.call(BOSS, "list_endless", {}))
-        with anyio.fail_after(5):
-            while not await other.fetchval(RUNNING):
-                await anyio.lowlevel.checkpoint()
+        call = await _running(toolbox, BOSS, other)
+        with anyio.fail_after(30):
             # The second one comes as the first has just begun to roll back.
-            for _ in range(2):
-                call.cancel()
-                await asyncio.sleep(0)
-            with pytest.raises(asyncio.CancelledError):
-                await call
+            call.cancel()
+            await asyncio.sleep(0)
+            await _cancel(call)
 
         assert not await other.fetchval(RUNNING)
 

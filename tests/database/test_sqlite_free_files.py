@@ -191,9 +191,10 @@ async def test_many_roles_share_the_workers(path: Path) -> None:
     }
     async with serving(path, roles=roles) as shop:
         found = [await shop.ask("select id from item", f"r{n % 12}") for n in range(24)]
+        workers = len(shop.processes())
 
     assert found == [[[n % 12]] if n % 12 in (1, 2, 3) else [] for n in range(24)]
-    assert len(shop.workers) <= free.WORKERS
+    assert 0 < workers <= free.WORKERS
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])

@@ -32,17 +32,17 @@ REQUEST = {"limit": 100, "longest": 1_000, "bytes": 100_000, "explains": False}
 class OnlyProgram(Sandbox):
     """A connection in which hidden names stand for the hidden tables."""
 
-    def _shadow(self, names: Iterable[str]) -> None:
+    def shadow(self, names: Iterable[str]) -> None:
         pass
 
 
 class OnlyNames(Sandbox):
     """A connection without an authorizer and an audit."""
 
-    def _strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
+    def strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         return sqlite3.SQLITE_OK
 
-    def _audit(self, sql: str) -> bool:
+    def audit(self, sql: str) -> bool:
         return True
 
 
@@ -205,9 +205,9 @@ async def test_only_hidden_tables_that_a_statement_names_cost_anything(sandbox: 
     class Counting(Sandbox):
         created = 0
 
-        def _create_view(self, name: str, sql: str) -> None:
+        def create_view(self, name: str, sql: str) -> None:
             self.created += 1
-            super()._create_view(name, sql)
+            super().create_view(name, sql)
 
     opened = await sandbox(Counting, ALONE)
     assert isinstance(opened, Counting)

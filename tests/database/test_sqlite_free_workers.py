@@ -16,7 +16,9 @@ from dbtools import errors
 from dbtools.backends.sqlite import free, worker
 from dbtools.backends.sqlite.free import Worker
 from dbtools.policy import Caller
-from tests.database.free_serving import path as path, serving
+from dbtools.settings.sections import RoleLimitsSection, RoleSection
+from tests.conftest import Clock
+from tests.database.free_serving import Roles, path as path, serving
 
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t) select count(*) from t"
 MIB = 2**20
@@ -55,14 +57,21 @@ HEAVY: Mapping[str, str] = {
 }  # fmt: skip
 
 
+def beside_hasty(timeout: float) -> Roles:
+    """Return the usual role, and the role `hasty` whose calls have *timeout* seconds."""
+    role = RoleSection(tables={"item": True}, sql=True)
+    hasty = role.model_copy(update={"limits": RoleLimitsSection(timeout=timeout)})
+    return {"default": role, "hasty": hasty}
+
+
 @pytest.mark.parametrize("sql", HEAVY.values(), ids=HEAVY)
 async def test_heavy_statements_end_and_do_not_use_memory_of_the_server(path: Path, sql: str) -> None:
-    async with serving(path, timeout=1) as shop:
+    async with serving(path, roles=beside_hasty(1)) as shop:
         await shop.ask("select 1")
         before = memory()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             try:
-                answer = str(await shop.ask(sql))
+                answer = str(await shop.ask(sql, "hasty"))
             except errors.CallError as exc:
                 answer = exc.code
             again = await shop.ask("select count(*) from item")
@@ -110,17 +119,17 @@ async def test_long_cells_are_cut_before_they_leave_the_worker(path: Path) -> No
 
 
 async def test_deadline_ends_the_process(path: Path) -> None:
-    async with serving(path, timeout=0.5) as shop:
+    async with serving(path, roles=beside_hasty(0.5)) as shop:
         await shop.ask("select 1")
-        (worker,) = shop.workers
-        with pytest.raises(errors.TimedOut, match="its timeout"), anyio.fail_after(5):
-            await shop.ask(ENDLESS)
+        worker = shop.worker
+        with pytest.raises(errors.TimedOut, match="its timeout"), anyio.fail_after(30):
+            await shop.ask(ENDLESS, "hasty")
 
-        assert await worker._process.wait() < 0
+        assert await worker.process.wait() < 0
 
 
 async def test_other_callers_are_served_while_one_statement_runs(path: Path) -> None:
-    async with serving(path, timeout=30) as shop, anyio.create_task_group() as group:
+    async with serving(path) as shop, anyio.create_task_group() as group:
         group.start_soon(shop.ask, ENDLESS)
         await anyio.lowlevel.checkpoint()
         with anyio.fail_after(20):
@@ -136,10 +145,10 @@ async def test_other_callers_are_served_while_one_statement_runs(path: Path) -> 
 
 
 async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
-    async with serving(path, timeout=30) as shop, anyio.create_task_group() as group:
+    async with serving(path) as shop, anyio.create_task_group() as group:
         for _ in range(free.WORKERS * 3):
             group.start_soon(shop.ask, ENDLESS)
-        while "default" not in shop.runner._turns or not shop.runner._turns["default"].locked():
+        while len(shop.processes()) < free.SHARE:
             await anyio.lowlevel.checkpoint()
         with anyio.fail_after(20):
             answer = await shop.toolbox.call(Caller(identity="other"), "run_sql", {"sql": "select 1"})
@@ -151,20 +160,23 @@ async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
 async def test_waiting_for_a_worker_counts_towards_the_deadline(path: Path) -> None:
     async with serving(path, timeout=0.2) as shop, AsyncExitStack() as stack:
         for _ in range(free.WORKERS):
-            await stack.enter_async_context(shop.runner._pool.connection())
-        with anyio.fail_after(4), pytest.raises(errors.Busy):
+            await stack.enter_async_context(shop.runner.pool.connection())
+        with anyio.fail_after(30), pytest.raises(errors.Busy):
             await shop.ask("select 1")
 
 
 async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path) -> None:
     async with serving(path, timeout=60) as shop:
         await shop.ask("select 1")
-        (worker,) = shop.workers
-        with anyio.move_on_after(0.2) as scope:
-            await shop.ask(ENDLESS)
+        worker = shop.worker
+        asked = asyncio.ensure_future(shop.ask(ENDLESS))
+        while shop.runner.pool.warmest is worker:
+            await anyio.lowlevel.checkpoint()
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
 
-        assert scope.cancelled_caught
-        assert await worker._process.wait() < 0
+        assert await worker.process.wait() < 0
         assert await shop.ask("select 2") == [[2]]
 
 
@@ -184,37 +196,32 @@ async def test_call_that_is_cancelled_while_its_worker_starts_leaves_no_process(
 async def test_killed_worker_is_replaced(path: Path) -> None:
     async with serving(path) as shop:
         await shop.ask("select 1")
-        (worker,) = shop.workers
-        worker._process.kill()
-        await worker._process.wait()
+        worker = shop.worker
+        worker.process.kill()
+        await worker.process.wait()
 
         assert await shop.ask("select 2") == [[2]]
-        assert shop.workers != [worker]
+        assert shop.worker is not worker
 
 
 async def test_worker_that_dies_twice_is_a_refusal(path: Path) -> None:
-    async with serving(path, timeout=30) as shop:
-        started: list[Worker] = []
-        connect = shop.runner._pool._connect
+    async with serving(path) as shop, anyio.create_task_group() as group:
+        killed: set[int] = set()
 
-        async def kill_when_started(worker: Worker) -> None:
-            while not worker._has_started:
+        async def kill() -> None:
+            while True:
+                for process in shop.processes():
+                    process.kill()
+                    killed.add(process.pid)
                 await anyio.lowlevel.checkpoint()
-            worker._process.kill()
 
-        async def dying() -> Worker:
-            worker: Worker = await connect()
-            started.append(worker)
-            group.start_soon(kill_when_started, worker)
-            return worker
+        group.start_soon(kill)
+        with pytest.raises(errors.SqlRefused, match="too much memory"):
+            await shop.ask(ENDLESS)
+        group.cancel_scope.cancel()
 
-        shop.runner._pool._connect = dying
-        async with anyio.create_task_group() as group:
-            with anyio.fail_after(20), pytest.raises(errors.SqlRefused, match="too much memory"):
-                await shop.ask(ENDLESS)
-        shop.runner._pool._connect = connect
-
-        assert len(started) == free.ATTEMPTS
+    assert len(killed) == free.ATTEMPTS
+    async with serving(path) as shop:
         assert await shop.ask("select 2") == [[2]]
 
 
@@ -236,19 +243,19 @@ async def test_worker_of_a_large_server_is_kept(path: Path) -> None:
     held = bytearray(os.urandom(1) * (200 * MIB))
     async with serving(path) as shop:
         await shop.ask("select 1")
-        before = shop.workers
+        before = shop.worker
         await shop.ask("select 2")
 
         assert len(held) > worker.RETIRES
-        assert shop.workers == before != []
+        assert shop.worker is before
 
 
 async def test_process_ends_with_the_server(path: Path) -> None:
     async with serving(path) as shop:
         await shop.ask("select 1")
-        (worker,) = shop.workers
+        worker = shop.worker
 
-    assert await worker._process.wait() is not None
+    assert await worker.process.wait() is not None
 
 
 async def test_process_inherits_no_environment_and_no_file(
@@ -259,8 +266,7 @@ async def test_process_inherits_no_environment_and_no_file(
     os.set_inheritable(opened, True)
     async with serving(path) as shop:
         await shop.ask("select 1")
-        (worker,) = shop.workers
-        process = f"/proc/{worker._process.pid}"
+        process = f"/proc/{shop.worker.process.pid}"
         environment = await anyio.Path(process, "environ").read_bytes()
         files = [os.readlink(f"{process}/fd/{each}") for each in os.listdir(f"{process}/fd")]
     os.close(opened)
@@ -270,15 +276,15 @@ async def test_process_inherits_no_environment_and_no_file(
     assert sum(str(path) == each for each in files) == 1
 
 
-async def test_workers_of_an_orphan_end_by_themselves(path: Path) -> None:
-    async with serving(path, timeout=0.2) as shop:
+async def test_workers_of_an_orphan_end_by_themselves(path: Path, clock: Clock) -> None:
+    async with serving(path, roles=beside_hasty(0.2)) as shop:
         await shop.ask("select 1")
-        (worker,) = shop.workers
-        asked = asyncio.ensure_future(shop.ask(ENDLESS))
-        await anyio.lowlevel.checkpoint()
-        # As if the server could not end it any more.
-        worker.kill = lambda: None  # type: ignore[method-assign]
-        with pytest.raises(errors.TimedOut):
-            await asked
+        worker = shop.worker
+        asked = asyncio.ensure_future(shop.ask(ENDLESS, "hasty"))
+        while shop.runner.pool.warmest is worker:
+            await anyio.lowlevel.checkpoint()
+        # The server does not end it for a long time.
+        clock.advance(-600)
 
-        assert await worker._process.wait() == -14
+        assert await worker.process.wait() == -14
+        asked.cancel()

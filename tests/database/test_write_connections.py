@@ -207,5 +207,5 @@ def test_call_that_is_cancelled_before_commit_changes_nothing_and_leaves_its_con
 async def _pid(caller: Caller) -> object:
     """Return the number of the process that the next change runs in."""
     writer: Any = await caller.database.writer()
-    async with writer._pool.connection() as connection:
+    async with writer.pool.connection() as connection:
         return await connection.fetchval("select pg_backend_pid()")

@@ -45,7 +45,7 @@ def _limited(pid: int, size: int) -> Iterator[None]:
 async def _driver(caller: Caller) -> Any:
     """Return the driver's connection for changes of a file."""
     writer: Any = await caller.database.writer()
-    async with writer._pool.connection() as connection:
+    async with writer.pool.connection() as connection:
         return connection.driver
 
 

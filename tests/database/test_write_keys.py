@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from dbtools import errors, policy
-from dbtools.service import transactions
+from dbtools.changes import KEPT_IN_MEMORY
 from dbtools.settings.sections import RoleSection
 from dbtools.types import Mask
+from tests.conftest import Clock
 from tests.database.conftest import Serve
 from tests.database.keyed_writes import CALLERS, UPDATE, Keeps, at_once, codes, entries, keeping, table_of
 from tests.database.role_callers import ROLE, calling_as
@@ -311,15 +312,12 @@ def test_journal_is_served_to_nobody(opened: Keeps, dialect: str) -> None:
     assert "dbtools_write" not in " ".join((*names, described))
 
 
-def test_memory_forgets_keys_after_ten_minutes(
-    opened: Keeps, dialect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_forgets_keys_after_ten_minutes(opened: Keeps, dialect: str, clock: Clock) -> None:
     with opened(dialect, "memory") as shop, writing(shop) as caller:
         caller.call("update_things", **UPDATE)
         kept = caller.call("update_things", **UPDATE)
-        monkeypatch.setattr(transactions, "KEPT_IN_MEMORY", -1.0)
-        caller.call("update_things", **{**UPDATE, "idempotency_key": "other"})
-        forgotten = caller.call("update_things", **{**UPDATE, "idempotency_key": "other"})
+        clock.advance(KEPT_IN_MEMORY + 1)
+        forgotten = caller.call("update_things", **UPDATE)
 
     assert repeated(kept)
     assert not repeated(forgotten)

@@ -90,7 +90,7 @@ where datname = current_database() and pid <> pg_backend_pid() and state <> 'idl
 
 
 def test_deadline_stops_the_change_in_the_database(serve: Serve, dialect: str) -> None:
-    with serve(dialect, DDL[dialect] + ENDLESS[dialect]) as shop, writing(shop, timeout=0.5) as caller:
+    with serve(dialect, DDL[dialect] + ENDLESS[dialect]) as shop, writing(shop, timeout=3) as caller:
         code, message = _refusal(caller, "update")
         if dialect == "postgresql":
             assert shop.bare.rows(RUNNING) == [(0,)]
@@ -132,7 +132,7 @@ def test_change_of_a_file_that_is_cancelled_during_commit_is_answered(serve: Ser
 
     async def cancel() -> object:
         writer: Any = await caller.database.writer()
-        async with writer._pool.connection() as connection:
+        async with writer.pool.connection() as connection:
             connection.driver.set_trace_callback(hold)
         tool, arguments, _ = CALLS["update"]
         calling = asyncio.ensure_future(caller.toolbox.call(caller.identity, tool, arguments))

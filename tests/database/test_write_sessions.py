@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 
 from dbtools import errors
-from dbtools.backends import pool
+from dbtools.backends.pool import IDLE
 from dbtools.backends.postgresql import writer as postgresql_writer
 from dbtools.settings.sections import GrantSection
+from tests.conftest import Clock
 from tests.database.conftest import Serve
 from tests.database.role_callers import Caller
 from tests.database.shop import Shop
@@ -51,7 +52,7 @@ def test_write_connections_are_opened_by_the_first_change_and_are_few(serve: Ser
     assert 1 <= len(many) <= postgresql_writer.CONNECTIONS == 4
 
 
-def test_idle_write_connection_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_write_connection_is_closed(serve: Serve, clock: Clock) -> None:
     async def wait_until_closed() -> None:
         other = await asyncpg.connect(shop.url)
         with anyio.fail_after(30):
@@ -60,15 +61,15 @@ def test_idle_write_connection_is_closed(serve: Serve, monkeypatch: pytest.Monke
         await other.close()
 
     with serve("postgresql", DDL["postgresql"]) as shop, writing(shop, write_url=_named(shop)) as caller:
-        monkeypatch.setattr(pool, "IDLE", 0.1)
         caller.call("update_things", id=1, set={"v": "x"})
+        clock.advance(IDLE)
         caller.portal.call(wait_until_closed)
 
 
 async def _session(caller: Caller, sql: str) -> tuple[int, object]:
     """Return what *sql* says in the session of the next change."""
     writer: Any = await caller.database.writer()
-    async with writer._pool.connection() as connection:
+    async with writer.pool.connection() as connection:
         return connection.get_server_pid(), await connection.fetchval(sql)
 
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message as Event
 
 from tests.oracle.validation import validate_envelope
 
-PATIENCE = 10.0  #: seconds for an answer that there will be
+PATIENCE = 30.0  #: seconds for an answer that there will be
 LONGEST_LINE = 2**24  #: bytes
 SESSION = "mcp-session-id"
 THE_SESSION = "{session}"  #: stands in a script for the session that its `initialize` has opened

@@ -15,7 +15,7 @@ from tests.oracle.messages import ACCEPT, headers, initialize, notification, pos
 from tests.oracle.validation import validate
 from tests.protocol.client import MODERN, Client
 
-PATIENCE = 10.0  #: seconds for what comes
+PATIENCE = 30.0  #: seconds for what comes
 
 
 class LineClient(Client):

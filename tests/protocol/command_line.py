@@ -16,7 +16,7 @@ FILES = {
     "unset.toml": '[database]\nurl = "${DBTOOLS_TEST_UNSET}"\n',
     "nowhere.toml": f'[database]\nurl = "{NOWHERE}"\n',
     "table.toml": '[database]\nurl = "shop.db"\n[tables.persons]\ndescription = "x"\n',
-    "short.toml": '[database]\nurl = "shop.db"\n[limits]\ntimeout = "500ms"\n',
+    "short.toml": '[database]\nurl = "shop.db"\n[limits]\ntimeout = "3s"\n',
 }
 
 

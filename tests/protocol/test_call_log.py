@@ -32,7 +32,7 @@ ENDLESS = {
 }
 ROLES = """
 [limits]
-timeout = "300ms"
+timeout = "3s"
 [roles.reader]
 tables."*" = true
 tables.note = { where = "author = :claims.author" }
@@ -97,7 +97,7 @@ async def test_each_call_is_written_down_with_what_became_of_it(
     }
     assert (found[1]["truncated"], found[0]["truncated"]) == (True, False)
     assert found[1]["bytes"] > 50
-    assert found[4]["duration"] >= 0.3
+    assert found[4]["duration"] >= 3
     assert [each["time"] for each in found] == sorted(each["time"] for each in found)
     assert found[0]["arguments"] == {"id": "…"}
     assert found[1]["arguments"] == {
@@ -163,7 +163,7 @@ async def test_log_goes_to_stderr_where_no_file_is_named(url: str, version: str,
 
 
 async def test_cancelled_call_is_written_down(url: str, tmp_path: Path) -> None:
-    path = _configured(tmp_path, url, 'file = "calls.jsonl"', ROLES.replace("300ms", "1h"))
+    path = _configured(tmp_path, url, 'file = "calls.jsonl"', ROLES.replace("3s", "1h"))
     async with spawn(path, tmp_path, options=("--role", "reader")) as client:
         await client.open()
         await client.call("describe_tables")
@@ -197,7 +197,7 @@ async def test_call_that_is_cancelled_at_once_is_written_down(url: str, tmp_path
 
 
 async def test_call_that_a_signal_ends_is_written_down(url: str, tmp_path: Path) -> None:
-    path = _configured(tmp_path, url, 'file = "calls.jsonl"', ROLES.replace("300ms", "1h"))
+    path = _configured(tmp_path, url, 'file = "calls.jsonl"', ROLES.replace("3s", "1h"))
     async with spawn(path, tmp_path, options=("--role", "reader")) as client:
         await client.open()
         await client.start_call("list_endless", token="t")

@@ -1,6 +1,7 @@
 """Connections within bounds, whoever is at the other end: heads, waits, and answers that nobody takes."""
 
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -10,12 +11,15 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from dbtools.server import connections, http
+from dbtools.server import http
 from dbtools.server.connections import LONGEST_HEAD, MOST_FIELDS, BoundedProtocol
+from tests.conftest import Clock
 from tests.protocol.client import PATIENCE
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
+#: The option of the kernel for connections whose client does not read.
+UNREAD = (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 0))
 LARGE = 16 * 2**20  #: bytes of an answer
 
 
@@ -24,11 +28,13 @@ class App:
 
     def __init__(self) -> None:
         self.fields: list[tuple[bytes, bytes]] = []
+        self.asked = asyncio.Event()  #: set when a request has arrived
         self.left = asyncio.Event()  #: set when a client did not stay for a large answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
         assert scope["type"] == "http"
+        self.asked.set()
         if scope["path"] == "/body":
             while (await receive()).get("more_body"):
                 pass
@@ -43,14 +49,21 @@ class App:
 
 @asynccontextmanager
 async def _serving(
-    app: App, *, idle: int = http.KEEP_ALIVE, protocol: type[BoundedProtocol] = BoundedProtocol
+    app: App,
+    *,
+    idle: int = http.KEEP_ALIVE,
+    unread: int | None = None,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
 ) -> AsyncIterator[int]:
-    """Serve *app* within this process, and give the port."""
+    """Serve *app* within this process, and give the port; *unread*: milliseconds in place of the usual."""
     config = uvicorn.Config(
         app, http=protocol, lifespan="off", log_config=None, log_level="critical", timeout_keep_alive=idle
     )
     server = uvicorn.Server(config)
     with http.bound(http.ListenAddress(host="127.0.0.1", port=0)) as listener:
+        if unread is not None:
+            assert listener.getsockopt(*UNREAD) == http.UNREAD_TIMEOUT
+            listener.setsockopt(*UNREAD, unread)
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             yield listener.getsockname()[1]
@@ -102,10 +115,10 @@ async def _peer(port: int) -> AsyncIterator[Peer]:
         peer.close()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait briefly for the head of a request."""
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT", 0.2)
+class Impatient(BoundedProtocol):
+    """Waits briefly for the head of a request."""
+
+    head_timeout = 0.5
 
 
 @pytest.mark.parametrize(
@@ -123,18 +136,21 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-async def test_wait_for_a_client_ends(begun: bytes, impatient: None) -> None:
-    async with _serving(App(), idle=1) as port, _peer(port) as peer:
+async def test_wait_for_a_client_ends(begun: bytes) -> None:
+    async with _serving(App(), idle=1, protocol=Impatient) as port, _peer(port) as peer:
         peer.write(begun)
         answered = await peer.rest()
 
     assert answered.count(b"200 OK") == (b"\r\n\r\n" in begun)
 
 
-async def test_request_that_is_answered_slowly_has_its_time(impatient: None) -> None:
-    async with _serving(App()) as port, _peer(port) as peer:
+async def test_request_that_is_answered_slowly_has_its_time(clock: Clock) -> None:
+    app = App()
+    async with _serving(app) as port, _peer(port) as peer:
         peer.write(b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
-        await anyio.sleep(0.4)  # longer than the wait for a head
+        with anyio.fail_after(PATIENCE):
+            await app.asked.wait()
+        clock.advance(BoundedProtocol.head_timeout)
         peer.write(b"x")
         first = await peer.answer()
         peer.write(GET)
@@ -213,10 +229,9 @@ async def test_body_may_be_large_and_in_small_pieces() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no such bound")
-async def test_client_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "UNREAD_TIMEOUT", 200)
+async def test_client_that_takes_nothing_is_left() -> None:
     app = App()
-    async with _serving(app) as port, _peer(port) as peer:
+    async with _serving(app, unread=200) as port, _peer(port) as peer:
         peer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         with anyio.fail_after(PATIENCE):
             await app.left.wait()

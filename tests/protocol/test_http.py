@@ -10,9 +10,9 @@ import anyio
 import pytest
 from mcp import Client
 
-from dbtools.server import requests
-from dbtools.server.requests import HttpError, RequestMiddleware, is_too_complex, read_message
+from dbtools.server.requests import BODY_TIMEOUT, HttpError, RequestMiddleware, is_too_complex, read_message
 from dbtools.settings.sections import ServerSection
+from tests.conftest import Clock
 from tests.protocol.changing import Changing
 from tests.protocol.client import MODERN, PATIENCE
 from tests.protocol.http_server import HANDSHAKE, HttpServer, call, http_server, modern, posted
@@ -235,12 +235,14 @@ async def test_slow_heads_and_bodies_hold_up_no_other_request(shared: HttpServer
     assert answered["structuredContent"]["row"]["name"] == "Bo"
 
 
-async def test_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "BODY_TIMEOUT", 0.05)
+async def test_body_that_does_not_arrive_in_time_is_refused(clock: Clock) -> None:
     parts = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:
-        return parts.pop() if parts else await asyncio.Event().wait()
+        if parts:
+            return parts.pop()
+        clock.advance(BODY_TIMEOUT)
+        return await asyncio.Event().wait()
 
     with anyio.fail_after(PATIENCE), pytest.raises(HttpError) as refused:
         await read_message({"type": "http", "headers": []}, receive, 100)

@@ -5,7 +5,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from dbtools import __version__
 from dbtools.errors import ConfigurationError
 from dbtools.server.keys import Keys, check_keys
 from dbtools.settings import JwtSection
+from tests.conftest import Clock
 from tests.protocol.client import ROOT
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import (
@@ -76,17 +76,6 @@ def checked(issuer: Issuer) -> Checked:
     return Checked(f"{issuer.url}?key=secret")
 
 
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Give what has so many seconds pass."""
-
-    def pass_by(seconds: float) -> None:
-        now = time.monotonic
-        monkeypatch.setattr(time, "monotonic", lambda: now() + seconds)
-
-    return pass_by
-
-
 def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Return what *coroutine* does, which waits for nothing."""
     try:
@@ -103,7 +92,7 @@ async def _until(event: Event) -> None:
 
 async def _known(checked: Checked, token: str) -> None:
     """Wait until the key of *token* is known: each question waits a while for it."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         while True:
             with suppress(NoKeysError):
                 if await checked.claims_of(token):
@@ -111,13 +100,13 @@ async def _known(checked: Checked, token: str) -> None:
 
 
 async def test_known_key_answers_at_once_whatever_its_age(
-    issuer: Issuer, checked: Checked, later: Callable[[float], None]
+    issuer: Issuer, checked: Checked, clock: Clock
 ) -> None:
     assert await checked.claims_of(signed())
     issuer.came.clear()
     issuer.may_answer.clear()
     issuer.content = answer(key_set(KEY, OTHER))
-    later(1_000)
+    clock.advance(1_000)
 
     assert _at_once(checked.claims_of(signed()))
     await _until(issuer.came)  # they are read beside
@@ -128,9 +117,7 @@ async def test_known_key_answers_at_once_whatever_its_age(
     await _known(checked, signed(OTHER, kid="1"))
 
 
-async def test_who_names_an_unknown_key_waits_for_it(
-    issuer: Issuer, checked: Checked, later: Callable[[float], None]
-) -> None:
+async def test_who_names_an_unknown_key_waits_for_it(issuer: Issuer, checked: Checked, clock: Clock) -> None:
     assert await checked.claims_of(signed())
     issuer.came.clear()
     issuer.may_answer.clear()
@@ -141,7 +128,7 @@ async def test_who_names_an_unknown_key_waits_for_it(
         found.append(await checked.claims_of(signed(OTHER, kid="1")))
 
     assert _at_once(checked.claims_of(signed(OTHER, kid="1"))) is None  # they have just been read
-    later(11)
+    clock.advance(11)
     async with anyio.create_task_group() as several:
         for _ in range(5):
             several.start_soon(ask)
@@ -153,36 +140,36 @@ async def test_who_names_an_unknown_key_waits_for_it(
 
 
 async def test_who_names_an_unknown_key_waits_no_longer_than_for_a_while(
-    issuer: Issuer, checked: Checked, later: Callable[[float], None]
+    issuer: Issuer, checked: Checked, clock: Clock
 ) -> None:
     issuer.may_answer.clear()
-    with anyio.fail_after(4), pytest.raises(NoKeysError):
+    with anyio.fail_after(12), pytest.raises(NoKeysError):
         await checked.claims_of(signed())
-    with anyio.fail_after(4), pytest.raises(NoKeysError):
+    with anyio.fail_after(12), pytest.raises(NoKeysError):
         await checked.claims_of(signed())
     assert issuer.asked == 1
 
     issuer.may_answer.set()
     await _known(checked, signed())
     issuer.may_answer.clear()
-    later(11)
-    with anyio.fail_after(4):
+    clock.advance(11)
+    with anyio.fail_after(12):
         assert await checked.claims_of(signed(OTHER, kid="1")) is None
     assert issuer.asked == 2
 
 
 async def test_keys_that_cannot_be_read_again_remain(
-    issuer: Issuer, checked: Checked, later: Callable[[float], None], caplog: pytest.LogCaptureFixture
+    issuer: Issuer, checked: Checked, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dbtools")
     assert await checked.claims_of(signed())
     issuer.content = b"rubbish"
     for _ in range(3):
-        later(1_000)
+        clock.advance(1_000)
         assert await checked.claims_of(signed(OTHER, kid="1")) is None
         assert _at_once(checked.claims_of(signed()))
     issuer.content = answer(key_set(KEY, OTHER))
-    later(1_000)
+    clock.advance(1_000)
     assert await checked.claims_of(signed(OTHER, kid="1"))
 
     assert issuer.asked == 5
@@ -368,7 +355,7 @@ async def test_server_ends_although_an_issuer_keeps_it_waiting(
     path = _configured(tmp_path, sqlite_database(DDL), issuer.url)
     async with http_server(path, tmp_path) as server:
         await _until(issuer.came)
-        with anyio.fail_after(4):
+        with anyio.fail_after(12):
             status = await server.end()
 
     assert status == 0

@@ -18,6 +18,7 @@ from dbtools.policy import Caller
 from dbtools.server.identity import Identity, Rejection, hash_of, new_token
 from dbtools.service.serving import Served, open_served
 from dbtools.settings import load
+from tests.conftest import Clock
 from tests.processes import FRESH
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed
@@ -230,16 +231,15 @@ async def test_stream_ends_with_its_signed_token(configured: Configured, tmp_pat
 
 
 async def test_signed_token_of_a_key_that_is_withdrawn_counts_no_more(
-    configured: Configured, monkeypatch: pytest.MonkeyPatch
+    configured: Configured, clock: Clock
 ) -> None:
     with open_issuer() as issuer:
         served, identity = await _signed_for(configured, issuer)
         shown = (f"Bearer {signed(db_role='clerk')}",)
         first = await identity.admit(shown)
         issuer.content = answer(key_set(OTHER))
-        now = time.monotonic
-        monkeypatch.setattr(time, "monotonic", lambda: now() + 11)
-        with anyio.fail_after(5):
+        clock.advance(11)
+        with anyio.fail_after(PATIENCE):
             # Whoever names an unknown key has them read.
             await identity.admit((f"Bearer {signed(OTHER, kid='9')}",))
             while isinstance(await identity.admit((f"Bearer {signed(OTHER, db_role='clerk')}",)), Rejection):

@@ -16,6 +16,7 @@ from dbtools.server.requests import MOST_KINDS, REASON, RequestMiddleware
 from dbtools.server.running import JsonFormatter, begin_log
 from dbtools.settings.sections import LogSection, ServerSection
 from dbtools.telemetry import REQUEST
+from tests.conftest import Clock
 from tests.protocol.http_server import call, http_server
 
 DDL = "create table person (id integer primary key); insert into person values (1);"
@@ -86,10 +87,10 @@ async def _answered(requests: RequestMiddleware, times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("minute", "expected"),
+    ("seconds", "expected"),
     [
         (
-            60.0,
+            0,
             [
                 "1 with 401 (no token).",
                 "1 with 401 (no token), 1 with 421.",
@@ -97,7 +98,7 @@ async def _answered(requests: RequestMiddleware, times: int) -> None:
             ],
         ),
         (
-            0.0,
+            60,
             [
                 "1 with 401 (no token).",
                 "1 with 401 (no token).",
@@ -111,15 +112,15 @@ async def _answered(requests: RequestMiddleware, times: int) -> None:
     ids=["within a minute", "after a minute"],
 )
 async def test_first_rejection_of_a_kind_is_logged_with_those_that_were_counted(
-    minute: float, expected: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    seconds: int, expected: list[str], clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dbtools.server.requests.MINUTE", minute)
     caplog.set_level("WARNING")
     answers = [(401, "no token"), (401, "no token"), (421, ""), (200, ""), (404, ""), (401, "no token")]
     answers += [(401, "expired"), (421, "")]
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         status, scope[REASON] = answers[scope["at"]]
+        clock.advance(seconds)
         await send({"type": "http.response.start", "status": status, "headers": []})
 
     def logged() -> list[str]:
@@ -133,7 +134,7 @@ async def test_first_rejection_of_a_kind_is_logged_with_those_that_were_counted(
     rest = logged()[len(before) :]
 
     assert before == expected
-    assert rest == (["1 with 421."] if minute else [])
+    assert rest == ([] if seconds else ["1 with 421."])
 
 
 async def test_kinds_of_rejections_are_no_more_than_so_many(caplog: pytest.LogCaptureFixture) -> None:

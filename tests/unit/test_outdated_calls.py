@@ -71,7 +71,7 @@ async def _call(toolbox: Toolbox, role: Role) -> Answer:
 async def test_calls_wait_for_the_refresh_of_another_no_longer_than_they_may(
     changed: Changed, toolbox: Toolbox
 ) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(toolbox.refresh)
             await anyio.wait_all_tasks_blocked()
@@ -89,7 +89,7 @@ async def test_calls_wait_for_the_refresh_of_another_no_longer_than_they_may(
 async def test_call_that_refreshes_by_itself_waits_no_longer_and_another_one_does_it(
     changed: Changed, toolbox: Toolbox
 ) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         with pytest.raises(errors.SchemaChanged):
             await _call(toolbox, HASTY)
         changed.go_on.set()

@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from dbtools.backends import pool as pools
-from dbtools.backends.pool import Pool
+from dbtools.backends.pool import CONNECTION_TIMEOUT, IDLE, Pool
 from dbtools.errors import Busy
+from tests.conftest import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -107,12 +107,13 @@ async def test_no_more_are_opened_than_there_may_be(pool: Pool, opening: Opening
 
 
 async def test_call_that_gets_no_connection_in_time_is_refused(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch, opening: Opening
+    pool: Pool, clock: Clock, opening: Opening, start: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(pools, "CONNECTION_TIMEOUT", 0.01)
     async with pool.connection(), pool.connection():
+        waiting = await start(_use(pool, []))
+        clock.advance(CONNECTION_TIMEOUT)
         with pytest.raises(Busy, match="All connections"):
-            await _use(pool, [])
+            await waiting
     seen: list[Stub] = []
     await _use(pool, seen)
 
@@ -125,7 +126,7 @@ async def test_cancelled_wait_takes_no_turn(pool: Pool, start: Callable[..., Any
         gone = await start(_use(pool, seen, "gone"))
         stays = await start(_use(pool, seen, "stays"))
         gone.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await stays
 
     assert seen == ["stays"]
@@ -140,7 +141,7 @@ async def test_connection_that_comes_as_the_wait_is_cancelled_is_passed_on(
         stays = await start(_use(pool, seen, "stays"))
     # Both have got their connection by now, and have not run yet.
     gone.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await stays
         async with pool.connection(), pool.connection():
             seen.append("both")
@@ -157,7 +158,7 @@ async def test_right_to_open_one_is_passed_on_where_opening_fails(
     waiting = await start(_use(pool, seen, "waiting"))
     opening.failures = 2
     opening.gate.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         told = await asyncio.gather(*failing, return_exceptions=True)
         await waiting
 
@@ -195,11 +196,11 @@ async def test_pool_that_is_disposed_of_closes_what_is_lent_when_it_comes_back(
     assert opening.opened == [lent, idle, other]
 
 
-async def test_idle_connection_is_closed(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "IDLE", 0.01)
+async def test_idle_connection_is_closed(pool: Pool, clock: Clock) -> None:
     async with pool.connection() as connection:
         pass
-    with anyio.fail_after(5):
+    clock.advance(IDLE)
+    with anyio.fail_after(30):
         await connection.ended.wait()
     async with pool.connection() as other:
         pass

@@ -232,7 +232,7 @@ async def test_pipe_among_the_queries_is_not_waited_for(current: CurrentSettings
     _write(pipe.with_name("mine.sql"), "select id from people")
     pipe.with_name("link.sql").symlink_to(pipe)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await anyio.to_thread.run_sync(current.read, abandon_on_cancel=True)
 
     assert [query.name for query in current.loaded_queries.queries] == ["mine"]
@@ -240,5 +240,5 @@ async def test_pipe_among_the_queries_is_not_waited_for(current: CurrentSettings
 
 
 async def test_pipe_is_no_configuration(pipe: Path) -> None:
-    with anyio.fail_after(5), pytest.raises(ConfigurationError, match="not a regular file"):
+    with anyio.fail_after(30), pytest.raises(ConfigurationError, match="not a regular file"):
         await anyio.to_thread.run_sync(load, pipe, abandon_on_cancel=True)

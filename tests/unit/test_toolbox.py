@@ -56,7 +56,7 @@ async def test_first_snapshot_is_taken_once_for_all_who_wait() -> None:
     database = Database([SMALL, LARGE])
     toolbox = Toolbox(resolving(database.introspect, ROLES), Executed())
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(toolbox.snapshot)

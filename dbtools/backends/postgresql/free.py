@@ -25,7 +25,7 @@ from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.connections import UNREADABLE, is_lost
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
-from dbtools.backends.postgresql.guard import guard
+from dbtools.backends.postgresql.guard import Guarded, guard
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
     END_TIMEOUT,
@@ -105,9 +105,10 @@ class _Meter(asyncio.Protocol):
 class PostgresqlFreeRunner:
     """The FreeRunner of PostgreSQL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, guard: Callable[..., Guarded] = guard) -> None:
+        self._guard = guard
         connect = partial(_connect, url)
-        self._pool = Pool(connect, size=CONNECTIONS, is_usable=_is_usable, end=_ended)
+        self.pool = Pool(connect, size=CONNECTIONS, is_usable=_is_usable, end=_ended)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
         self._stopping: set[asyncio.Future[None]] = set()
@@ -128,7 +129,7 @@ class PostgresqlFreeRunner:
         """Close every connection; later calls open new ones."""
         for stopping in tuple(self._stopping):
             stopping.cancel()
-        await self._pool.dispose()
+        await self.pool.dispose()
 
     async def _attempt(self, run: FreeRun, work: Callable[[ServerConnection, Confined], Awaitable[T]]) -> T:
         """Return the result of *work* on the statement of *run*, repeated after a lost connection."""
@@ -144,7 +145,7 @@ class PostgresqlFreeRunner:
                         if attempts == ATTEMPTS or not is_lost(exc):
                             raise translated(exc) from exc
                     attempts += 1
-                    await self._pool.dispose()
+                    await self.pool.dispose()
         except TimeoutError as exc:
             if began == math.inf:
                 raise errors.Busy("Other statements are still running.", hint="Try again.") from exc
@@ -174,7 +175,7 @@ class PostgresqlFreeRunner:
         await turn.acquire()
         stopping: asyncio.Future[None] | None = None
         try:
-            async with self._pool.connection() as connection:
+            async with self.pool.connection() as connection:
                 connection.meter.room, is_over = MOST_BYTES, False
                 try:
                     yield connection
@@ -203,7 +204,7 @@ class PostgresqlFreeRunner:
     async def _prepared(self, connection: ServerConnection, run: FreeRun) -> Confined:
         """Check *run* in a new transaction, and return the statement to run in it."""
         vocabulary = await self._vocabulary(connection, run)
-        checks = partial(guard, run.sql, run.catalog, run.whole, vocabulary)
+        checks = partial(self._guard, run.sql, run.catalog, run.whole, vocabulary)
         guarded = await check(run.sql, checks, self._checking)
         begin = connection.begin + time_limit(run.timeout)
         if run.application:

@@ -96,7 +96,7 @@ class PostgresqlRunner:
 
     def __init__(self, url: str) -> None:
         connect = partial(open_connection, url)
-        self._pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
+        self.pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -130,7 +130,7 @@ class PostgresqlRunner:
                     await self.close()
 
     async def _fetch(self, run: Run) -> ResultSet:
-        async with self._pool.connection() as connection:
+        async with self.pool.connection() as connection:
             try:
                 records, more = await _read(connection, run)
             except BaseException as exc:
@@ -148,7 +148,7 @@ class PostgresqlRunner:
 
     async def probe(self) -> Probe:
         """Try to create a table in a transaction like those of calls."""
-        async with self._pool.connection() as connection:
+        async with self.pool.connection() as connection:
             version = f"PostgreSQL {await connection.fetchval('show server_version')}"
             try:
                 async with rolled_back(connection, BEGIN):
@@ -159,12 +159,12 @@ class PostgresqlRunner:
 
     async def ready(self) -> None:
         """Raise a CallError if no connection can be opened."""
-        async with self._pool.connection():
+        async with self.pool.connection():
             pass
 
     async def close(self) -> None:
         """Close every connection; later calls open new ones."""
-        await self._pool.dispose()
+        await self.pool.dispose()
 
 
 async def open_connection(url: str) -> ServerConnection:

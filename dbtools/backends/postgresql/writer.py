@@ -102,7 +102,7 @@ class PostgresqlWriter:
     def __init__(self, url: str, lock_timeout: float) -> None:
         self._url = url
         self._lock_timeout = setting({"lock_timeout": f"{max(1, round(lock_timeout * 1000))}ms"})
-        self._pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
+        self.pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
 
     def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
@@ -126,14 +126,14 @@ class PostgresqlWriter:
             return await self._write(run)
         except Unbegun:
             # The idle connections are probably lost as well.
-            await self._pool.dispose()
+            await self.pool.dispose()
         try:
             return await self._write(run)
         except Unbegun as exc:
             raise errors.DatabaseUnavailable(UNDONE) from exc
 
     async def _write(self, run: WriteRun) -> WriteResult:
-        async with self._pool.connection() as connection:
+        async with self.pool.connection() as connection:
             try:
                 async with asyncio.timeout(run.timeout + GRACE):
                     written, number = await self._change(connection, run)
@@ -157,7 +157,7 @@ class PostgresqlWriter:
         if isinstance(refusal, errors.SchemaChanged):
             # In an old session, functions of triggers keep plans for the old types.
             connection.terminate()
-            await self._pool.dispose()
+            await self.pool.dispose()
         return refusal
 
     async def _end(self, connection: ServerConnection, number: str) -> None:
@@ -220,7 +220,7 @@ class PostgresqlWriter:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._pool.dispose()
+        await self.pool.dispose()
 
 
 def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:

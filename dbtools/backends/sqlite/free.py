@@ -50,7 +50,7 @@ class Worker:
     """A process that runs one statement at a time."""
 
     def __init__(self, process: Process) -> None:
-        self._process = process
+        self.process = process
         self._has_started = False
         self.is_usable = True
 
@@ -81,15 +81,15 @@ class Worker:
             except WorkerLost as exc:
                 raise errors.Busy(NOT_STARTED, hint=OTHERS) from exc
             self._has_started = True
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         with suppress(ConnectionError):
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
         return await self._answer()
 
     async def _answer(self) -> Mapping[str, Any]:
-        assert self._process.stdout is not None
+        assert self.process.stdout is not None
         try:
-            answer: Mapping[str, Any] = json.loads(await self._process.stdout.readuntil())
+            answer: Mapping[str, Any] = json.loads(await self.process.stdout.readuntil())
         except EOFError as exc:
             self.is_usable = False
             raise WorkerLost from exc
@@ -104,12 +104,12 @@ class Worker:
         if self.is_usable:
             self.is_usable = False
             with suppress(ProcessLookupError):
-                self._process.kill()
+                self.process.kill()
 
     def end(self) -> "asyncio.Future[object]":
         """End the process, and return a future for its end."""
         self.kill()
-        return asyncio.ensure_future(self._process.wait())
+        return asyncio.ensure_future(self.process.wait())
 
 
 class SqliteFreeRunner:
@@ -117,7 +117,7 @@ class SqliteFreeRunner:
 
     def __init__(self, location: File) -> None:
         self._location = location
-        self._pool = Pool(Worker.start, size=WORKERS, is_usable=lambda each: each.is_usable, end=self._end)
+        self.pool = Pool(Worker.start, size=WORKERS, is_usable=lambda each: each.is_usable, end=self._end)
         self._ending: set[asyncio.Future[object]] = set()
         self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -150,7 +150,7 @@ class SqliteFreeRunner:
 
     async def close(self) -> None:
         """End the processes."""
-        await self._pool.dispose()
+        await self.pool.dispose()
         await asyncio.gather(*self._ending)
 
     def _end(self, process: Worker) -> "asyncio.Future[object]":
@@ -195,7 +195,7 @@ class SqliteFreeRunner:
         turn = self._turns.setdefault(caller, asyncio.Semaphore(SHARE))
         process: Worker | None = None
         try:
-            async with asyncio.timeout_at(ends + GRACE), turn, self._pool.connection() as process:
+            async with asyncio.timeout_at(ends + GRACE), turn, self.pool.connection() as process:
                 left = max(ends - asyncio.get_running_loop().time(), LEAST)
                 answer: Mapping[str, Any] = await process.ask({**request, "timeout": left})
                 if "needs" in answer:

@@ -57,7 +57,7 @@ class SqliteRunner:
     """The Runner of SQLite."""
 
     def __init__(self, where: File, connect: Callable[[File], FileConnection] = FileConnection) -> None:
-        self._pool = pool_of(lambda: connect(where), size=CONNECTIONS)
+        self.pool = pool_of(lambda: connect(where), size=CONNECTIONS)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -67,7 +67,7 @@ class SqliteRunner:
 
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*: of a lookup on the event loop if possible, otherwise in one hop."""
-        warmest: FileConnection | None = self._pool.warmest if run.plan.is_lookup else None
+        warmest: FileConnection | None = self.pool.warmest if run.plan.is_lookup else None
         if warmest is not None and (found := warmest.lookup(run)) is not None:
             return found
         try:
@@ -87,13 +87,13 @@ class SqliteRunner:
     async def _on_thread(self, work: Callable[[FileConnection, Event], T]) -> T:
         """Return the result of *work* on the thread of a connection, or raise a CallError."""
         try:
-            return await on_thread(self._pool, work)
+            return await on_thread(self.pool, work)
         except (Stopped, sqlite3.Error) as exc:
             raise translated(exc) from exc
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._pool.dispose()
+        await self.pool.dispose()
 
 
 def pool_of(connect: Callable[[], FileConnection], *, size: int) -> Pool:

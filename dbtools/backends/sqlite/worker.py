@@ -145,15 +145,16 @@ class Sandbox:
     def _create_views(self, public: str, sql: str, named: list[str]) -> None:
         """Create the view *public* of *sql*, whose row filter names the tables *named* of the file."""
         for name in named:
-            self._create_view(self._inner("all", name), f"select * from {self._file}.{quote(name)}")
+            self.create_view(self._inner("all", name), f"select * from {self._file}.{quote(name)}")
         reads = (
             f"{quote(name)} as not materialized (select * from {self._inner('all', name)})" for name in named
         )
         inner = self._inner("seen", public)
-        self._create_view(inner, f"with {', '.join(reads)} {sql}" if named else sql)
-        self._create_view(quote(public), f"select * from {inner}")
+        self.create_view(inner, f"with {', '.join(reads)} {sql}" if named else sql)
+        self.create_view(quote(public), f"select * from {inner}")
 
-    def _create_view(self, name: str, sql: str) -> None:
+    def create_view(self, name: str, sql: str) -> None:
+        """Create the view *name*, which is quoted, unless it exists."""
         self._driver.execute(f"create temp view if not exists {name} as {sql}")
 
     def _inner(self, what: str, name: str) -> str:
@@ -174,7 +175,7 @@ class Sandbox:
 
         return masked
 
-    def _shadow(self, names: Iterable[str]) -> None:
+    def shadow(self, names: Iterable[str]) -> None:
         """Let the hidden ones of the folded *names* stand for a table that does not exist."""
         hidden = [self._hidden.pop(name) for name in names if name in self._hidden]
         if not hidden:
@@ -182,7 +183,7 @@ class Sandbox:
         schema, _, prefix = self._absent.partition(".")
         self._driver.execute("pragma query_only = off")
         for name in hidden:
-            self._create_view(quote(name), f"select * from {schema}.{quote(prefix + name)}")
+            self.create_view(quote(name), f"select * from {schema}.{quote(prefix + name)}")
         self._driver.execute("pragma query_only = on")
 
     def _record(self, tables: list[str]) -> None:
@@ -223,7 +224,7 @@ class Sandbox:
             self._reads.add(event)
         return sqlite3.SQLITE_OK
 
-    def _strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
+    def strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         """Allow what a caller's statement may do."""
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
             return sqlite3.SQLITE_OK
@@ -251,12 +252,12 @@ class Sandbox:
     def run(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         """Return the result of *request*, or raise Refusal or sqlite3.Error."""
         self._denied = None
-        self._shadow(request["names"])
+        self.shadow(request["names"])
         self._driver.execute("begin")
         try:
             self._check_schema()
-            self._authorize = self._strict
-            if self._audit(request["sql"]):
+            self._authorize = self.strict
+            if self.audit(request["sql"]):
                 # A virtual table runs other statements; the statement of the caller has passed.
                 self._authorize = _allow
             return {} if request["explains"] else self._fetch(request)
@@ -283,7 +284,7 @@ class Sandbox:
         if replaced or (self._seen != before and self._read_schema() != self._schema):
             raise Refusal("changed")
 
-    def _audit(self, sql: str) -> bool:
+    def audit(self, sql: str) -> bool:
         """Refuse *sql* if it opens what is not permitted; return whether it opens virtual tables."""
         opened = False
         for opcode, second, third, address in self._steps(sql):

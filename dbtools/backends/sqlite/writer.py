@@ -53,7 +53,7 @@ class SqliteWriter:
     """The Writer of SQLite: one connection, because SQLite lets one program write at a time."""
 
     def __init__(self, where: File, lock_timeout: float) -> None:
-        self._pool = pool_of(lambda: FileConnection(where, "rw"), size=1)
+        self.pool = pool_of(lambda: FileConnection(where, "rw"), size=1)
         self._lock_timeout = lock_timeout
 
     def compile(self, shape: WriteShape) -> WritePlan:
@@ -73,7 +73,7 @@ class SqliteWriter:
 
         try:
             async with asyncio.timeout(run.timeout + self._lock_timeout + GRACE):
-                return await _finished(on_thread(self._pool, work), jobs)
+                return await _finished(on_thread(self.pool, work), jobs)
         except TimeoutError as exc:
             raise errors.TimedOut from exc
         except (Stopped, sqlite3.Error) as exc:
@@ -82,7 +82,7 @@ class SqliteWriter:
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._pool.dispose()
+        await self.pool.dispose()
 
 
 async def _finished(running: Coroutine[object, None, WriteResult], jobs: Sequence["WriteJob"]) -> WriteResult:
