@@ -44,7 +44,7 @@ def upgrade(url: str) -> None:
         command.upgrade(_config(url), "registry@head")
     except CommandError as exc:
         raise errors.ConfigurationError(
-            f"The registry cannot be upgraded: {exc}.", hint="Another version of dbtools may have created it."
+            f"The registry cannot be upgraded: {exc}.", hint="A newer version of dbtools may have created it."
         ) from exc
     except sa.exc.DBAPIError as exc:
         words = str(exc.orig).rpartition(">: ")[2]

@@ -35,7 +35,7 @@ IN_PACKAGE = (
     "py.typed",
     "sample.db",
     "migrations/env.py",
-    "migrations/registry/0003_registry.py",
+    "migrations/registry/0001_registry.py",
     "alembic.py",
 )
 

@@ -3,7 +3,7 @@
 revision = "sample_0001"
 down_revision = None
 branch_labels = ("sample",)
-depends_on = ("registry_0003",)
+depends_on = ("registry_0001",)
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from alembic import command
 from anyio.from_thread import BlockingPortal
 
 from dbtools.alembic import upgrade
@@ -11,6 +12,7 @@ from dbtools.settings.sections import ServerSection
 from tests.database.conftest import Serve
 from tests.database.cutting_proxy import Cut, Cutting, cutting_proxy, is_commit, numbered
 from tests.database.keyed_writes import UPDATE, Keeps, at_once, codes, entries, keeping, table_of
+from tests.database.registries import config_of
 from tests.database.role_callers import ROLE, Caller
 from tests.database.shop import Shop
 from tests.database.written_journal import (
@@ -59,12 +61,15 @@ def _keys(dialect: str) -> str:
 
 
 def test_stamp_of_the_schema_covers_the_journal(opened: Keeps, dialect: str) -> None:
-    with opened(dialect) as shop, writing(shop) as caller:
-        before = shop.portal.call(caller.database.stamp)
-        shop.bare.execute(f"drop table {table_of(shop)}")
-        after = shop.portal.call(caller.database.stamp)
+    stamps: list[str] = []
+    with opened(dialect, "memory") as shop, writing(shop) as caller:
+        for revision in ("registry_0002", "registry_0003"):
+            command.upgrade(config_of(shop.url), revision)
+            stamps.append(shop.portal.call(caller.database.stamp))
+        command.downgrade(config_of(shop.url), "registry_0002")
+        stamps.append(shop.portal.call(caller.database.stamp))
 
-    assert before != after
+    assert stamps[0] != stamps[1] != stamps[2]
 
 
 @pytest.mark.parametrize("keys", [{}, {"idempotency_key": "k"}], ids=["confirmed", "confirmed, with a key"])
@@ -99,10 +104,9 @@ def test_key_after_the_journal_was_dropped_is_kept_in_memory(opened: Keeps, dial
     assert found == [CALLS["update"][2]]
 
 
-def test_registry_without_a_journal_keeps_keys_in_memory(opened: Keeps, dialect: str) -> None:
-    with opened(dialect) as shop, writing(shop, CONFIRMED) as caller:
-        shop.bare.execute(f"drop table {table_of(shop)}")
-        shop.portal.call(caller.toolbox.refresh)
+def test_registry_of_the_version_before_keeps_keys_in_memory(opened: Keeps, dialect: str) -> None:
+    with opened(dialect, "memory") as shop, writing(shop, CONFIRMED) as caller:
+        command.upgrade(config_of(shop.url), "registry_0002")
         problems = caller.problems()
         asked = caller.call("update_things", **CHANGE)
         made = caller.call("update_things", **CHANGE, confirm=asked["confirm"])

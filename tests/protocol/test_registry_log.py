@@ -11,11 +11,13 @@ from typing import Any
 
 import asyncpg
 import pytest
+from alembic import command
 from anyio import run as run_async
 
 from dbtools.backends.postgresql.registry import PostgresqlRecords
 from dbtools.backends.records import Purpose
 from dbtools.records.registry import RegistrySink
+from tests.database.registries import config_of
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import PATIENCE, spawn
 from tests.protocol.command_line import run
@@ -178,6 +180,22 @@ def test_changes_are_kept_where_that_is_wanted(url: str, tmp_path: Path) -> None
     assert call == json.loads((tmp_path / "calls.jsonl").read_text())
     assert (call["affected"], call["dry_run"], call["confirmed"]) == (1, False, None)
     assert call["changes"] == [{"key": {"id": 1}, "old": {"body": "one"}, "new": {"body": "new"}}]
+
+
+def test_check_warns_of_a_registry_of_the_version_before(
+    url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    url = url_of(DDL)
+    command.upgrade(config_of(url), "registry_0001")
+    path = _configured(tmp_path, url, "registry = true\n")
+    before = run("check", str(path), "--json")
+    assert run("registry", "upgrade", url).exit_code == 0
+    after = run("check", str(path), "--json")
+
+    assert before.exit_code == 0
+    found = [each for each in json.loads(before.stdout)["findings"] if each["code"] == "old_registry"]
+    assert [(each["level"], each["line"]) for each in found] == [("warning", 6)]
+    assert "old_registry" not in after.stdout
 
 
 def test_people_see_a_line_of_each_call_in_the_registry(logged: Path) -> None:

@@ -50,6 +50,7 @@ class SqliteRecords:
 
     DIALECT = "sqlite"
     SCHEMA = "main"
+    COLUMNS = "select name from pragma_table_info('dbtools_call', 'main')"
 
     def __init__(self, location: File, timeout: float | None) -> None:
         self._location = location
