@@ -238,7 +238,7 @@ class Names:
             near = relations if further else columns if path else [*columns, *self._ends(part)]
             meant = f"Did you mean {' or '.join(map(spelled, leading))}? " if leading else nearest(part, near)
             steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
-            hint = f"{meant}Columns: {listing(columns)}.{steps}{'' if path or meant else self._back(part)}"
+            hint = f"{meant}Columns: {listing(columns)}.{steps}{'' if path else self._back(part)}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
     def _back(self, part: str) -> str:

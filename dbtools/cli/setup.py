@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,12 +65,20 @@ HIDDEN = """
 # These columns look like secrets. To show one, remove it from its list.
 """
 LOGIN = "# The password is in the environment variable {}.\n"
-EXAMPLE_QUERY = """\
--- name: greet
--- description: Greet a person. This is an example: replace it with a query of your own tables.
--- param name: text = world  Whom to greet
+FIND = """\
+-- name: find_{tool}
+-- description: Find rows of {title} by {label}, ignoring case.
+-- param pattern: text  A pattern for {label}: % matches any text, _ one character.
+select {columns}
+from {table}
+where lower({column}) like lower(:pattern)
+order by {order}
+"""
+NOTHING = """\
+-- name: one
+-- description: The number one. Replace this with your own query.
 -- returns: one
-select 'Hello, ' || :name || '!' as greeting
+select 1 as one
 """
 
 
@@ -118,7 +127,7 @@ def init(target: str | None, as_json: bool) -> None:
     password = next((each for each in environment if each not in os.environ), "")
     text = configuration(url, hidden, description, password)
     EXAMPLE.parent.mkdir(exist_ok=True)
-    EXAMPLE.write_text(EXAMPLE_QUERY, encoding="utf-8")
+    EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
     CONFIGURATION.write_text(text, encoding="utf-8")
     count = len(catalog.tables)
     lines = [
@@ -181,6 +190,35 @@ def configuration(url: str, hidden: Hidden, description: str, password: str) -> 
         login=LOGIN.format(password) if password else "",
         description=f"description = {about}\n" if description else "",
         hidden=f"{HIDDEN}{rules}" if rules else "",
+    )
+
+
+def example_query(catalog: "Catalog", hidden: Hidden) -> str:
+    """Return a query that searches the largest table with names or titles, or with any text."""
+    from dbtools.backends.plans import identifier
+    from dbtools.cells import one_line
+    from dbtools.types import Family
+
+    found = [
+        (table, column.name)
+        for table in sorted(catalog.tables, key=lambda each: each.row_estimate or 0, reverse=True)
+        for column in table.columns
+        if table.keys and column.type.family is Family.TEXT
+        if column.name not in hidden.get(catalog.unique_name(table), ())
+    ]
+    if not found:
+        return NOTHING
+    table, column = max(found, key=lambda each: each[1].lower().endswith(("name", "title")))
+    keys = [each.name for each in table.key_columns]
+    names = (table.name,) if not table.schema or table.schema in catalog.search_path else table.location
+    return FIND.format(
+        tool=re.sub(r"[^a-z0-9]+", "_", table.name.lower()).strip("_")[:30] or "rows",
+        title=one_line(table.name),
+        label=one_line(column),
+        columns=", ".join(map(identifier, dict.fromkeys([*keys, column]))),
+        table=".".join(map(identifier, names)),
+        column=identifier(column),
+        order=", ".join(map(identifier, keys)),
     )
 
 

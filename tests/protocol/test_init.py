@@ -24,6 +24,7 @@ break" text);
 create table visits (at text);
 insert into customer values (1, 'Ann', 'x', 40), (2, 'Bo', 'y', 50);
 """
+NUMBERS = "create table reading (value integer);"
 
 
 def _environment(**more: str) -> Mapping[str, str]:
@@ -64,16 +65,18 @@ def test_what_is_written_passes_check_and_hides_secrets(url_of: Callable[[str], 
     }
     assert "customer.password_hash" in said
     assert ": error: " not in _run(tmp_path, "check")
-    assert "greet" in _run(tmp_path, "tools")
-    assert "Hello, Ann!" in _run(tmp_path, "call", "greet", "name=Ann")
-    assert "Hello, world!" in _run(tmp_path, "call", "greet")
+    assert "find_customer" in _run(tmp_path, "tools")
+    assert "Ann" in _run(tmp_path, "call", "find_customer", "pattern=AN%")
     assert "no column 'password_hash'" in _run(
         tmp_path, "call", "list_customer", 'columns=["password_hash"]', status=1
     )
 
 
-def test_database_without_tables_has_an_example_too(url_of: Callable[[str], str], tmp_path: Path) -> None:
-    _run(tmp_path, "init", url_of("select 1;"))
+@pytest.mark.parametrize("ddl", ["select 1;", NUMBERS])
+def test_database_without_texts_has_an_example_too(
+    ddl: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    _run(tmp_path, "init", url_of(ddl))
 
     assert ": error: " not in _run(tmp_path, "check")
 
