@@ -108,7 +108,7 @@ def migrate(connection: sa.Connection) -> None:
 
 @contextmanager
 def _pinned(connection: sa.Connection) -> Iterator[None]:
-    """Set the search path in each transaction of *connection*; a pooler would keep one of the session."""
+    """Set the search path in each transaction: a pooler would pass a session's path on to other clients."""
 
     def pin(begun: sa.Connection) -> None:
         begun.execute(SET_PATH, {"path": PATH})

@@ -18,7 +18,7 @@ class Pool:
     """At most *size* connections, each used by one call at a time, in the order of arrival.
 
     *connect* opens one if none is idle. *end* closes one, and may return a future: no other one is opened in
-    its place until the future is done. A Runner shows its pool, so that tests can look at the connections.
+    its place until the future is done.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ class ToolContext:
         return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
     def schema(self, model: type[Arguments], of: Table | None, labels: Sequence[str] | None = None) -> Schema:
-        """Return the JSON Schema of *model*, narrowed to all tables, or to the table *of*.
+        """Return the JSON Schema of *model*, for all tables, or for the table *of* only.
 
         *labels*: the tables to choose from, by default all.
         """

@@ -52,7 +52,7 @@ def _run_unguarded(shop: FreeShop, sql: str) -> None:
         lexemes=spelled("select 1"),
         calls_others=False,
     )
-    runner = PostgresqlFreeRunner(shop.url, lambda *_: guarded)
+    runner = PostgresqlFreeRunner(shop.url, guard=lambda *_: guarded)
     try:
         shop.portal.call(runner.run, shop.request(sql))
     finally:

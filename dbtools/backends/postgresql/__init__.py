@@ -28,7 +28,7 @@ __all__ = ["Backend"]
 
 NO_CATALOG = "The catalog of the database cannot be read."
 READING_CATALOG = 600.0  #: seconds to read the catalog; polls wait for it
-READING_REGISTRY = 3.0  #: seconds to read the registry; a refresh waits for it
+REGISTRY_TIMEOUT = 3.0  #: seconds to read the registry; a refresh waits for it
 
 
 class Backend(port.Backend):
@@ -105,7 +105,7 @@ class Backend(port.Backend):
 
     async def registry(self) -> Registry | None:
         """Return the content of the registry in the database, or None."""
-        return await self._control.answer(registry_of, "The registry cannot be read.", READING_REGISTRY)
+        return await self._control.answer(registry_of, "The registry cannot be read.", REGISTRY_TIMEOUT)
 
     def open_records(self, timeout: float | None) -> PostgresqlRecords:
         """Return the store of the tables that dbtools keeps in the database."""

@@ -103,9 +103,9 @@ class _Meter(asyncio.Protocol):
 
 
 class PostgresqlFreeRunner:
-    """The FreeRunner of PostgreSQL."""
+    """The FreeRunner of PostgreSQL. Tests replace *guard* to try the other checks alone."""
 
-    def __init__(self, url: str, guard: Callable[..., Guarded] = guard) -> None:
+    def __init__(self, url: str, *, guard: Callable[..., Guarded] = guard) -> None:
         self._guard = guard
         connect = partial(_connect, url)
         self.pool = Pool(connect, size=CONNECTIONS, is_usable=_is_usable, end=_ended)

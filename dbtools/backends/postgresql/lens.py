@@ -96,7 +96,7 @@ def _cell(rows: sa.FromClause, column: Column) -> Element:
 
 
 def _partial(text: Element) -> Element:
-    """Return the first character of *text*, and the domain if it is an address, as masks.masked does."""
+    """Return the first character of *text*, and the domain if it is an address, as cells.masked does."""
     system = sa.func.pg_catalog
     most: Element = sa.literal_column(str(READ_OF_MASKED[Mask.PARTIAL] + 1))
     domain = system.substring(system.left(text, most), sa.literal_column(f"'{DOMAIN}'"))

@@ -17,7 +17,6 @@ from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
     DRIVER_ERRORS,
-    END_TIMEOUT,
     KEEP,
     ServerConnection,
     is_failure_of,
@@ -47,7 +46,8 @@ from dbtools.statement import QueryShape
 
 JOURNAL = journal_of(GRAMMAR, SCHEMA)
 CONNECTIONS = 4
-COMMITTING = 10.0  #: seconds to wait for COMMIT
+COMMIT_TIMEOUT = 10.0  #: seconds to wait for COMMIT
+LOOKUP_TIMEOUT = 2.0  #: seconds to ask for the outcome of a COMMIT, or for a violated constraint
 LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each check of the outcome of a transaction
 BEGIN = "begin isolation level read committed read write"
 SETTLE = messages("set constraints all immediate")
@@ -203,7 +203,7 @@ class PostgresqlWriter:
         for pause in LOOKS:
             await asyncio.sleep(pause)
             try:
-                async with asyncio.timeout(END_TIMEOUT):
+                async with asyncio.timeout(LOOKUP_TIMEOUT):
                     connection = await connect(self._url)
                     try:
                         outcome = await connection.fetchval(OUTCOME, number)
@@ -250,7 +250,7 @@ async def _uncancelled(work: Coroutine[object, None, None]) -> None:
 async def _commit(connection: ServerConnection) -> bool:
     """Commit; return False if it is not known whether that happened."""
     committing = asyncio.ensure_future(connection.execute("commit"))
-    await asyncio.wait([committing], timeout=COMMITTING)
+    await asyncio.wait([committing], timeout=COMMIT_TIMEOUT)
     if not committing.done():
         connection.terminate()
         committing.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -301,7 +301,9 @@ async def _violation(
         violated.columns = (column,)
     elif isinstance(constraint, str) and not connection.is_closed():
         with suppress(*DRIVER_ERRORS):
-            for found in await connection.fetch(CONSTRAINED, schema, table, constraint, timeout=END_TIMEOUT):
+            for found in await connection.fetch(
+                CONSTRAINED, schema, table, constraint, timeout=LOOKUP_TIMEOUT
+            ):
                 violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
     shape = run.steps[0][0].shape if run is not None else None
     if isinstance(shape, QueryShape):

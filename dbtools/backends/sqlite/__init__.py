@@ -14,7 +14,7 @@ from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Facts, Inspector, Lacking
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.change_inspection import inspect_change
-from dbtools.backends.sqlite.files import File, location_of, read_file, stamp_of, unwritable
+from dbtools.backends.sqlite.files import FileLocation, location_of, read_file, stamp_of, unwritable
 from dbtools.backends.sqlite.inspection import SqliteInspector
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, registry_of
@@ -48,7 +48,7 @@ class Backend(port.Backend):
         self._file = location_of(url)
 
     @property
-    def _location(self) -> File:
+    def _location(self) -> FileLocation:
         return replace(self._file, recovers=self.recovers)
 
     @property

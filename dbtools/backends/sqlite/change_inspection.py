@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
 from dbtools.backends.query_syntax import FOLLOWED_BY, Main, Piece, main_of
-from dbtools.backends.sqlite.files import File, authorize_writes
+from dbtools.backends.sqlite.files import FileLocation, authorize_writes
 from dbtools.backends.sqlite.inspection import (
     SqliteQuery,
     events_of,
@@ -31,7 +31,9 @@ UPSERT = "Write ON CONFLICT … DO UPDATE."
 VIEW_CHANGED = "SQLite does not count the rows that a change of a view affects."
 
 
-def inspect_change(location: File, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+def inspect_change(
+    location: FileLocation, pieces: Sequence[Piece], declared: Mapping[str, Declared]
+) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it is not one change."""
     query = written_query(pieces, declared)
     main = main_of(query.pieces, lexis)

@@ -20,7 +20,7 @@ from dbtools.backends.sqlite.files import (
     LARGEST_VALUE,
     LOCK_TIMEOUT,
     SCHEMA_VERSION,
-    File,
+    FileLocation,
     has_code,
     identity_of,
     open_file,
@@ -58,7 +58,7 @@ class FileConnection(aiosqlite.Connection):
     of `_execute`, `_conn` and `_thread`.
     """
 
-    def __init__(self, where: File, mode: Literal["ro", "rw"] = "ro") -> None:
+    def __init__(self, where: FileLocation, mode: Literal["ro", "rw"] = "ro") -> None:
         super().__init__(lambda: patiently(self._open), iter_chunk_size=64)
         # A statement that cannot be stopped must not prevent the process from ending.
         self._thread.daemon = True

@@ -92,7 +92,7 @@ select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sq
 
 
 @dataclass(frozen=True, kw_only=True)
-class File:
+class FileLocation:
     """A database file, and whether to assume that no program writes to it."""
 
     path: Path
@@ -106,7 +106,7 @@ class File:
         return str(self.path)
 
 
-def location_of(url: str) -> File:
+def location_of(url: str) -> FileLocation:
     """Return the file at *url*, which may end in `?immutable=1`, or raise ConfigurationError."""
     _, _, rest = url.partition("://")
     text, _, query = rest.partition("?")
@@ -119,11 +119,11 @@ def location_of(url: str) -> File:
     immutable = options.get("immutable", ["0"])[-1] in ("1", "true")
     written = text[1:]
     path = written if os.path.exists(written) else unquote(written)
-    return File(path=Path(path).absolute(), given=path, immutable=immutable)
+    return FileLocation(path=Path(path).absolute(), given=path, immutable=immutable)
 
 
 def open_file(
-    location: File, *, mode: Literal["ro", "rw"] = "ro", lock_timeout: float = LOCK_TIMEOUT
+    location: FileLocation, *, mode: Literal["ro", "rw"] = "ro", lock_timeout: float = LOCK_TIMEOUT
 ) -> sqlite3.Connection:
     """Open *location* in autocommit mode, for reading only unless *mode* is "rw"; or raise sqlite3.Error.
 
@@ -141,7 +141,7 @@ def open_file(
     )
 
 
-def connect(location: File, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Connection:
+def connect(location: FileLocation, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Connection:
     """Open *location* for reading, or raise DatabaseUnavailable with a remedy."""
     check_file(location)
     try:
@@ -157,14 +157,14 @@ def connect(location: File, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Co
         raise unavailable(location, exc) from exc
 
 
-def _opened(location: File, mode: Literal["ro", "rw"], lock_timeout: float) -> sqlite3.Connection:
+def _opened(location: FileLocation, mode: Literal["ro", "rw"], lock_timeout: float) -> sqlite3.Connection:
     """Open *location* and read it, or raise sqlite3.Error."""
     connection = open_file(location, mode=mode, lock_timeout=lock_timeout)
     connection.execute("select count(*) from sqlite_schema").fetchone()
     return connection
 
 
-def check_file(location: File) -> None:
+def check_file(location: FileLocation) -> None:
     """Raise DatabaseUnavailable if *location* is not a file that this user may read."""
     try:
         mode = os.stat(location.path).st_mode
@@ -187,7 +187,7 @@ def check_file(location: File) -> None:
     raise _fault(location, "This is not a regular file.")
 
 
-def _fault(location: File, message: str, hint: str = "") -> errors.DatabaseUnavailable:
+def _fault(location: FileLocation, message: str, hint: str = "") -> errors.DatabaseUnavailable:
     return errors.DatabaseUnavailable(f"{location.given or location.path}: {message}", hint=hint)
 
 
@@ -208,7 +208,7 @@ def read_any_text(
         connection.text_factory = str
 
 
-def unavailable(location: File, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
+def unavailable(location: FileLocation, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
     """Return the error that explains why *location* cannot be opened."""
     if has_code(exc, "SQLITE_NOTADB"):
         return _fault(location, *_content(location.path))
@@ -234,7 +234,7 @@ def has_code(error: Exception, beginnings: str | tuple[str, ...]) -> bool:
     return (getattr(error, "sqlite_errorname", "") or "").startswith(beginnings)
 
 
-def identity_of(location: File) -> str:
+def identity_of(location: FileLocation) -> str:
     """Return the identity of the file that is now at *location*, empty if there is no file."""
     try:
         found = os.stat(location.name)
@@ -243,7 +243,7 @@ def identity_of(location: File) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
-def unwritable(location: File, served: File) -> str:
+def unwritable(location: FileLocation, served: FileLocation) -> str:
     """Return why rows of the file *served* cannot be changed at *location*, or nothing."""
     if identity_of(location) != identity_of(served):
         return "write_url names another file than url."
@@ -256,7 +256,7 @@ def unwritable(location: File, served: File) -> str:
     return ""
 
 
-def read_file(location: File, read: Callable[[sqlite3.Connection, str], T]) -> T:
+def read_file(location: FileLocation, read: Callable[[sqlite3.Connection, str], T]) -> T:
     """Return the result of *read* on a new connection and the file's identity, or raise DatabaseUnavailable.
 
     An older connection could have cached the schema of a file that has been overwritten.

@@ -19,7 +19,7 @@ from dbtools.backends.free import FreeExplanation, FreeRun, check
 from dbtools.backends.plans import identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.sqlite import worker
-from dbtools.backends.sqlite.files import File, connect, location_of
+from dbtools.backends.sqlite.files import FileLocation, connect, location_of
 from dbtools.backends.sqlite.lens import FILE_OF, claims_of, lens_of, random_name, specification
 from dbtools.backends.sqlite.refusals import readable, worded
 from dbtools.backends.sqlite.syntax import fold, names_in
@@ -115,7 +115,7 @@ class Worker:
 class SqliteFreeRunner:
     """The FreeRunner of SQLite."""
 
-    def __init__(self, location: File) -> None:
+    def __init__(self, location: FileLocation) -> None:
         self._location = location
         self.pool = Pool(Worker.start, size=WORKERS, is_usable=lambda each: each.is_usable, end=self._end)
         self._ending: set[asyncio.Future[object]] = set()

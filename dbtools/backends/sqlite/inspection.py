@@ -30,7 +30,7 @@ from dbtools.backends.sqlite.files import (
     BUSY,
     UNFINISHED,
     Events,
-    File,
+    FileLocation,
     authorize,
     connect,
     explain,
@@ -147,7 +147,9 @@ class SqliteQuery(WrittenQuery):
         return f"select * from ({text}\n)"
 
 
-def inspect_query(location: File, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+def inspect_query(
+    location: FileLocation, pieces: Sequence[Piece], declared: Mapping[str, Declared]
+) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
     query = written_query(pieces, declared)
     with inspecting(location) as connection:
@@ -166,7 +168,7 @@ def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> 
 
 
 @contextmanager
-def inspecting(location: File) -> Iterator[sqlite3.Connection]:
+def inspecting(location: FileLocation) -> Iterator[sqlite3.Connection]:
     """Open a connection for inspections, which cannot write."""
     with closing(connect(location)) as connection:
         connection.execute("pragma foreign_keys = on")
@@ -229,7 +231,7 @@ def check_lists(query: SqliteQuery) -> None:
             raise refusal(f"{piece} is a list: write {forms}.", offset=query.start_of(at))
 
 
-Inspect = Callable[[File, Sequence[Piece], Mapping[str, Declared]], Inspected]
+Inspect = Callable[[FileLocation, Sequence[Piece], Mapping[str, Declared]], Inspected]
 
 
 class SqliteInspector:
@@ -239,7 +241,7 @@ class SqliteInspector:
     continues there.
     """
 
-    def __init__(self, location: File, inspect: Inspect = inspect_query) -> None:
+    def __init__(self, location: FileLocation, inspect: Inspect = inspect_query) -> None:
         self._location, self._inspect = location, inspect
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._connection: sqlite3.Connection | None = None  #: of the thread

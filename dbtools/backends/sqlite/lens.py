@@ -11,7 +11,7 @@ from sqlalchemy.sql import quoted_name
 
 from dbtools.backends.free import FreeRun
 from dbtools.backends.sources import Element, column_of, source
-from dbtools.backends.sqlite.files import File
+from dbtools.backends.sqlite.files import FileLocation
 from dbtools.backends.sqlite.grammar import CLAIM_CASTS, SqliteGrammar
 from dbtools.backends.sqlite.syntax import fold, names_in
 from dbtools.backends.sqlite.types import LEAST, MOST
@@ -82,7 +82,7 @@ def _named(table: Table) -> frozenset[str]:
 
 
 def specification(
-    lens: Lens, location: File, stamp: str, schema: str, functions: FunctionRules
+    lens: Lens, location: FileLocation, stamp: str, schema: str, functions: FunctionRules
 ) -> Mapping[str, Any]:
     """Return what a worker needs to open *location* through *lens*."""
     immutable = "&immutable=1" if location.immutable else ""

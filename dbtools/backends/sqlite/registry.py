@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.files import BUSY, File, connect, has_code, open_file, unavailable
+from dbtools.backends.sqlite.files import BUSY, FileLocation, connect, has_code, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of one query
@@ -52,7 +52,7 @@ class SqliteRecords:
     SCHEMA = "main"
     COLUMNS = "select name from pragma_table_info('dbtools_call', 'main')"
 
-    def __init__(self, location: File, timeout: float | None) -> None:
+    def __init__(self, location: FileLocation, timeout: float | None) -> None:
         self._location = location
         self._timeout = LOCK_TIMEOUT if timeout is None else timeout
         self._connection: sqlite3.Connection | None = None

@@ -27,7 +27,7 @@ from dbtools.backends.sqlite.files import (
     BUSY,
     RECOVERY,
     UNFINISHED,
-    File,
+    FileLocation,
     has_code,
     location_of,
     read_any_text,
@@ -56,7 +56,9 @@ LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pie
 class SqliteRunner:
     """The Runner of SQLite."""
 
-    def __init__(self, where: File, connect: Callable[[File], FileConnection] = FileConnection) -> None:
+    def __init__(
+        self, where: FileLocation, connect: Callable[[FileLocation], FileConnection] = FileConnection
+    ) -> None:
         self.pool = pool_of(lambda: connect(where), size=CONNECTIONS)
 
     def compile(self, shape: Shape) -> Plan:

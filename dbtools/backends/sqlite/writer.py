@@ -15,7 +15,7 @@ from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread, patiently
 from dbtools.backends.sqlite.files import (
     BUSY,
-    File,
+    FileLocation,
     authorize_writes,
     explain,
     has_code,
@@ -52,7 +52,7 @@ BROKEN_BY_CODE = {
 class SqliteWriter:
     """The Writer of SQLite: one connection, because SQLite lets one program write at a time."""
 
-    def __init__(self, where: File, lock_timeout: float) -> None:
+    def __init__(self, where: FileLocation, lock_timeout: float) -> None:
         self.pool = pool_of(lambda: FileConnection(where, "rw"), size=1)
         self._lock_timeout = lock_timeout
 

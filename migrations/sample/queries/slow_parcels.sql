@@ -2,7 +2,7 @@
 -- title: Slow parcels
 -- description: Parcels of one carrier that took long, slowest first.
 -- param carrier: text in (Alpenpost, Nordfracht, Parcelway, 'Cargo Cyclists')   The carrier.
--- param days: integer min 1 max 60 = 7   Least number of days in transit.
+-- param days: integer min 1 max 60 = 7   Minimum number of days in transit.
 -- max_rows: 50
 select
   shipments.tracking_number,
