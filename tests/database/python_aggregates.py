@@ -13,7 +13,7 @@ from dbtools.terms import Bucket, Function
 from dbtools.types import SAFE_INTEGER
 from tests.database.shop import Shop, literal, quote
 
-EXAMPLES = 150
+EXAMPLES = 50
 MOST_ROWS = 16
 
 #: Texts that are ordered by their characters.

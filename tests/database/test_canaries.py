@@ -25,7 +25,6 @@ from tests.database.role_callers import (
     reading,
 )
 
-EXAMPLES = 200
 CALLS = 8  #: in one example at the most
 #: In any case of letters; the last ones are "CANARY" in base64, by the place at which it begins, and in hex.
 CANARY = re.compile("canary|424242|1942|Q0FOQVJZ|NBTkFSW|DQU5BUl|43414e415259", re.IGNORECASE)
@@ -274,7 +273,7 @@ odd_requests: st.SearchStrategy[Request] = st.one_of(
 requests = st.one_of(plain_requests, plain_requests, odd_requests)
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(asked=st.lists(requests, min_size=1, max_size=CALLS))
 def test_no_answer_holds_what_is_hidden_or_depends_on_it(asked: list[Request], cage: Cage) -> None:
     written = [_written(request, cage.cursors) for request in asked]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from dbtools.backends import open_backend
 from dbtools.backends.plans import Plan
@@ -90,7 +90,6 @@ letters = st.text(st.sampled_from("%()slimtck0_$1?:[]~'\"`<>{}\\ \n"), min_size=
 names = st.one_of(st.sampled_from(MARKS), letters, st.builds("{}{}".format, st.sampled_from(MARKS), letters))
 
 
-@settings(max_examples=50)
 @given(odd=st.lists(names, min_size=len(PLAIN), max_size=len(PLAIN), unique_by=str.lower))
 def test_statement_about_odd_names_is_that_about_plain_ones(odd: list[str], dialect: str) -> None:
     quoted = {quote(plain): quote(name) for plain, name in zip(PLAIN, odd, strict=True)}

@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from dbtools.errors import OutOfRange, SqlRefused
 from tests.database.postgresql_free_shop import FreeShop, shop as shop, twin as twin
 
-EXAMPLES = 100
 #: The columns of tables by the family of their types.
 TABLES = {
     "customers": {"n": ["id"], "t": ["name", "region", "mood::text"], "d": ["born"]},
@@ -139,7 +138,7 @@ def query(draw: st.DrawFn, depth: int = 2) -> str:
             return plain
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(sql=query())
 def test_random_query_has_the_answer_of_plain_sql(sql: str, shop: FreeShop, twin: FreeShop) -> None:
     plain = twin.portal.call(_plain, twin.url, sql)

@@ -12,7 +12,6 @@ from tests.database.role_callers import Caller, calling_as
 from tests.database.shop import Shop, rows_of
 from tests.database.test_random_writes import CLAIMS, GRANTED, TYPES, Granted
 
-EXAMPLES = 100
 PRESETS = {":claims.region": "north", ":claims.sub": "ann"}
 SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "eq": lambda cell, value: cell == value,
@@ -105,7 +104,7 @@ def conditions(draw: st.DrawFn) -> tuple[Mapping[str, Any], Truth]:
     return {"column": name, "op": sign, "value": value}, holds
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seeded=seeds, chosen=st.lists(conditions(), min_size=1, max_size=3))
 def test_exactly_the_chosen_rows_change(
     data: st.DataObject,

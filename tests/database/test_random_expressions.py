@@ -15,7 +15,6 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.python_aggregates import insert
 from tests.database.shop import Shop, rows_of
 
-EXAMPLES = 75
 DDL = """
 create table parcels (
     id integer not null primary key, a integer, b bigint, p decimal(12,2), q decimal(8,2), x double precision,
@@ -166,7 +165,7 @@ def _is(cell: Any, value: Value) -> bool:
     return math.isclose(float(cell), float(value), rel_tol=1e-9, abs_tol=1e-6)
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stored=rows, asked=st.lists(numbers | moments, min_size=1, max_size=3, unique_by=lambda each: each.text)
 )
@@ -181,7 +180,7 @@ def test_expression_is_what_python_computes(
             assert _is(cell, each.of(row)), (each.text, row, cell, each.of(row))
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored=rows, left=numbers.filter(_is_no_literal), right=numbers, sign=st.sampled_from(["lt", "gt"]))
 def test_expressions_are_compared_as_python_compares_them(
     shop: Shop, stored: list[dict[str, Any]], left: Expression, right: Expression, sign: str

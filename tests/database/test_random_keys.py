@@ -16,7 +16,6 @@ from tests.database.role_callers import ROLE, Caller
 from tests.database.shop import Shop
 from tests.database.written_journal import repeated, writing
 
-EXAMPLES = 60
 TABLE = "create table things (id integer primary key, v text);"
 examples = count()  #: so that each example has keys of its own
 
@@ -104,7 +103,7 @@ def _insert(caller: Caller, call: Insert, example: int) -> Outcome:
 
 
 @pytest.mark.parametrize("keeper", ["journal", "memory"])
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps)
 def test_calls_with_keys_follow_the_rules(
     keeper: str, dialect: str, opened: Opened, steps: list[Insert | Delete | Age]

@@ -11,7 +11,6 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.python_aggregates import insert
 from tests.database.shop import Shop, rows_of
 
-EXAMPLES = 75
 DDL = """
 create table owners (id integer not null primary key, n integer);
 create table things (id integer not null primary key, owner_id integer references owners (id), n integer);
@@ -97,7 +96,7 @@ def shops(serve: Serve) -> Iterator[Shops]:
         yield shops
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(number, max_size=4), st.lists(st.tuples(number, number), max_size=6), clauses, matches)
 def test_rows_are_those_that_python_finds(
     shop: Shop,

@@ -15,7 +15,6 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Caller, calling_as
 from tests.database.shop import Shop
 
-EXAMPLES = 150
 TABLES = 24
 CLAIMS = {"region": "north", "sub": "ann"}
 Record = dict[str, Any]
@@ -160,7 +159,7 @@ def test_upserts_are_offered_where_the_rules_say_so(caller: Caller, dialect: str
     assert sum(bool(table.usable and table.update) for table in GRANTED) > TABLES // 3
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seeded=seeds)
 def test_upsert_does_what_the_model_says(
     data: st.DataObject, seeded: list[tuple[Any, ...]], caller: Caller, shop: Shop

@@ -15,7 +15,6 @@ from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Caller, calling_as
 from tests.database.shop import Row, Shop, rows_of
 
-EXAMPLES = 100
 TABLES = 24
 CLAIMS = {"region": "north", "sub": "ann"}
 FILTERS = ("region = :claims.region", "region = :claims.region or region = 'both'", None)
@@ -223,7 +222,7 @@ seeds = st.lists(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seeded=seeds)
 def test_only_what_was_granted_changes(
     data: st.DataObject, seeded: list[tuple[Any, ...]], caller: Caller, shop: Shop, dialect: str
