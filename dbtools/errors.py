@@ -152,7 +152,7 @@ class ConstraintViolated(CallError, code="constraint"):
 
 
 class Conflict(CallError, code="conflict"):
-    """The row has changed: its values are not those that were expected."""
+    """The row has changed: its values differ from the expected ones."""
 
 
 class TooManyRows(CallError, code="too_many_rows"):
@@ -206,7 +206,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     # A name that ends in this one, such as a path, is nearer than one that is only similar.
     ends = sorted((each for each in inside if each.endswith((f".{low}", f":{low}"))), key=len)
     matches = list(dict.fromkeys([*ends, *like, *sorted(inside, key=len)]))[:3]
-    return f"Did you mean {' or '.join(folded[match] for match in matches)}? " if matches else ""
+    return f"Did you mean {alternatives(folded[match] for match in matches)}? " if matches else ""
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """Return *names* as alternatives: `a, b or c`."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def nearest_path(path: Path) -> str:

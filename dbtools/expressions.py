@@ -53,7 +53,7 @@ TOKEN = re.compile(
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
 COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
-MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Texts are not joined."
+MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Text cannot be concatenated."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
 
@@ -146,7 +146,7 @@ class Expressions:
         if relation is None:
             meant = f"{habits.MEASURES} " if self.names.get(name) is not None else nearest(name, known)
             raise errors.UnknownColumn(
-                f"{argument}: no rows {quoted(name)} refer to {table.name}.",
+                f"{argument}: {table.name} has no related rows {quoted(name)}.",
                 hint=f"{meant}Related rows: {listing(known) or 'none'}.",
             )
         names = Names(table=relation.target, paths=paths, nested=True)

@@ -27,11 +27,11 @@ FORMS: Mapping[str, str] = {
     r"\b(datediff|timestampdiff|julianday|age)\s*\(": "A date minus a date is a number of days.",
     r"\b(now|today|getdate|date)\s*\(|\bcurrent_(date|timestamp)\b|\b(today|interval)\b": "Write a day as "
     "'2024-03-05'; a date plus 7 is a week later.",
-    r"\bcase\b.*\bwhen\b|\b(iif|if|nullif)\s*\(": "There is no case: group by the column, or make a call "
-    "for each condition.",
+    r"\bcase\b.*\bwhen\b|\b(iif|if|nullif)\s*\(": "case is not supported: group by the column, or make a "
+    "call for each condition.",
     r"\b(ifnull|nvl|isnull)\s*\(": "Use coalesce(a, b).",
     r"::|\bcast\s*\(": "There are no casts: name the column as it is.",
-    r"\|\||\bconcat\s*\(": "Texts are not joined: name each column.",
+    r"\|\||\bconcat\s*\(": "Text cannot be concatenated: name each column.",
     r"\b(substr|substring|left|right|instr|replace|trim)\s*\(": "Search in texts with contains, starts_with "
     "or ends_with in where.",
     r"\bi?like\b": "Use contains, starts_with or ends_with in where, without %.",

@@ -139,7 +139,9 @@ def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table])
     whole = catalog.whole
     if not tables and rule.pattern != "*":
         meant = nearest(rule.pattern, map(whole.label, whole.tables))
-        yield UNKNOWN_TABLE, f"unknown table. {meant}".rstrip()
+        closes = rule.narrows and any(each.is_pattern for each in role.rules or ())
+        until = "Until this is fixed, the patterns of this role grant nothing." if closes else ""
+        yield UNKNOWN_TABLE, f"unknown table. {meant}{until}".rstrip()
     # A table may have the text of a pattern as its name.
     namesakes = [table for table in tables if rule.pattern in whole.names_of(table)]
     if len(namesakes) > 1:

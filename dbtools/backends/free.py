@@ -150,7 +150,7 @@ def unknown_column(
         close = "Qualify it with a table of this part of the statement, or with the alias of the table. "
     else:
         close = nearest(last, columns)
-    text = " Write texts in single quotes." if f'"{last}"' in sql else ""
+    text = " Write text in single quotes." if f'"{last}"' in sql else ""
     hint = f"{close}{DESCRIBED}{text}"
     return refused(f"There is no column {quoted(name, LONGEST_NAME)}", hint, position=position)
 

@@ -36,7 +36,7 @@ T = TypeVar("T")
 NO_SESSION: Mapping[str, str] = {}
 #: Why a role may not change a row as asked.
 UNSEEN = "After the change, the row would not be among those that you may change."
-UNFIT = "After the change, the row would not be one that your role may write."
+UNFIT = "The changed row would break the rules of your role."
 FAILED = "The database cannot make this change."
 NO_DBTOOLS_WRITE = "The database has no table dbtools_write: `dbtools registry upgrade URL` creates it."
 NOT_CHANGING = "A query with -- writes is a single INSERT, UPDATE or DELETE, with or without a WITH."

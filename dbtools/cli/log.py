@@ -61,7 +61,7 @@ def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime
     "--since",
     metavar="TIME",
     callback=_moment,
-    help="Only calls since this time, or in the last 90s, 15m, 1h, 2d.",
+    help="Only calls since TIME: a timestamp, or a period such as 90s, 15m, 1h or 2d.",
 )
 @click.option(
     "--tool", "tools", multiple=True, help="Only calls of this tool; may be a pattern such as 'list_*'."

@@ -60,7 +60,7 @@ claim_option = click.option(
     help="A fact about the caller, for row filters. DBTOOLS_CLAIMS holds a JSON object of claims.",
 )
 write_option = click.option(
-    "--write", is_flag=True, help="Let callers change rows of all tables, if there are no [roles]."
+    "--write", is_flag=True, help="Let callers change rows in every table. Only without [roles]."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -56,6 +56,7 @@ tables."*" = true             # names or patterns; more specific rules take prec
 # tables.orders = {{ exclude = ["margin"] }}
 # Rules may also filter rows and mask columns: {{ where = "status = 'paid'", mask = {{ email = "partial" }} }}
 # Callers only read, unless a rule lets them write: {{ insert = true, update = ["status"], delete = true }}
+# sql = true                  # callers may run their own SELECT (the tool run_sql)
 {hidden}
 # [limits]
 # max_rows = 200              # per answer
@@ -273,7 +274,7 @@ def schema() -> None:
     help="A role that the login serves; may be repeated.  [default: default]",
 )
 @click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
-@click.option("--url", help="The database with a login that sees all of it, if that of TARGET does not.")
+@click.option("--url", help="The database with a login that sees everything, if that of TARGET does not.")
 @json_option
 def grants(
     target: str | None, roles: Sequence[str], login: str | None, url: str | None, as_json: bool

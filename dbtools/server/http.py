@@ -216,7 +216,7 @@ def _notes(startup: Startup, snapshot: Snapshot) -> Iterator[str]:
                 yield f"role {role}: each worker keeps idempotency keys in its own memory. {KEYS_HINT}"
         yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if startup.settings.limits.storage == "memory":
-            yield f"Each allows 1/{workers} of calls_per_minute. With [limits] storage, they share it."
+            yield f"Each allows 1/{workers} of calls_per_minute. With [limits] storage, they share one count."
 
 
 class HttpApp:

@@ -300,7 +300,7 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         named = named_in(condition, settable)
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict) and not error.hint:
-        return errors.Conflict(error.message, hint="Read the row again, and expect its values.")
+        return errors.Conflict(error.message, hint="Read it again, and pass its values as expected.")
     if isinstance(error, errors.UnknownOutcome):
         return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")
     if isinstance(error, errors.TimedOut):

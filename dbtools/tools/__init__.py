@@ -84,6 +84,5 @@ def unknown_tool(name: str, tools: Toolset) -> errors.UnknownTool:
     if tools and not SQL_WORDS.isdisjoint(words_of(name)):
         instead = " or ".join(use for name, use in INSTEAD.items() if name in tools)
         hint = "Use run_sql. " if "run_sql" in tools else f"No tool runs SQL: use {instead}. "
-    return errors.UnknownTool(
-        f"There is no tool {quoted(name)}.", hint=f"{hint}The tools may have changed: list them again."
-    )
+    again = "The tools may have changed: list them again."
+    return errors.UnknownTool(f"There is no tool {quoted(name)}.", hint=hint.rstrip() or again)

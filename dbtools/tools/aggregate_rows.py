@@ -67,7 +67,7 @@ class AggregateArguments(Arguments):
     where: Conditions = ()
     match: Match = Match.ALL
     having: Annotated[Comparisons, OBJECTS] = Field(
-        default=(), description="as where, of measures by name; all must hold"
+        default=(), description="as where, on measures by name; all must hold"
     )
     order_by: Steps = Field(default=(), description='groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
@@ -277,7 +277,7 @@ class AggregateCall:
         if not rows:
             return self.reasons.note(others)
         if not found.rows:
-            return f"having leaves out all groups ({rows:,})."
+            return f"having excludes all groups ({rows:,})."
         counts = zip(self._nulls(found), first.rows[0][1:], strict=True)
         where = f"all {rows:,} rows" if rows > 1 else "the only row"
         # A sum of cells that are not numbers is null, too.
@@ -290,7 +290,8 @@ class AggregateCall:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if self.limited:
-            return "Stopped at your limit" + (f"; {groups:,} groups." if groups is not None else ".")
+            count = f"; there are {groups:,} groups" if groups is not None else ""
+            return f"Stopped at your limit{count}."
         if self.statement.limit < self.context.limits.max_rows:
             return "More groups: raise limit, pass offset, or narrow where or having."
         return "More groups: pass offset, group more coarsely, or narrow where or having."

@@ -22,6 +22,7 @@ TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with 
 INSIDE = "Of run_query, put it into arguments."
 CHANGED_SINCE = "The call would no longer make the change that was confirmed."
 NO_MATCH = "No row matches where."
+NO_CHANGE = "The query changed no row."
 UNCHECKED = "Deferred foreign keys were not checked."
 PREPOSITIONS = {WriteKind.INSERT: "into", WriteKind.UPDATE: "of", WriteKind.DELETE: "from"}
 MOST_ASKED = 10  #: rows of a question
@@ -121,6 +122,7 @@ class ChangeCall:
         return [
             made,
             NO_MATCH * (found.affected == 0 and chooses(found.shape)),
+            NO_CHANGE * (found.affected == 0 and bool(self.query)),
             self.meanings,
             _updated(found),
             _ignored(found),

@@ -61,7 +61,7 @@ class KeyedArguments(TableChangeArguments):
         default=(), description="instead of key: conditions as in list tools"
     )
     match: Match = Match.ALL
-    expected: Values = Field(default={}, description="old values: refused if the row differs")
+    expected: Values = Field(default={}, description="values that the row must still have")
 
 
 class UpdateArguments(KeyedArguments):
@@ -207,7 +207,7 @@ class UpdateRow(KeyedTool):
     general_name = "update_rows"
     kind = WriteKind.UPDATE
     arguments = UpdateArguments
-    typed_description = "Update one row of {} by key; values may be null; returns it as stored."
+    typed_description = "Update one row of {} by key and return it as stored. Values may be null."
     generic_description = (
         "Update rows of a table by key or where, all or none; values may be null; dry_run previews; "
         "returns them as stored."

@@ -31,7 +31,7 @@ class TablesArguments(Arguments):
     """Arguments of `list_tables`."""
 
     search: Annotated[str, Field(max_length=LONGEST_SEARCH)] = Field(
-        default="", description="words of names and comments"
+        default="", description="words in names and comments"
     )
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     cursor: str = Field(default="", description="previous page's next_cursor")

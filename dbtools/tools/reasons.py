@@ -296,7 +296,7 @@ def _search_note(comparison: Comparison, condition: Condition) -> str:
         case Operator.CONTAINS, Family.JSON:
             return f"contains searches the text of {condition.term.name}: look for one key or one value."
         case Operator.MATCHES, _ if not _meaning_note(comparison, condition):
-            return "matches looks for all of these words: write or between them, or search for one."
+            return "matches finds rows with all of these words: write or between them, or search for one."
         case _:
             return ""
 

@@ -14,7 +14,7 @@ from dbtools.tools.definition import ROWS, SingleCall, Tool, ToolContext, ToolDe
 
 LONGEST_SQL = 20_000  #: characters
 DESCRIPTION = (
-    "Run one SELECT of {} over the tables of describe_tables. Only for what the other tools cannot: "
+    "Run one SELECT of {} on the tables of describe_tables. Only for what the other tools cannot do: "
     "window functions, top rows per group, percentiles, recursion, unions. The others join, page and "
     "need no SQL."
 )

@@ -189,7 +189,7 @@ def test_no_row_is_no_error_and_needs_no_confirmation(confirm: bool, opened: Ope
         pytest.param({"where": [{"column": "note", "value": "x"}]}, "where[0]: note is masked", id="masked"),
         pytest.param(
             {"where": [{"some": "secrets"}]},
-            "where[0].some: no rows 'secrets' refer to orders",
+            "where[0].some: orders has no related rows 'secrets'",
             id="hidden relation",
         ),
     ],

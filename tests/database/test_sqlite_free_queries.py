@@ -70,7 +70,7 @@ def test_question_has_the_answer_of_plain_sql(
         ),
         ("select date_trunc('month', placed) from orders", "Write strftime("),
         ("select * from orders where note regexp 'a'", "Write like or glob."),
-        ('select * from orders where status = "paid"', "Write texts in single quotes."),
+        ('select * from orders where status = "paid"', "Write text in single quotes."),
         ("delete from orders", "This is not a statement that reads at position 1. run_sql only reads"),
         ("select 1; select 2", "There are several statements at position 9. Make one call for each."),
         ("pragma table_info(orders)", "describe_tables lists tables and columns."),

@@ -88,7 +88,7 @@ def test_groups_that_having_left_out_are_not_blamed_on_where() -> None:
     call = _aggregate(group_by=["size"], having=[{"column": "count", "op": "gt", "value": 5}])
     names, owners = [(each,) for each in CITIES], [("Bob",)]
 
-    assert said_by(call, [(1234,)], [(1,)], names, owners) == "having leaves out all groups (1,234)."
+    assert said_by(call, [(1234,)], [(1,)], names, owners) == "having excludes all groups (1,234)."
     assert said_by(call, [(0,)], [(1,)], names, owners) == "owner has only these values: 'Bob'."
     assert said_by(call) == ""
 

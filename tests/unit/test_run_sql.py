@@ -69,7 +69,7 @@ def test_column_in_double_quotes_may_be_meant_as_text() -> None:
     )
 
     assert bare.endswith("describe_tables lists tables and columns.")
-    assert quoted == f"{bare} Write texts in single quotes."
+    assert quoted == f"{bare} Write text in single quotes."
 
 
 def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:

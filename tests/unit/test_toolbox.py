@@ -168,7 +168,7 @@ async def test_tool_for_sql_is_unknown_and_answered_with_what_there_is(name: str
     with pytest.raises(errors.UnknownTool) as raised:
         await _toolbox(LARGE).call(Caller(), name, {"sql": "select 1"})
 
-    instead = "No tool runs SQL: use list_… for rows or aggregate_rows for counts, sums and groups. "
+    instead = "No tool runs SQL: use list_… for rows or aggregate_rows for counts, sums and groups."
     assert instead in raised.value.hint
 
 
