@@ -114,7 +114,7 @@ def test_text_of_an_altered_table_keeps_the_comments_of_all_columns() -> None:
 
     assert str(sql).splitlines()[-3:] == [
         "  created_at datetime not null -- When the account was opened, UTC",
-        ", loyalty_tier text -- By the sum of all orders; null before the first",
+        ", loyalty_tier text -- From the total of all orders; null before the first",
         "  check (loyalty_tier in ('bronze', 'silver', 'gold')))",
     ]
 

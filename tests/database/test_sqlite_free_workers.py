@@ -287,4 +287,6 @@ async def test_workers_of_an_orphan_end_by_themselves(path: Path, clock: Clock) 
         clock.advance(-600)
 
         assert await worker.process.wait() == -14
+        # It would try again with another process.
         asked.cancel()
+        await asyncio.wait([asked])
