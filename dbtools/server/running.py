@@ -29,8 +29,8 @@ from dbtools.telemetry import is_tracing, request_id
 from dbtools.tools.definition import ListChange
 
 HINTS = (
-    "For totals, counts and rankings use aggregate_rows, not your own sums; group by the key too if "
-    "names may repeat. A column may be a path (customer.country), an expression "
+    "For totals, counts and rankings use aggregate_rows; group by the key too if names may repeat. "
+    "A column may be a path (customer.country), an expression "
     "(quantity * price as amount; shipped_on - ordered_on gives days; coalesce abs round length lower "
     "upper), a date bucket (ordered_on:month) or a measure of referring rows (count(orders)). In where: "
     'in, not_in, between take values, is_null true or false, value_column another column. "A and (B or '

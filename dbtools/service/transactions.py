@@ -183,7 +183,7 @@ class Confirmations:
             content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
         ):
             raise errors.NotConfirmed(
-                "This token belongs to another call, to other arguments or to another server.",
+                "This confirmation belongs to another call, to other arguments or to another server.",
                 hint=AGAIN,
             )
         if expires < time.time():
