@@ -15,7 +15,7 @@ from typing import ClassVar, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
-from dbtools.errors import listing, nearest
+from dbtools.errors import alternatives, listing, nearest
 from dbtools.types import ColumnType, Family, quoted
 
 MOST_STEPS = 3
@@ -236,7 +236,9 @@ class Names:
             message = f"{table.name} has no {'path' if further else 'column'} {quoted(part)}{within}."
             leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
             near = relations if further else columns if path else [*columns, *self._ends(part)]
-            meant = f"Did you mean {' or '.join(map(spelled, leading))}? " if leading else nearest(part, near)
+            meant = (
+                f"Did you mean {alternatives(map(spelled, leading))}? " if leading else nearest(part, near)
+            )
             steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
             hint = f"{meant}Columns: {listing(columns)}.{steps}{'' if path else self._back(part)}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)

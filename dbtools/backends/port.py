@@ -369,7 +369,7 @@ class Backend(ABC):
 
     async def close(self) -> None:
         """Close every connection."""
-        # A call may open another half meanwhile.
+        # While one half closes, a call may open another one.
         for each in tuple(self.halves.values()):
             await each.close()
 

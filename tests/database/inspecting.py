@@ -96,8 +96,8 @@ async def lent(url: str) -> AsyncIterator[Any]:
 async def inspected(url: str, sql: str, **declared: str) -> Inspected:
     """Return what the database at *url* says of *sql*, whose parameters are *declared*."""
     pieces = scan(sql, open_backend(url).facts.lexis).pieces
-    async with open_backend(url).describe() as describe:
-        return await describe.query(pieces, declarations(declared))
+    async with open_backend(url).describe() as inspector:
+        return await inspector.query(pieces, declarations(declared))
 
 
 @pytest.fixture(scope="module")

@@ -177,7 +177,7 @@ async def test_names_mean_to_a_role_what_they_mean_in_its_calls(
     )
     with postgresql_login(postgresql, schema) as login:
         session = {"role": str(urlsplit(login).username)}
-        async with open_backend(postgresql).describe(session) as describe:
-            found = await describe.query(["select id from orders"], {})
+        async with open_backend(postgresql).describe(session) as inspector:
+            found = await inspector.query(["select id from orders"], {})
 
     assert list(shown(found)) == ["id"]

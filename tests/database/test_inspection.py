@@ -114,9 +114,9 @@ async def test_what_does_not_only_read_is_refused_on_sqlite(sqlite: str, sql: st
 
 @pytest.mark.parametrize("sql", ["select 1 as a; select 2", "select 1 as a) as q; drop table orders; --"])
 async def test_second_statement_is_refused_though_the_scanner_let_it_pass(url: str, sql: str) -> None:
-    async with open_backend(url).describe() as describe:
+    async with open_backend(url).describe() as inspector:
         with pytest.raises(Refused):
-            await describe.query([sql], {})
+            await inspector.query([sql], {})
 
 
 @pytest.mark.parametrize(
@@ -351,12 +351,12 @@ async def test_condition_is_not_refused_for_good_while_the_file_is_locked(
 ) -> None:
     path = sqlite_database(SQLITE)
     table, condition = Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis)
-    async with open_backend(f"sqlite:///{path}").describe() as describe:
+    async with open_backend(f"sqlite:///{path}").describe() as inspector:
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("begin exclusive")
             with pytest.raises(Refused) as refused:
-                await describe.condition(table, condition)
-        understood = await describe.condition(table, condition)
+                await inspector.condition(table, condition)
+        understood = await inspector.condition(table, condition)
 
     assert refused.value.passes
     assert understood == ()

@@ -39,8 +39,8 @@ def test_conditions_are_understood_where_the_server_has_ended_the_connection(
 ) -> None:
     async def casts() -> tuple[str, ...]:
         table = next(each for each in (await shop.toolbox.snapshot()).catalog.tables if each.name == "t")
-        async with shop.database.describe() as describe:
-            return await describe.condition(table, scan("id = :claims.id", lexis))
+        async with shop.database.describe() as inspector:
+            return await inspector.condition(table, scan("id = :claims.id", lexis))
 
     with serve(dialect, DDL) as shop:
         before = shop.portal.call(casts)

@@ -292,12 +292,12 @@ async def test_migration_that_comes_while_a_query_is_inspected_makes_its_version
 
     query = ("select size from things",)
     with postgresql_database(DDL) as url:
-        async with inspection.describe(url, {}) as describe:
-            before = await describe.query(query, {})
-        async with inspection.describe(url, {}, Migrated) as describe:
-            meanwhile = await describe.query(query, {})
+        async with inspection.describe(url, {}) as inspector:
+            before = await inspector.query(query, {})
+        async with inspection.describe(url, {}, Migrated) as inspector:
+            during = await inspector.query(query, {})
 
-    assert meanwhile == before
+    assert during == before
 
 
 async def test_memberships_of_a_superuser_are_all_found(

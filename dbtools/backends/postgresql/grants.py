@@ -22,7 +22,7 @@ from dbtools.backends.postgresql.privileges import (
     sequences_of,
 )
 from dbtools.backends.postgresql.registry import SCHEMA, TABLES
-from dbtools.backends.postgresql.types import names_before
+from dbtools.backends.postgresql.types import NAME_BYTES, names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
 from dbtools.paths import Paths
@@ -33,7 +33,6 @@ from dbtools.types import quoted
 Need = tuple[Location, str, str]  #: a table, a privilege, and a column; empty: the rows, or all columns
 WRITE_JOURNAL = (SCHEMA, "dbtools_write")  #: the journal of changes
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
-LONGEST_NAME = 63  #: bytes; the server cuts longer names
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
 
 #: The views that check the privileges of the role that reads them.
@@ -149,8 +148,8 @@ async def write_script(
 
 def _check_name(login: str) -> None:
     """Raise ConfigurationError if *login* cannot be the name of a login."""
-    if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
-        message = f"The name of a login has at most {LONGEST_NAME} bytes."
+    if not login or "\0" in login or len(login.encode()) > NAME_BYTES:
+        message = f"The name of a login has at most {NAME_BYTES} bytes."
         raise errors.ConfigurationError(message, hint="Choose another name with --login NAME.")
 
 

@@ -23,12 +23,11 @@ from sqlglot.parsers.postgres import PostgresParser
 
 from dbtools.backends.free import SELECT_ONLY, refused, statement_of
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.types import lexis
+from dbtools.backends.postgresql.types import NAME_BYTES, lexis
 from dbtools.backends.postgresql.vocabulary import HABITS
 from dbtools.sql import Token, TokenKind, words
 from dbtools.types import quoted
 
-LONGEST_NAME = 63  #: bytes; the server cuts longer names
 MOST_LEXEMES = 4_000
 DEEPEST = 40  #: brackets within each other
 #: Words that are always keywords.
@@ -146,7 +145,7 @@ def string_lexeme(value: str, offset: int) -> Lexeme:
 
 def name_lexeme(name: str, offset: int) -> Lexeme:
     """Return the quoted *name*."""
-    name = name.encode()[:LONGEST_NAME].decode(errors="ignore")
+    name = name.encode()[:NAME_BYTES].decode(errors="ignore")
     return Lexeme(LexemeKind.NAME, identifier(name), offset, name)
 
 

@@ -28,6 +28,7 @@ lexis = Lexis(
     ),
     total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
 )
+NAME_BYTES = 63  #: of a name; the server cuts longer ones
 MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
 LONGEST_SMALL = 400  #: characters: a shorter cell is never cut
 HEADER = 4  #: the number that a modifier adds to a length or a precision
