@@ -75,7 +75,7 @@ class Effects:
 
     @property
     def only_inserts(self) -> bool:
-        """Whether it certainly neither changes nor deletes a row."""
+        """Whether it certainly changes and deletes no existing row."""
         return not self.functions and all(each.kind == "insert" for each in self.changes)
 
 

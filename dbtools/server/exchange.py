@@ -56,7 +56,7 @@ class Exchange:
         self.send(encode_notification(method, params))
 
     def report(self, progress: float, total: float, message: str) -> None:
-        """Report progress, if the client asked for it, until the client is asked for something itself."""
+        """Report progress if the client asked for it, but not after the server has sent it a request."""
         token = meta_of(self.params).get("progressToken")
         if token is not None and not self.has_asked:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}

@@ -89,7 +89,7 @@ class Casts:
         self._qualify(at, cast + length)
 
     def _cast_of(self, names: Sequence[str]) -> str | None:
-        """Return the qualified type that *names* mean; that of the system before others."""
+        """Return the qualified type that *names* refer to; a system type takes precedence."""
         name = SQL_TYPES.get(names[-1], names[-1])
         if name in self._vocabulary.types and names[:-1] in ([], [SYSTEM]):
             return f"{identifier(SYSTEM)}.{identifier(name)}"
