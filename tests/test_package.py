@@ -1,4 +1,4 @@
-"""What is published: the wheel and the source archive, and the wheel at work in a fresh environment."""
+"""The published package: the wheel and the source archive, and the wheel in a fresh environment."""
 
 import json
 import os

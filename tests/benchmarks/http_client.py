@@ -1,4 +1,4 @@
-"""A client as small as can be: HTTP/1.1 on connections that stay open, one call at a time on each."""
+"""A minimal HTTP/1.1 client: connections stay open, with one call at a time on each."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""How much memory a process holds. A process ID in, bytes out."""
+"""How much memory a process uses. A process ID in, bytes out."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What SQL of callers costs: beside the driver, to other tools, and to other callers while it is hostile."""
+"""What free SQL costs: beside the driver, for other tools, and for other callers while it is hostile."""
 
 import asyncio
 import os

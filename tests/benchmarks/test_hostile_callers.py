@@ -1,4 +1,4 @@
-"""What one client does to another: the longest call of somebody modest, beside somebody who is not."""
+"""How a hostile client affects another one: the longest call of a normal client while the other attacks."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Fixtures in front of a server of ours: a request for one of them is answered here, any other one by ours.
+"""The fixtures of the conformance suite, in front of a dbtools server that answers all other requests.
 
 Lists hold ours first.
 """

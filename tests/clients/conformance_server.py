@@ -1,4 +1,4 @@
-"""The HTTP server of the package with the fixtures of the conformance suite in front of what it serves.
+"""dbtools' HTTP server with the fixtures of the conformance suite in front.
 
 A database file and the descriptor of a socket that listens come in; it serves until a signal comes.
 """

@@ -1,4 +1,4 @@
-"""The conformance suite: a server's URL and what is required of it in, the checks that it fails out."""
+"""Run the conformance suite. The URL of a server and its requirements in, the failed checks out."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Node and the packages of this folder: programs in, what they say out, ended in any case."""
+"""Node and the packages of this folder. Programs in, their output out; every process is ended."""
 
 import asyncio
 import json

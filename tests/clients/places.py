@@ -1,4 +1,4 @@
-"""Where a client meets a server: over stdio or HTTP, on either database, with a hand that changes it."""
+"""The servers that clients visit: over stdio or HTTP, on either database, which a test can change."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Clients that `dbtools connect` has added the server to: each starts or reaches it, and says so."""
+"""Clients start, or reach, the server that `dbtools connect` has added to them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""DuckDB as a third database, for tests alone: what a folder of `backends/` has at the least.
+"""DuckDB as a third database, for tests only: the smallest backend.
 
 It proves that nothing outside of such a folder has to change: introspection, lists, paths, aggregates,
 policies and permitted queries work through the port. It keeps no registry, and knows tables, not views.

@@ -1,4 +1,4 @@
-"""More attacks on the SQL of callers: one statement a line, in places and forms that are easily forgotten."""
+"""More attacks by free SQL: one statement a line, in places and forms that are easily forgotten."""
 
 from collections.abc import Iterator
 

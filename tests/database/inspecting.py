@@ -1,4 +1,4 @@
-"""What the databases say of a query before it is called: SQL and declared types in, an Inspected out."""
+"""What the databases report about a query before it is called. SQL and types in, an Inspected out."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager

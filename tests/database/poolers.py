@@ -1,4 +1,4 @@
-"""Poolers in front of a PostgreSQL server: proxies that treat a client's settings as poolers do."""
+"""Stand-ins for poolers in front of PostgreSQL: proxies that treat a client's settings as poolers do."""
 
 import struct
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What `aggregate_rows` has to answer, computed in Python over all rows, and strategies of calls to it."""
+"""What `aggregate_rows` should answer, computed in Python over all rows, and strategies for calls."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

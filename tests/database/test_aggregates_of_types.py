@@ -1,4 +1,4 @@
-"""No stored cell of any type makes an aggregate fail: it is answered, or refused before it is asked."""
+"""No stored cell of any type makes an aggregate fail: the call is answered, or rejected before it runs."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product

@@ -1,4 +1,4 @@
-"""What keeps PostgreSQL from being reached, each by a real cause: the place, the fact and the remedy."""
+"""Why PostgreSQL cannot be reached, each with a real cause: the message names place, fact and remedy."""
 
 import socket
 import ssl

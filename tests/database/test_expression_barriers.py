@@ -1,4 +1,4 @@
-"""No operator meets a hidden row: what would overflow there changes no answer and no error."""
+"""No operator of an expression is applied to a hidden row, so an overflow there changes no answer."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Operators that somebody has made in a schema of the search path run in nothing that dbtools itself asks."""
+"""dbtools' own statements never use operators that another user has created in the search path."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""Full-text search: `matches`, and rank as an order, which show nothing of hidden rows and columns."""
+"""Full-text search: `matches`, and ordering by rank, reveal nothing about hidden rows and columns."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack

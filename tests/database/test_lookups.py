@@ -1,4 +1,4 @@
-"""A row by its key from a file: read where it is asked for, while nothing has to be waited for."""
+"""Lookups by key in a SQLite file run on the event loop only if they do not have to wait."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,4 +1,4 @@
-"""A name that looks like a parameter, or like a mark of a library, is a name in every statement."""
+"""A name that looks like a parameter, or like a placeholder of a library, is a name in every statement."""
 
 import json
 import re

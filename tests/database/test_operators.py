@@ -1,4 +1,4 @@
-"""Each operator chooses the rows that Python chooses, on every database."""
+"""Each operator finds the same rows as Python, on every database."""
 
 import base64
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Paths join without multiplying or dropping rows: lists, pages and aggregates are what Python computes."""
+"""Paths neither multiply nor drop rows: lists, pages and aggregates are what Python computes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

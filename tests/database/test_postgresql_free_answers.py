@@ -1,4 +1,4 @@
-"""How masks, refusals and explanations of free SQL on PostgreSQL look."""
+"""Masks, refusals and explanations of free SQL on PostgreSQL."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What stands in double quotes in operators' SQL is a name, on every database, and never a text."""
+"""Text in double quotes in operators' SQL is always a name, on every database."""
 
 import sqlite3
 import sys

@@ -1,4 +1,4 @@
-"""Nothing can be written through the connections that serve calls, whatever statement reached them."""
+"""No statement can write through the connections that serve calls."""
 
 import sqlite3
 import subprocess

@@ -1,4 +1,4 @@
-"""Queries in a registry: their versions, which are served, and which registry is trusted."""
+"""Queries in a registry: their versions, which of them are served, and which registry is trusted."""
 
 import socket
 import sqlite3

@@ -1,4 +1,4 @@
-"""A configuration that changes while its database is served: what counts then, and what is listed."""
+"""A configuration that changes while its database is served: what takes effect, and what is listed."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Hashable

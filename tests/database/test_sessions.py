@@ -1,4 +1,4 @@
-"""`set_role` and `settings`: what a database with GRANTs and policies of its own is told of a caller."""
+"""`set_role` and `settings`: what the grants and policies of the database learn about a caller."""
 
 import asyncio
 import json

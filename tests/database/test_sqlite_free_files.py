@@ -1,4 +1,4 @@
-"""SQL of callers on files that change, are replaced, locked or encoded differently; and under many roles."""
+"""Free SQL on files that change, are replaced, locked or encoded differently; and under many roles."""
 
 import os
 import shutil

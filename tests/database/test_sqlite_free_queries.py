@@ -1,4 +1,4 @@
-"""What analysts ask has the answer that plain SQL has on a database with only what the role sees."""
+"""Queries of analysts have the same answers as plain SQL on a database with only what the role sees."""
 
 import sqlite3
 from collections.abc import Iterator

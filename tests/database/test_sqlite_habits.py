@@ -1,4 +1,4 @@
-"""What SQLite databases hold in practice: JSON in indexes, moments as texts, columns without types."""
+"""SQLite databases as found in practice: JSON in indexes, timestamps as text, columns without types."""
 
 import sqlite3
 import subprocess

@@ -1,4 +1,4 @@
-"""Statements whose tables change, move or restart under them are prepared again and answer what is there."""
+"""Statements whose tables change, move or restart during a call are prepared again and answer correctly."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager

@@ -1,4 +1,4 @@
-"""Hidden and absent things have the same answer: two databases of which a role sees the same."""
+"""Hidden and absent objects get the same answer: two databases that look the same to a role."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""A view is served where its role sees all that the view reads, or its rule accepts that."""
+"""A view is served if its role sees everything that the view reads, or if its rule accepts the rest."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a PostgreSQL database tells of changes: by event triggers, by migrations of Alembic, or when asked."""
+"""How PostgreSQL notifies dbtools of changes: by event triggers, by Alembic migrations, or through polls."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Connections that are cut while a row is changed: the database holds what the caller is told, once."""
+"""Connections that are cut during a change: the database holds what the caller's answer says, once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping

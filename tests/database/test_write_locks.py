@@ -1,4 +1,4 @@
-"""Changes that meet locks, deadlocks, deadlines and cancellation change nothing, and say so."""
+"""Changes that meet locks, deadlocks, deadlines or cancellation change nothing, and report it."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Two databases of which a role sees the same answer its writes alike, whatever they hide."""
+"""Two databases that look the same to a role give the same answers to its writes."""
 
 from collections.abc import Iterator, Mapping
 

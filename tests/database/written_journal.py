@@ -1,4 +1,4 @@
-"""A table that a role may change, and a journal of all that was done to it: once for each success."""
+"""A table that a role may change, with a trigger that records every change."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Scripts of exchanges, played against one side: lines or HTTP requests in, comparable outcomes out."""
+"""Scripts of exchanges, run against one server: lines or HTTP requests in, comparable outcomes out."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What clients send, well formed: a method and its parameters in, messages and HTTP requests out."""
+"""Well-formed messages of clients: a method and its parameters in, messages and HTTP requests out."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Our side of each comparison: what serves lines, and what serves HTTP. All that has to know how we do it."""
+"""dbtools' side of each comparison, over lines and over HTTP. Only this module knows dbtools' internals."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Databases that change, or whose statements last, served by either side. Scenarios in, outcomes out."""
+"""Databases that change, or with slow statements, served by either server. Scenarios in, outcomes out."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A database that changes while it is served, and what its clients hear of that."""
+"""A database that changes while it is served, and the notifications that its clients get."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,4 +1,4 @@
-"""A raw client of our own: messages out and in as lines of JSON, in every version of the protocol."""
+"""A minimal client: lines of JSON out and in, in every version of the protocol."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A server over HTTP in a process of its own, and requests to it."""
+"""An HTTP server in a separate process, and requests to it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Who signs tokens: keys, tokens, and a server that gives the keys away in any manner."""
+"""An issuer of tokens: keys, tokens, and a server that publishes the keys, well or badly."""
 
 import json
 import socketserver

@@ -1,4 +1,4 @@
-"""Clients of the handshake era that can be asked, over a socket like the pipes of stdio and over HTTP."""
+"""Clients of the handshake era that can answer requests, over stdio and over HTTP."""
 
 import json
 from collections.abc import AsyncIterator, Mapping

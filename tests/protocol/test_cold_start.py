@@ -1,4 +1,4 @@
-"""A client starts a server for each session: up to the first list it imports only what that needs."""
+"""A client starts a server for each session: until the first list, it imports only what that needs."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every version of the protocol is spoken: by a handshake until 2025-11-25, without one since 2026-07-28."""
+"""Every version of the protocol is supported: with a handshake until 2025-11-25, without since 2026-07-28."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who calls over HTTP: tokens by their hashes, tokens that somebody else signs, and what each may see."""
+"""Authentication over HTTP: tokens by hash, tokens of an issuer, and what each caller may see."""
 
 import json
 import time

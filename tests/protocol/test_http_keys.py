@@ -1,4 +1,4 @@
-"""Keys of who signs tokens: known ones count at once, others are read beside, whatever an issuer does."""
+"""Keys of issuers: known keys are used at once, others are read in the background."""
 
 import json
 import logging

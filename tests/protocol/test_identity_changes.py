@@ -1,4 +1,4 @@
-"""A configuration that changes while a server asks who calls: what is taken away counts at once."""
+"""A configuration that changes while a server authenticates callers: what is revoked stops at once."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""`dbtools log`: what it prints of which calls, those that come too, and its exit statuses."""
+"""`dbtools log`: which calls it prints, those that arrive later, and its exit statuses."""
 
 import json
 import os

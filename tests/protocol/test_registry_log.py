@@ -1,4 +1,4 @@
-"""`[log] registry`: calls in the tables that dbtools keeps in a database."""
+"""`[log] registry`: the audit log in the tables of a registry."""
 
 import json
 import signal

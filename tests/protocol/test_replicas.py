@@ -1,4 +1,4 @@
-"""Replicas: what one begins another goes on with, and one that is restarted loses no call."""
+"""Replicas: one continues what another began, and a restart loses no call."""
 
 import asyncio
 import datetime

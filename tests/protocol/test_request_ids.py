@@ -1,4 +1,4 @@
-"""The id of a request, where the database is told it: in a comment, or as the name of the connection."""
+"""The ID of a request, passed to the database in a comment or as the name of the connection."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Stdin and stdout of `dbtools serve`: only messages on them, whatever else prints, reads or ends."""
+"""Stdin and stdout of `dbtools serve` carry only messages, whatever else prints, reads or ends."""
 
 import json
 import os

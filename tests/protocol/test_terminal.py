@@ -1,4 +1,4 @@
-"""Manners at a terminal: colours, width, progress and interrupts. The terminals are real."""
+"""Behaviour at a real terminal: colours, width, progress and interrupts."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The queue of the audit log: nothing is lost or held up while its sink fails."""
+"""The queue of the audit log: nothing is lost or delayed while its sink fails."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The table of column types: what each family reads, refuses, advertises and compares."""
+"""The table of column types: what each family reads, rejects, advertises and compares."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a caller is told where a statement fails: a stand-in for the database refuses it."""
+"""The error messages of a statement that fails, with a stub of the database."""
 
 from collections.abc import Mapping
 from typing import cast

@@ -1,4 +1,4 @@
-"""What callers write from habit is answered with what to write instead."""
+"""SQL that callers write out of habit gets a hint about what to write instead."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Configurations with unknown keys, wrong types and odd TOML: each is read, or refused with file and line."""
+"""Configurations with unknown keys, wrong types and odd TOML are read, or rejected with file and line."""
 
 import re
 import types

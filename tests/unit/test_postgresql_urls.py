@@ -1,4 +1,4 @@
-"""URLs of PostgreSQL: what each parameter does, which are refused and why, and what is raw in a password."""
+"""PostgreSQL URLs: the effect of each parameter, which are rejected, and raw characters in passwords."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Settings while their files change: only what is whole and can be used comes into force."""
+"""Settings while their files change: only complete, valid files take effect."""
 
 import os
 import time

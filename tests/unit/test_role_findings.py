@@ -1,4 +1,4 @@
-"""What is wrong with roles is found with file and line, and withholds what it is about."""
+"""Mistakes in roles are reported with file and line, and withhold the tables that they concern."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The tool run_sql: its definition, who gets it, what the audit log keeps, and how a lens becomes views."""
+"""The tool run_sql: its definition, who gets it, what the audit log keeps, and how tables become views."""
 
 from collections.abc import Hashable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Positions: on which line of a TOML file a key is written."""
+"""On which line of a TOML file a key is written."""
 
 import tomllib
 from collections.abc import Iterator

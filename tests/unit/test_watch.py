@@ -1,4 +1,4 @@
-"""Watching: what is noticed leads to a refresh, what fails is told once, and all stays as it was."""
+"""Watching: a change leads to a refresh, a failure is reported once, and the old snapshot stays."""
 
 import asyncio
 import selectors
