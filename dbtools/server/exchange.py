@@ -1,4 +1,4 @@
-"""A request that is being answered, the messages to its client meanwhile, and notifications of changes.
+"""A request that is being answered, messages to its client in the meantime, and notifications of changes.
 
 A client with a handshake gets notifications on its connection or session, a client of 2026-07-28 on the
 stream that it opened with `subscriptions/listen`. Each client gets only those about its role.
