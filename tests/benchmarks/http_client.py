@@ -103,7 +103,7 @@ class HttpConnection:
         return session[1]
 
     def begin(self, content: bytes) -> None:
-        """Send a request whose answer nobody reads."""
+        """Send a request without reading the answer."""
         self._writer.write(content)
 
     async def cancel(self, session: bytes) -> None:

@@ -12,7 +12,7 @@ def resident(pid: int) -> int:
 
 
 def forget_peak(pid: int) -> None:
-    """Let the peak begin anew, where the system can (proc(5), clear_refs)."""
+    """Reset the peak, if the system can (proc(5), clear_refs)."""
     if sys.platform == "linux":
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 

@@ -24,7 +24,7 @@ from tests.clients.conformance_fixtures import add_fixtures
 
 
 class Operator:
-    """Wants to know nothing: the log says what goes wrong."""
+    """Ignores what happens: the log reports failures."""
 
     def announce(self, view: View) -> None:
         """Take note of nothing."""

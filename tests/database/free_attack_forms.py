@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-BOM = "\ufeff"  #: SQLite takes it for white space before a word
+BOM = "\ufeff"  #: whitespace for SQLite, if it comes before a word
 #: Where a statement may name a table `{t}`.
 TABLE_FORMS = """
 select * from orders natural full join {t}

@@ -84,7 +84,7 @@ def declarations(declared: Mapping[str, str]) -> Mapping[str, Declared]:
 
 @asynccontextmanager
 async def lent(url: str) -> AsyncIterator[Any]:
-    """Lend a connection of the driver of *url*."""
+    """Open a connection of the driver to *url*."""
     backend = open_backend(url)
     try:
         async with (await pool_of(backend)).connection() as connection:

@@ -84,7 +84,7 @@ KINDS: Mapping[str, Kind] = {
         declared="bigint",
         values=st.sampled_from([0, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**55 + 3, -(2**58)]),
         read=whole,
-        # The mean of such numbers has a test of its own.
+        # The mean of such numbers has a separate test.
         functions=(*COMPARED, Function.SUM),
     ),
     "ratio": Kind(

@@ -1,4 +1,4 @@
-"""Changes of the rows that match `where`: confirmed for exactly these rows, made once per key, and logged."""
+"""Changes to the rows that match `where`: confirmed for exactly these rows, made once per key, and logged."""
 
 from typing import Any
 

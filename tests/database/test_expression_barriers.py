@@ -79,7 +79,7 @@ def _calls(expression: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "aggregate_rows", own | {"group_by": [expression], "measures": [{"function": "count"}]}
     yield "aggregate_rows", own | {"measures": [{"function": "max", "column": expression}]}
     for value in ("9000000000000000000", "9999-12-31"):
-        # Nothing is found, so the note says from where to where the values go.
+        # Nothing is found, so the note shows the range of the values.
         beyond = {"column": expression, "op": "gt", "value": value}
         yield "list_rows", own | {"columns": ["id"], "where": [beyond]}
     yield "list_rows", {"table": "things", "columns": ["id", related]}

@@ -76,7 +76,7 @@ def test_read_that_waits_for_a_migration_is_of_what_is_there_afterwards(
         assert shop.portal.call(_migrate, shop, call, lock, change) == rows
 
 
-#: The connections of whoever else is there.
+#: All other connections.
 PIDS = """
 select pid
 from pg_stat_activity

@@ -52,7 +52,7 @@ def poor_shops(serve: Serve) -> Iterator[Shops]:
 
 @pytest.fixture(scope="module")
 def twins(dialect: str, shops: Shops, poor_shops: Shops) -> Iterator[tuple[Caller, Caller]]:
-    """Give somebody who sees the same of the rich and of the poor database."""
+    """Return a caller to whom the rich and the poor database look the same."""
     with (
         calling_as(shops(dialect), RICH_GRANTS, NORTH) as rich,
         calling_as(poor_shops(dialect), POOR_GRANTS, NORTH) as poor,

@@ -161,7 +161,7 @@ def test_migration_of_another_database_notifies_no_server() -> None:
 
 
 class Deaf:
-    """A connection to a server in recovery, where nobody may listen."""
+    """A stub of a connection to a server in recovery, which does not support LISTEN."""
 
     local: Mapping[str, str] = {}
 

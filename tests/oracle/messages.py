@@ -70,5 +70,5 @@ def post(message: object, headers: Mapping[str, str]) -> HttpRequest:
 
 
 def posts(version: str, *messages: Message) -> list[HttpRequest]:
-    """Return *messages*, each in a request of its own as *version* has it."""
+    """Return *messages*, each in a separate request of *version*."""
     return [post(each, headers(each, version)) for each in messages]

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 ISSUER, AUDIENCE = "https://id.example.com/", "https://db.example.com/mcp"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-PATIENCE = 15.0  #: seconds in which whoever asks comes, or leaves
+PATIENCE = 15.0  #: seconds in which a request comes, or ends
 
 
 def key_set(*keys: rsa.RSAPrivateKey, **members: object) -> str:
@@ -54,7 +54,7 @@ def answer(content: str, status: str = "200 OK", *fields: str) -> bytes:
 
 
 class Issuer:
-    """Gives its keys to whoever asks, when it may."""
+    """Sends its keys to any caller, when it is allowed to."""
 
     def __init__(self) -> None:
         self.content = answer(key_set(KEY))

@@ -66,7 +66,7 @@ class HttpTalk:
         raise EOFError("The answer has ended.")
 
     async def say(self, message: Message) -> None:
-        """Send a message in a request of its own."""
+        """Send a message in a separate request."""
         answer = await self._client.post(**posted(message, self._session))
         assert (answer.status_code, answer.content) == (202, b"")
 

@@ -250,7 +250,7 @@ def odd(url_of: Callable[[str], str]) -> str:
 )
 def test_names_print_nothing_that_a_terminal_obeys(odd: str, words: tuple[str, ...]) -> None:
     command, *rest = words
-    # Not what click leaves out where nobody sees colours.
+    # With color=False, click would remove escape sequences, since there is no terminal.
     result = CliRunner().invoke(main, (command, odd, *rest), color=True)
 
     assert not set("\x1b\r\x9b\u202e") & set(result.output)

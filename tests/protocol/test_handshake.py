@@ -60,7 +60,7 @@ async def test_request_before_the_handshake_is_refused(server: Serving, version:
 
 
 async def test_notification_alone_opens_nothing(server: Serving) -> None:
-    """The SDK takes it for the whole handshake."""
+    """To the SDK, this is the whole handshake."""
     async with connect(server, version=HANDSHAKES[-1]) as client:
         await client.notify("notifications/initialized")
         error = await client.error("tools/list")

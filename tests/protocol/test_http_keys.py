@@ -56,7 +56,7 @@ class NoKeysError(Exception):
 
 
 class Checked:
-    """Tokens held against the keys of one issuer."""
+    """Validates tokens with the keys of one issuer."""
 
     def __init__(self, place: str) -> None:
         self.keys = Keys(place, ALGORITHMS)

@@ -253,7 +253,7 @@ def test_outcomes_are_those_of_the_log() -> None:
 
 @pytest.fixture
 def following(folder: Path) -> "Iterator[subprocess.Popen[str]]":
-    """Give `dbtools log --json --follow` in a process of its own."""
+    """Run `dbtools log --json --follow` in a separate process."""
     with following_in(folder, "--json", "--follow", "--role", "support") as process:
         yield process
         process.kill()

@@ -35,7 +35,7 @@ class Failing:
         return self
 
     def compile(self, shape: Shape) -> Plan:
-        """Return the plan of *shape*, whose SQL nobody reads."""
+        """Return the plan of *shape*, whose SQL does not matter."""
         return plan_of(shape)
 
     async def run(self, run: Run) -> ResultSet:

@@ -224,7 +224,7 @@ async def test_resolved_warning_is_reported_unless_another_remains(world: World)
 
 
 class Leaps(selectors.SelectSelector):
-    """Waits for nobody: time leaps to what is due next."""
+    """Does not wait: time jumps to the next deadline."""
 
     now = 0.0
 
