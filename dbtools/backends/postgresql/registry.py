@@ -196,7 +196,8 @@ class PostgresqlRecords:
         self._run(self._connection.executemany, sql, [[_storable(each) for each in row] for row in rows])
 
     def _run(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-        return self._loop().call(self._bounded, step, *arguments)
+        result: T = self._loop().call(self._bounded, step, *arguments)
+        return result
 
     def _loop(self) -> BlockingPortal:
         if self._portal is None:
