@@ -40,6 +40,8 @@ async def _server(path: Path) -> AsyncIterator[ProcessClient]:
     async with spawn(path, path.parent) as client:
         await client.open()
         yield client
+        if client.process.returncode is None:
+            await _kill(client)
 
 
 async def _kill(client: ProcessClient) -> None:

@@ -34,7 +34,7 @@ def signed(key: Any = KEY, algorithm: str = "RS256", kid: str | None = "0", **cl
     known = {
         "iss": ISSUER,
         "aud": AUDIENCE,
-        "exp": int(time.time()) + 600,
+        "exp": int(time.time()) + 86_400,
         "sub": "ada",
         "db_role": "some",
         "region": "south",
