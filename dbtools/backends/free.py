@@ -89,7 +89,7 @@ async def check(sql: str, checks: Callable[[], T], limiter: anyio.CapacityLimite
 
 def refused(rule: str, hint: str = "", *, position: int | None = None) -> SqlRefused:
     """Return the refusal by *rule*, a sentence; *position*: of the first wrong character, from 0."""
-    place = "" if position is None else f" at position {position + 1}"
+    place = "" if position is None else f" (position {position + 1})"
     return SqlRefused(f"{rule.removesuffix('.')}{place}.", hint=hint)
 
 

@@ -130,7 +130,7 @@ async def test_table_that_may_not_be_aggregated_is_neither_read_nor_suggested(pa
     async with serving(path, roles={"reader": role}) as shop:
         for sql, says in {
             "select count(*) from item": "run_sql does not read item. Use list_rows.",
-            "select * from itm": "There is no table 'itm' at position 15. Tables: tag.",
+            "select * from itm": "There is no table 'itm' (position 15). Tables: tag.",
         }.items():
             with pytest.raises(errors.SqlRefused) as refused:
                 await shop.ask(sql, "reader")
