@@ -60,7 +60,7 @@ def test_column_masked_by_a_hash_is_told_from_an_unknown_one() -> None:
         for name in ("orders.card", "cards")
     )
 
-    assert masked.startswith("The column 'card' is masked by a hash, so run_sql does not read it.")
+    assert masked.startswith("run_sql cannot read 'card', which is masked by a hash.")
     assert unknown.startswith("There is no column 'cards'. describe_tables")
 
 
