@@ -17,6 +17,7 @@ from dbtools.tools.change_calls import ChangeCall
 
 #: A claim (None: a literal), what needs it, and where that is written.
 NeededClaim = tuple[str | None, str, Source]
+NO_SQL = " [roles.{}] sql = true grants it, unless [tools] sql is false."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,8 @@ async def explain(
     tool = view.tools.get(name)
     if tool is None:
         problems = problems_of(view, name) or _withheld(view, name)
-        reason = " ".join([f"The role {caller.role} has no tool {name}.", *map(str, problems)])
+        granted = NO_SQL.format(caller.role) if name == "run_sql" and not view.role.sql else ""
+        reason = " ".join([f"The role {caller.role} has no tool {name}.{granted}", *map(str, problems)])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     rule = _source(view, tool.table)
     try:

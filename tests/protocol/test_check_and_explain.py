@@ -133,6 +133,12 @@ def test_denied_call_is_explained_without_a_statement(
     assert found["rule"] == {"file": "policy.toml", "line": line}
 
 
+def test_explanation_says_how_to_grant_run_sql(configured: Callable[[str], Path]) -> None:
+    found = _explained(configured(ROLES), "run_sql", "sql=select 1")
+
+    assert "has no tool run_sql. [roles.support] sql = true grants it" in str(found["reason"])
+
+
 @pytest.mark.parametrize(
     ("folder", "target", "directory", "shown"),
     [
