@@ -120,9 +120,7 @@ class Expressions:
         """Return *term*, or raise an error if it would aggregate rows that the role may only list."""
         path = term.path if self.aggregating and isinstance(term, PathColumn) else ()
         if not all(step.target.aggregated for step in path):
-            raise errors.Denied(
-                f"{argument}: {term.name} may not be aggregated.", hint="list_rows reads such rows."
-            )
+            raise errors.Denied(f"{argument}: {term.name} may be listed, but not aggregated.")
         return term
 
     def named(self, text: str, argument: str) -> tuple[str, Operand]:

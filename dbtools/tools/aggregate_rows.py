@@ -89,7 +89,7 @@ class AggregateRows(Tool):
         asked = self.context.read(AggregateArguments, arguments)
         table, most = self.context.table(asked.table), self.context.limits.max_cell
         if not table.aggregated:
-            raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
+            raise Denied(f"Rows of {table.name} may be listed, but not aggregated.")
         names = Expressions(names=self.context.names(table), aggregating=True)
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)

@@ -86,7 +86,7 @@ class GetRow(TableTool):
         table = self.context.table(asked.table)
         keys = {column.name: column for column in key_arguments(table).values()}
         if not keys:
-            raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
+            raise errors.BadArgument(f"{table.name} has no key.", hint="List its rows, with where.")
         found = Lookup(context=self.context, table=table, keys=keys, columns=asked.columns)
         return found.bind(found.texts(asked.key, "key."))
 

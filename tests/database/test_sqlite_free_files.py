@@ -129,7 +129,7 @@ async def test_table_that_may_not_be_aggregated_is_neither_read_nor_suggested(pa
     role = RoleSection(tables={"item": GrantSection(aggregate=False), "tag": GrantSection()}, sql=True)
     async with serving(path, roles={"reader": role}) as shop:
         for sql, says in {
-            "select count(*) from item": "run_sql does not read item. Use list_rows.",
+            "select count(*) from item": "run_sql does not read item. List its rows instead.",
             "select * from itm": "There is no table 'itm' at position 15. Tables: tag.",
         }.items():
             with pytest.raises(errors.SqlRefused) as refused:
@@ -178,7 +178,7 @@ async def test_table_whose_filter_has_no_view_says_so(path: Path, where: str) ->
     tables: dict[str, bool | GrantSection] = {"item": GrantSection(where=where), "tag": True}
     async with serving(path, roles={"reader": RoleSection(tables=tables, sql=True)}) as shop:
         listed = await shop.toolbox.call(Caller(role="reader"), "list_item", {})
-        with pytest.raises(errors.SqlRefused, match=r"does not read item\. Use"):
+        with pytest.raises(errors.SqlRefused, match=r"does not read item\. List"):
             await shop.ask("select * from item", "reader")
 
         assert listed.rows > 0

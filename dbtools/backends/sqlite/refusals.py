@@ -192,7 +192,7 @@ class _Words:
         if not self._is_written(name):
             return refused(UNKNOWN, DESCRIBED)
         if any(fold(table.name) == name for table in self._catalog.tables if is_withheld(table)):
-            return refused(f"run_sql does not read {name}", "Use list_rows.")
+            return refused(f"run_sql does not read {name}", "List its rows instead.")
         place = self._position(name)
         if name in self._called:
             rule = f"There is no table function {quoted(name)}"
