@@ -38,12 +38,11 @@ MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
 DESCRIPTION = (
-    "Count, sum, average or group rows of one table or view by columns, foreign-key paths "
+    "Count, sum, average or group the rows of a table or view by columns, foreign-key paths "
     "(describe_tables lists them) and date buckets. Revenue by country and month: group_by "
     '["customer.country", "ordered_on:month"], measures [{"function": "sum", "column": "total", "name": '
-    '"revenue"}]. count without a column counts rows; sum and avg take numbers. Buckets go in group_by and '
-    "count_distinct, in UTC: weekday (1 is Monday) and hour (00 to 23); year quarter month week day are "
-    "whole periods."
+    '"revenue"}]. count without a column counts rows. Buckets, in UTC: year, quarter, month (2024-03), '
+    "week, day; weekday (1 is Monday), hour (00 to 23)."
 )
 
 

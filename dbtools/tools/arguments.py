@@ -138,10 +138,7 @@ class Comparison(Arguments):
 
     example = '{"column": "id", "value": "1"}'
     column: str
-    op: Annotated[Operator, Meant] = Field(
-        default=Operator.EQ,
-        description='is_null: value "true" or "false"; in, not_in: values; between: both values included',
-    )
+    op: Annotated[Operator, Meant] = Operator.EQ
     value: AsText | SkipJsonSchema[None] = None
     values: Annotated[tuple[AsText, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
     value_column: str | SkipJsonSchema[None] = None
@@ -168,7 +165,7 @@ class Within(Comparison):
 class Where(Within):
     """One condition."""
 
-    some: str = Field(default="", description="relation with such rows; none: without")
+    some: str = Field(default="", description="with such related rows")
     none: str = ""
     where: Annotated[tuple[Within, ...], Field(max_length=MOST_CONDITIONS), Array, OBJECTS] = Field(
         default=(), description="as where"

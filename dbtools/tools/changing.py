@@ -86,7 +86,7 @@ def change_schemas(context: ToolContext, *, confirms: bool) -> Mapping[str, Mapp
         "dry_run": {"description": "preview, change nothing", **BOOLEAN},
         "idempotency_key": {"description": f"makes the change once per key, for {kept}", **STRING},
     }
-    token = {"description": "from the answer to this call without it", **STRING}
+    token = {"description": "token from the answer that asks for it", **STRING}
     return shown | ({"confirm": token} if confirms else {})
 
 

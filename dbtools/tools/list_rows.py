@@ -74,11 +74,11 @@ class ListRows(TableTool):
         if table is None:
             return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
-        listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
-        related = listing(self.context.paths.referrers(table))
-        referring = f" Referred to by: {related}." if related else ""
+        listed = f"List {table_name(catalog, table)}{comment and f' {comment}'}."
+        referring = listing(self.context.paths.referrers(table))
+        related = f" Related rows: {referring}." if referring else ""
         columns, searches = columns_line(catalog, table), searches_line(table)
-        description = f"{listed} Columns: {columns}.{referring}{searches and f' {searches}'}"
+        description = f"{listed} Columns: {columns}.{related}{searches and f' {searches}'}"
         return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.context.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
