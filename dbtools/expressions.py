@@ -309,7 +309,7 @@ class _Parser:
         following = pairwise(self._tokens[self._next :])
         first = next((each for each, after in following if each.kind in NAMES and after.text != "("), None)
         if first is None:
-            raise self._expected("a relation")
+            raise self._expected("related rows")
         relation, self._terms = self._outer.related(_unquoted(first), self._argument, aggregating=True)
         if not relation.target.aggregated:
             message = f"{self._argument}: rows of {relation.name} may not be aggregated."

@@ -101,8 +101,11 @@ def _hint(of: Table, text: str, argument: str = "columns[0]") -> str:
 def test_rows_that_may_not_be_aggregated_are_asked_for_and_not_measured() -> None:
     closed = replace(ORDER_LINE, aggregated=False)
 
-    assert "count(order_line) or max(order_line.…), or some" in _hint(ORDER_LINE, "order_line.quantity")
-    assert _hint(closed, "order_line.quantity").endswith("order_line: write some and none in where.")
+    assert _hint(ORDER_LINE, "order_line.quantity") == (
+        "Aggregate order line by quantity, or write count(order_line) or max(order_line.…), or some and none "
+        "in where."
+    )
+    assert _hint(closed, "order_line.quantity") == "List order line, or write some and none in where."
 
 
 def test_names_of_related_rows_lead_to_no_further_rows() -> None:
