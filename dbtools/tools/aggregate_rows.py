@@ -29,7 +29,7 @@ from dbtools.tools.arguments import (
 )
 from dbtools.tools.binding import bind_having, bind_order, bind_where
 from dbtools.tools.definition import ROWS_SCHEMA, Tool, ToolContext, ToolDefinition
-from dbtools.tools.reasons import PAST_END, Reasons
+from dbtools.tools.reasons import PAST_END, Reasons, null_note
 from dbtools.types import quoted
 
 ROWS = Measure(function=Function.COUNT)
@@ -237,7 +237,8 @@ class AggregateCall:
         page = budget.page(found, self.columns)
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
-        note = " ".join(filter(None, [said, self.reasons.meanings]))
+        null = null_note(self.shape.groups, found.columns)
+        note = " ".join(filter(None, [said, null, self.reasons.meanings]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
     @property

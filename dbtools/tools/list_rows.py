@@ -28,7 +28,7 @@ from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.definition import ROWS_SCHEMA, TableTool, ToolContext, ToolDefinition
-from dbtools.tools.reasons import PAST_END, Reasons
+from dbtools.tools.reasons import PAST_END, Reasons, null_note
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
 from dbtools.uris import CELL_TEMPLATE
@@ -231,7 +231,7 @@ class ListCall:
         more = cut = null = ""
         if nulls := self.reasons.nulls(self._nulls(page.found)) if further else ():
             said = [each.finding(rows) for each, rows in zip(nulls, further, strict=False)]
-            null = " ".join(filter(None, said))
+            null = " ".join(filter(None, said)) or null_note(self.columns.values(), page.found.columns)
         if page.capped:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
