@@ -166,7 +166,7 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
         if isinstance(group, Literal) or not (group.type.equatable and group.type.ordered):
             raise BadArgument(f"group_by[{at}]: {described(group)} cannot be grouped by.")
         if group in groups.values() or label in groups:
-            raise BadArgument(f"group_by: {group.name} appears twice.")
+            raise BadArgument(f"group_by[{at}]: {group.name} appears twice.")
         groups[label] = group
     return groups
 
@@ -184,7 +184,9 @@ def _measures(
         measure = _measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is already used.", hint="Give each measure its own name.")
+            raise BadArgument(
+                f"{argument}: the name {name} is already used.", hint="Give each measure its own name."
+            )
         measures[name] = measure
     return measures
 

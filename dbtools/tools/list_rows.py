@@ -97,7 +97,7 @@ def bind_list(context: ToolContext, names: Names, asked: ListArguments) -> "List
     conditions, values = bind_where(terms, asked.where)
     total = total_order(names.table, bind_order(terms, asked.order_by, conditions))
     if asked.cursor and asked.offset:
-        raise BadArgument("offset: not allowed with a cursor.", hint="Pass one of them.")
+        raise BadArgument("offset must not be passed together with cursor.", hint="Pass one of them.")
     position = Position(skip=asked.offset)
     if asked.cursor:
         position = read_cursor(asked.cursor, _mark(context, names.table, asked, total), total)
@@ -147,7 +147,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
         label, term = terms.named(text, f"columns[{at}]")
         label = term.name if isinstance(term, Column) else label
         if term in columns.values() or label in columns:
-            raise BadArgument(f"columns: {term.name} appears twice.")
+            raise BadArgument(f"columns[{at}]: {term.name} appears twice.")
         columns[label] = term
     return columns
 
