@@ -1,4 +1,4 @@
-"""Replicas and workers that are given the same key or confirmation at once: the change is made once."""
+"""Replicas and workers that get the same key or confirmation at once make the change once."""
 
 import asyncio
 import os
