@@ -1,10 +1,9 @@
 """Hints for callers who write SQL or other tools' JSON out of habit. What they wrote in, a hint out."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, product
+from itertools import chain
 
 from dbtools.terms import Bucket
 
@@ -88,25 +87,16 @@ MEANT: Mapping[str, str] = {
     "distinct": "count_distinct",
     **dict.fromkeys(BUCKET_NAMES, "a bucket in group_by, such as ordered_on:month"),
 }
-#: Names of keys in other tools, and what to write instead, by the array in whose items they are.
-KEYS: Mapping[str, Mapping[str, str]] = {
-    "where": {
-        "field": "column",
-        **dict.fromkeys(("operator", "operation", "comparison"), "op"),
-        "exists": "some",
-        "not_exists": "none",
-    },
-    "measures": {
-        "field": "column",
-        **dict.fromkeys(("func", "fn", "agg", "aggregate", "aggregation"), "function"),
-        **dict.fromkeys(("as", "alias", "label"), "name"),
-    },
-    "order_by": {"field": "column", **dict.fromkeys(("dir", "order", "sort"), "direction")},
-    "group_by": {"field": "column", "granularity": "bucket"},
+#: Names of keys in the items of other tools' arrays, and what to write instead.
+KEYS: Mapping[str, str] = {
+    "field": "column",
+    **dict.fromkeys(("operator", "operation"), "op"),
+    **dict.fromkeys(("func", "agg", "aggregation"), "function"),
+    **dict.fromkeys(("as", "alias"), "name"),
+    **dict.fromkeys(("dir", "order"), "direction"),
 }
 OPPOSITES = {"eq": "ne", "in": "not_in", "lt": "gte", "gt": "lte", "true": "false"}
 OPPOSITES |= {opposite: each for each, opposite in OPPOSITES.items()}
-MOST_CLAUSES = 20
 COMPARISON = re.compile(
     r"([\w.:]+)\s*(?:(is\s+(?:not\s+)?null)|([<>=!]{1,2})\s*(?:'([^']*)'|(-?[\d.]+)))", re.IGNORECASE
 )
@@ -114,7 +104,7 @@ MEASURE = re.compile(
     r"(count_distinct|count|sum|avg|min|max)(?:\s*\((\s*distinct\s)?\s*\*?(.*?)\))?(?:\s+as\s+(\w+))?", re.I
 )
 STEP = re.compile(r"([^,]*?\w)\s*[:\s]\s*(asc|desc)(?:ending)?(?:\s+nulls\s+\w+)?", re.I)
-Clauses = Sequence[Sequence[Mapping[str, object]]]  #: of each inner sequence, one condition must hold
+Form = Mapping[str, object]
 
 
 def corrected(argument: str, given: object) -> Sequence[object]:
@@ -130,52 +120,51 @@ def written(items: Iterable[object]) -> str:
     return ", ".join(json.dumps(each, default=str) for each in items)
 
 
-def _renamed(argument: str, given: object) -> dict[str, object]:
+def _renamed(given: object) -> dict[str, object]:
     """Return the object *given* with the right names of its keys."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping) or not given:
         raise ValueError(given)
-    return {KEYS[argument].get(str(name).lower(), str(name)): value for name, value in given.items()}
+    return {KEYS.get(str(name).lower(), str(name)): value for name, value in given.items()}
 
 
-def _where(given: object) -> Sequence[object]:
-    return [each[0] if len(each) == 1 else {"any": each} for each in _clauses(given, negative=False)]
-
-
-def _clauses(given: object, *, negative: bool) -> Clauses:
-    """Return the condition *given*, or its opposite, without nesting."""
+def _where(given: object) -> Sequence[Form]:
+    """Return the conditions, all of which must hold, that *given* means."""
     if isinstance(given, str):
-        given = [_compared(each) for each in re.split(r"\sand\s", given, flags=re.I)]
-    if isinstance(given, list | tuple):
-        return _joined([_clauses(each, negative=negative) for each in given], any=negative)
-    given = _renamed("where", given)
+        return [_condition(_compared(each)) for each in re.split(r"\sand\s", given, flags=re.I)]
+    given = _renamed(given)
+    name, value = next(iter(given.items()))
+    word = name.lower().lstrip("$") if len(given) == 1 else ""
+    if word in ("and", "all"):
+        return [_single(each) for each in _items(value)]
+    if word in ("or", "any"):
+        nested = map(_single, _items(value))
+        return [{"any": [*chain(*(_items(each.get("any", each)) for each in nested))]}]
+    if word == "not":
+        return [_opposite(_single(value))]
     if given.keys() & {"column", "some", "none"}:
-        return [[_condition(given, negative=negative)]]
+        return [_condition(given)]
     if given.keys() & {"op", "value", "values", "value_column"}:
         raise ValueError(given)  # It is a condition without its column.
-    parts: list[Clauses] = []
-    for name, value in given.items():
-        word = name.lower().lstrip("$")
-        if word in ("and", "all", "or", "any", "not"):
-            inner = negative != (word == "not")
-            nested = [_clauses(each, negative=inner) for each in _items(value)]
-            parts.append(_joined(nested, any=inner != (word in ("or", "any"))))
-        else:
-            operands = value if isinstance(value, Mapping) else {"eq": value}
-            compared = ({"column": name, "op": f"{op}".lstrip("$"), "value": operands[op]} for op in operands)
-            parts.append(_clauses(list(compared), negative=negative))
-    return _joined(parts, any=negative)
+    return [_condition({"column": column, "value": value}) for column, value in given.items()]
 
 
-def _joined(parts: Sequence[Clauses], *, any: bool) -> Clauses:
-    """Return *parts* joined with "and", or with "or" if *any*."""
-    if not any:
-        return list(chain(*parts))
-    if not 0 < math.prod(map(len, parts)) <= MOST_CLAUSES or not parts:
-        raise ValueError(parts)
-    return [list(chain(*each)) for each in product(*parts)]
+def _single(given: object) -> Form:
+    """Return the only condition that *given* means."""
+    (condition,) = _where(given)
+    return condition
 
 
-def _compared(text: str) -> Mapping[str, object]:
+def _opposite(condition: Form) -> Form:
+    """Return the condition that holds where *condition*, which compares a column, does not."""
+    op, value = str(condition.get("op", "eq")), str(condition.get("value")).lower()
+    if "column" not in condition:
+        raise ValueError(condition)
+    if op == "is_null":
+        return {**condition, "value": OPPOSITES[value]}
+    return _condition({**condition, "op": OPPOSITES[op]})
+
+
+def _compared(text: str) -> Form:
     """Return the condition that *text* such as "total > 100" means."""
     column, null, operator, quoted, number = _groups(COMPARISON, text)
     if null:
@@ -183,21 +172,16 @@ def _compared(text: str) -> Mapping[str, object]:
     return {"column": column, "op": operator, "value": quoted or number}
 
 
-def _condition(given: Mapping[str, object], *, negative: bool) -> Mapping[str, object]:
-    """Return the condition *given*, or its opposite, with its values where they belong."""
+def _condition(given: Form) -> Form:
+    """Return the condition *given* with its values where they belong."""
     if "column" not in given:
-        names = {"some": "none", "none": "some"} if negative else {}
-        return {
-            names.get(name, name): _where(each) if name == "where" else each for name, each in given.items()
-        }
+        return {name: _where(each) if name == "where" else each for name, each in given.items()}
     op, value = str(given.get("op", "eq")).lower(), given.get("values", given.get("value"))
     op = MEANT_BY_SIGN.get(op, op)
     if value is None and ("value" in given or "null" in op):
         op, value = "is_null", "false" if "not" in op or op == "ne" else "true"
     if isinstance(value, list | tuple):
         op = {"eq": "in", "ne": "not_in"}.get(op, op)
-    if negative:
-        op, value = (op, OPPOSITES[f"{value}".lower()]) if op == "is_null" else (OPPOSITES[op], value)
     values = {"values": _items(value)} if op in ("in", "not_in", "between") else {"value": value}
     others = {name: each for name, each in given.items() if name not in ("op", "value", "values")}
     return {**others, **({"op": op} if op != "eq" else {}), **(values if value is not None else {})}
@@ -206,14 +190,14 @@ def _condition(given: Mapping[str, object], *, negative: bool) -> Mapping[str, o
 def _measures(given: object) -> Sequence[object]:
     if isinstance(given, str):
         return [_measured(given)]
-    given = _renamed("measures", given)
+    given = _renamed(given)
     if "function" in given:
         return [{**given, **_measured(f"{given['function']}")}]
     ((name, value),) = given.items()
     return [_measured(f"{value} as {name}" if MEASURE.fullmatch(f"{value}") else f"{name}({value})")]
 
 
-def _measured(text: str) -> Mapping[str, object]:
+def _measured(text: str) -> Form:
     """Return the measure that *text* such as "sum(total) as revenue" means."""
     function, distinct, column, name = _groups(MEASURE, text)
     parts = {"function": "count_distinct" if distinct else function.lower(), "column": column, "name": name}
@@ -223,18 +207,10 @@ def _measured(text: str) -> Mapping[str, object]:
 def _steps(given: object) -> Sequence[object]:
     if isinstance(given, str):
         return [" ".join(_groups(STEP, step)) for step in given.split(",")]
-    given = _renamed("order_by", given)
+    given = _renamed(given)
     if given.keys() <= {"column", "direction"}:
         given = {str(given["column"]): given.get("direction", "asc")}
     return _steps(", ".join(f"{column} {direction}" for column, direction in given.items()))
-
-
-def _terms(given: object) -> Sequence[object]:
-    given = _renamed("group_by", given)
-    column, bucket = given.pop("column"), given.pop("bucket", "")
-    if given:
-        raise ValueError(given)
-    return [f"{column}:{bucket}" if bucket else f"{column}"]
 
 
 def _groups(pattern: re.Pattern[str], text: str) -> Sequence[str]:
@@ -245,6 +221,8 @@ def _groups(pattern: re.Pattern[str], text: str) -> Sequence[str]:
 
 
 def _items(value: object) -> Sequence[object]:
+    if value in ([], ()):
+        raise ValueError(value)
     return value if isinstance(value, list | tuple) else [value]
 
 
@@ -253,5 +231,4 @@ CORRECTIONS: Mapping[str, Callable[[object], Sequence[object]]] = {
     **dict.fromkeys(("where", "having"), _where),
     "measures": _measures,
     "order_by": _steps,
-    **dict.fromkeys(("group_by", "columns"), _terms),
 }

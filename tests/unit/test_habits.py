@@ -103,8 +103,6 @@ def test_function_of_another_name_is_answered_with_the_right_one(function: str, 
         ("order_by", "total desc, id asc", '"total desc", "id asc"'),
         ("order_by", {"field": "total", "order": "descending"}, '"total desc"'),
         ("order_by", {"total": "desc", "id": "asc"}, '"total desc", "id asc"'),
-        ("group_by", {"column": "day", "granularity": "month"}, '"day:month"'),
-        ("columns", {"field": "id"}, '"id"'),
         ("measures", "count(*)", '{"function": "count"}'),
         ("measures", "Sum(total) as revenue", '{"function": "sum", "column": "total", "name": "revenue"}'),
         ("measures", "count(distinct day)", '{"function": "count_distinct", "column": "day"}'),
@@ -112,7 +110,7 @@ def test_function_of_another_name_is_answered_with_the_right_one(function: str, 
         ("measures", {"revenue": "sum(total)"}, '{"function": "sum", "column": "total", "name": "revenue"}'),
         (
             "measures",
-            {"fn": "avg", "field": "a", "as": "b"},
+            {"func": "avg", "field": "a", "as": "b"},
             '{"function": "avg", "column": "a", "name": "b"}',
         ),
         ("having", "count >= 2", '{"column": "count", "op": "gte", "value": "2"}'),
@@ -123,7 +121,7 @@ def test_item_in_the_form_of_another_tool_is_corrected(argument: str, given: obj
 
 
 A, B, C = ({"column": name, "value": "1"} for name in "abc")
-NOT_A, NOT_B = ({"column": name, "op": "ne", "value": "1"} for name in "ab")
+NOT_A = {"column": "a", "op": "ne", "value": "1"}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +129,6 @@ NOT_A, NOT_B = ({"column": name, "op": "ne", "value": "1"} for name in "ab")
     [
         ({"a": "1"}, [A]),
         ({"a": "1", "b": "1"}, [A, B]),
-        ({"a": {"$ne": "1"}}, [NOT_A]),
         ({"a": ["1", "2"]}, [{"column": "a", "op": "in", "values": ["1", "2"]}]),
         ({"a": None}, [{"column": "a", "op": "is_null", "value": "true"}]),
         ({"field": "a", "operator": "==", "value": "1"}, [A]),
@@ -143,13 +140,9 @@ NOT_A, NOT_B = ({"column": name, "op": "ne", "value": "1"} for name in "ab")
         ({"and": [A, B]}, [A, B]),
         ({"$or": [A, B]}, [{"any": [A, B]}]),
         ({"any": [A, {"any": [B, C]}]}, [{"any": [A, B, C]}]),
-        ({"or": [{"and": [A, B]}, C]}, [{"any": [A, C]}, {"any": [B, C]}]),
         ({"not": A}, [NOT_A]),
-        ({"not": {"or": [A, B]}}, [NOT_A, NOT_B]),
-        ({"not": {"and": [A, B]}}, [{"any": [NOT_A, NOT_B]}]),
-        ({"not": {"not": A}}, [A]),
-        ({"not_exists": "orders", "where": {"a": "1"}}, [{"none": "orders", "where": [A]}]),
-        ({"not": {"exists": "orders"}}, [{"none": "orders"}]),
+        ({"not": {"a": None}}, [{"column": "a", "op": "is_null", "value": "false"}]),
+        ({"some": "orders", "where": {"a": "1"}}, [{"some": "orders", "where": [A]}]),
     ],
 )
 def test_condition_in_the_form_of_another_tool_is_corrected(given: object, items: Sequence[object]) -> None:
@@ -167,7 +160,8 @@ def test_condition_in_the_form_of_another_tool_is_corrected(given: object, items
         ("where", {"not": {"column": "a", "op": "contains", "value": "x"}}),
         ("where", {"colum": "a", "value": "1"}),
         ("where", {"or": []}),
-        ("where", {"or": [{"and": [A] * 5}, {"and": [B] * 5}]}),
+        ("where", {"or": [{"and": [A, B]}, C]}),
+        ("where", {"not": {"or": [A, B]}}),
         ("where", "lower(a) = 'x'"),
         ("where", "a = 1" + " " * 100_000 + "and b = 1"),
         ("measures", "median(a)"),
