@@ -67,7 +67,7 @@ def tools(
         return
     from dbtools.cli.presentation import print_tools
 
-    print_tools(view, split=tokens, budget=settings.tools.budget)
+    print_tools(view, split=tokens, listing=settings.listing())
 
 
 words_argument = click.argument(
