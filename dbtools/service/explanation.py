@@ -172,19 +172,20 @@ def _decided(view: View, shape: Shape | WriteShape) -> Source:
 
 
 def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
-    told = [f"the session has {name} = {value}" for name, value in session.items()]
+    pairs = ", ".join(f"{name} = {value}" for name, value in session.items())
+    told = [f"the session has {pairs}"] if session else []
     if isinstance(shape, QueryShape):
-        first = f"call the query {shape.name}; row filters and masks do not apply to it"
-        return f"The role may {'; '.join([first, *told])}."
-    parts = [f"read {' and '.join(map(_seen, shape.tables))}", *told]
+        parts = [f"call the query {shape.name}; row filters and masks do not apply to it"]
+    else:
+        parts = [f"read {' and '.join(map(_seen, shape.tables))}"]
     if isinstance(shape, Write):
         kinds = " and ".join(each.kind for each in shape.variants)
         confirm = ", if that is confirmed," if shape.writes.confirm else ""
         presets = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)
         check = ["rows must pass its check"] if shape.check else []
         preset = [f"{name} is preset" for name in presets]
-        parts = [f"{kinds} rows of {shape.table.name}{confirm} and {parts[0]}", *check, *preset, *told]
-    return f"The role may {'; '.join(parts)}."
+        parts = [f"{kinds} rows of {shape.table.name}{confirm} and {parts[0]}", *check, *preset]
+    return f"The role may {'; '.join([*parts, *told])}."
 
 
 def _seen(table: Table) -> str:
