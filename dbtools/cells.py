@@ -363,7 +363,7 @@ def masked_rows(
 ) -> tuple[tuple[object, ...], ...]:
     """Return *rows* with the masks of *types* applied.
 
-    Only this function lets masked cells through, whatever a statement has read.
+    Masked cells reach callers only through this function, whatever a statement has read.
     """
     masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
     shown = list(map(list, rows))

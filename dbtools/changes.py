@@ -190,7 +190,7 @@ def taken() -> errors.Conflict:
 
 
 def running() -> errors.Busy:
-    """Return the error of a call that cannot wait for another one with its key."""
+    """Return the error of a call while an earlier call with its idempotency key is still running."""
     message = "Another call is running, perhaps one with this idempotency_key; this one changed nothing."
     return errors.Busy(message, hint="Repeat the call with the same key.")
 

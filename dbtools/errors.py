@@ -127,7 +127,7 @@ class Refused(CallError, code="refused"):
     """The database refused the statement."""
 
     offset: int | None = None  #: where an operator's SQL is wrong, in characters, if known
-    passes: bool = False  #: whether the same statement may succeed later
+    temporary: bool = False  #: whether the same statement may succeed later
 
 
 class Broken(StrEnum):

@@ -13,8 +13,8 @@ QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
 FORMS: Mapping[str, str] = {
     r"^\s*(\w+\.)?\*\s*$": "Omit columns to get all of them.",
     r"\bover\s*\(": "There are no window functions: group, order_by and offset instead.",
-    r"\brank\s*\(": "Only order_by of a list takes rank(column), beside matches in where.",
-    r"\b(where|filter)\b": "Expressions take no conditions: aggregate the rows themselves, with where.",
+    r"\brank\s*\(": "rank(column) is for order_by of a list, with matches in where.",
+    r"\b(where|filter)\b": "Expressions take no conditions: call aggregate_rows on their table, with where.",
     r"^[^()]*,": "Name one column in each item of the array.",
     r"\b\d{4}-\d\d-\d\d\b": "Write a day in single quotes: '2024-03-05'.",
     r"\bcount\s*\(\s*[*)]": 'To count rows use aggregate_rows with measures [{"function": "count"}].',
@@ -32,7 +32,7 @@ FORMS: Mapping[str, str] = {
     r"\b(ifnull|nvl|isnull)\s*\(": "Use coalesce(a, b).",
     r"::|\bcast\s*\(": "There are no casts: name the column as it is.",
     r"\|\||\bconcat\s*\(": "Text cannot be concatenated: name each column.",
-    r"\b(substr|substring|left|right|instr|replace|trim)\s*\(": "Search in texts with contains, starts_with "
+    r"\b(substr|substring|left|right|instr|replace|trim)\s*\(": "Search texts with contains, starts_with "
     "or ends_with in where.",
     r"\bi?like\b": "Use contains, starts_with or ends_with in where, without %.",
     r"\bis\s+(not\s+)?null\b": 'Use op is_null with value "true" or "false" in where.',

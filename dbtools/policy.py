@@ -277,7 +277,7 @@ def _betrayed(
 
 
 def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> Iterator[str]:
-    """Describe those of *reads* that are not among *seen*, unmasked and unfiltered."""
+    """Describe the *reads* that *seen* does not have unmasked and unfiltered."""
     yield from reads.others
     places: dict[Location, list[str]] = {}
     for schema, name, column in sorted(reads.columns):

@@ -35,7 +35,7 @@ from dbtools.styles import Rows, Style, Text
 Record = Mapping[str, object]  #: the cells of a row by column
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
-DEAREST = 6_000  #: maximum cost of an image or audio in bytes: models read one in about 2,000 tokens
+MEDIA_COST = 6_000  #: most bytes that an image or audio counts as: a model reads one in about 2,000 tokens
 
 
 @dataclass(kw_only=True)
@@ -192,7 +192,7 @@ def encode_rows(found: ResultSet, names: Sequence[str], style: Style) -> Encoded
 
 
 def too_wide() -> errors.BadArgument:
-    """Return the error of columns of which not even one row, or their names, fit."""
+    """Return the error for columns so wide that their names, or a single row, do not fit."""
     return errors.BadArgument(
         "One row of these columns is larger than max_tokens.", hint="Ask for fewer columns."
     )
@@ -329,7 +329,7 @@ class Budget:
                 continue
             media = Media(uri=link.uri, type=media_type(cell), content=cell)
             shown = is_media(media.type)
-            cost = min(media.size, DEAREST) if shown else media.size
+            cost = min(media.size, MEDIA_COST) if shown else media.size
             if len(cell) <= free and cost <= room:
                 attached.append(media)
                 free -= len(cell)

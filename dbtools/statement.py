@@ -268,7 +268,7 @@ class Statement:
 
 @dataclass(slots=True, kw_only=True)
 class FreeStatement(Statement):
-    """SQL that a caller wrote, and how much of its result is read. Its shape is unknown."""
+    """SQL that a caller wrote, and the limits of its result. Its shape is unknown."""
 
     shape: Shape = QueryShape(name="run_sql", pieces=(), outputs=(), types={}, casts={})
     sql: str

@@ -228,7 +228,7 @@ def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:
     """Return the buckets that a term of *type* has."""
     if type.family in MOMENTS or type.dated:
         return tuple(Bucket)
-    return tuple(Bucket)[:-1] if type.family is Family.DATE else ()
+    return tuple(each for each in Bucket if each is not Bucket.HOUR) if type.family is Family.DATE else ()
 
 
 def are_comparable(type: ColumnType, other: ColumnType) -> bool:

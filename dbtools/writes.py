@@ -105,7 +105,7 @@ def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str
 def explained(
     violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool, written: Sequence[Column]
 ) -> ConstraintViolated:
-    """Return *violated* in words for a change of *table* by a role that sees *catalog*.
+    """Return *violated*, worded for a role that sees *catalog* and has changed *table*.
 
     Name nothing that the role does not see. *refers*: whether the change sets foreign keys of the row;
     *written*: the columns that the caller has set.

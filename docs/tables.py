@@ -199,7 +199,7 @@ async def _definitions() -> Mapping[str, ToolDefinition]:
 def _arguments(schema: Mapping[str, Any]) -> str:
     required = schema.get("required", ())
     rows = (
-        (f"`{name}`", _type(each), "required" if name in required else _default(each), _told(name, each))
+        (f"`{name}`", _type(each), "required" if name in required else _default(each), _meaning(name, each))
         for name, each in schema["properties"].items()
     )
     return _table(("argument", "type", "default", "meaning"), rows)
@@ -215,7 +215,7 @@ def _default(schema: Mapping[str, Any]) -> str:
     return f"`{json.dumps(schema['default'])}`" if schema.get("default") is not None else ""
 
 
-def _told(name: str, schema: Mapping[str, Any]) -> str:
+def _meaning(name: str, schema: Mapping[str, Any]) -> str:
     """Return what the argument *name* means: its *schema* says so, or else ARGUMENTS."""
     if "maximum" in schema and name not in ARGUMENTS:
         return f"{schema['minimum']} to `max_rows`"
@@ -254,8 +254,8 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _option(option: click.Option, context: click.Context) -> Sequence[str]:
-    shown, told = option.get_help_record(context) or ("", "")
-    return f"`{' '.join(shown.split())}`", " ".join(told.split())
+    names, text = option.get_help_record(context) or ("", "")
+    return f"`{' '.join(names.split())}`", " ".join(text.split())
 
 
 def audit_table() -> str:

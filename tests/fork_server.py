@@ -25,7 +25,7 @@ FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 def serve(listener: socket.socket) -> None:
     """Fork a process for each connection of *listener*, until stdin ends; in such a process, return."""
     _import_all()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that supervise
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are not waited for
     while True:
         readable, _, _ = select.select([listener, sys.stdin], [], [])
         if listener not in readable:
@@ -76,7 +76,7 @@ def _supervise(connection: socket.socket) -> None:
     if ended not in readable:
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    with suppress(OSError):  # nobody waits for it
+    with suppress(OSError):  # it is not waited for
         connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 

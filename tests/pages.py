@@ -1,4 +1,4 @@
-"""Pages of the documents, and a reader who does what they say. A page in; what its commands print out.
+"""Pages of the documents, and a reader who follows them. A page in; the output of its commands out.
 
 A block with a name behind its language, as in "```toml dbtools.toml", is a file that the reader writes;
 "```toml >> dbtools.toml" goes to the end of that file.

@@ -1,4 +1,4 @@
-"""Phrases that a reader stumbles over, for pages and for the source."""
+"""Phrases that make a reader stumble, for documents and source."""
 
 import re
 
@@ -8,7 +8,9 @@ STUMBLES = re.compile(
     r"|lends?|of use|h[eo]lds? against|held against|takes? it for|on the way|into force|walls?"
     r"|(?:by|on) looking|(?:two|next) looks?|(?:two|with|of) blanks|from where to where"
     r"|the (?:page|version) before|(?:SQL|statements?) of (?:a )?callers?|functions? of yours"
-    r"|reached as asked|if need be|ha(?:s|ve) to be|several ones|so as to|limits? of (?:memory|rows)"
+    r"|as asked|for want of|apart from each other|if need be|ha(?:s|ve) to be|several ones|so as to"
+    r"|changes? of (?:(?:a|an|all|each|every|its|the|this) )*(?:tables?|rows?|files?|schema|views?)"
+    r"|limits? of (?:memory|rows)"
     r"|relation more)\b",
     re.IGNORECASE,
 )

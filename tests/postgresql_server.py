@@ -52,7 +52,7 @@ class PostgresqlServer:
     port: int
     user: str
     url: str  #: of the maintenance database
-    portal: BlockingPortal  #: a loop in a thread of its own, so a running one is no obstacle
+    portal: BlockingPortal  #: a loop in a separate thread, so that another may be running
     connection: "asyncpg.Connection[asyncpg.Record]"  #: to the maintenance database
 
     @property
@@ -245,7 +245,7 @@ class Cluster:
         return Cluster(binaries=self.binaries, folder=folder)
 
     def start(self, *settings: str) -> int:
-        """Start the server, with *settings* of its own, and return the port it listens on."""
+        """Start a server with *settings*, and return its port."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return self.start_at(free_port(), *settings)

@@ -1,4 +1,4 @@
-"""A PostgreSQL with TLS, passwords, and lines of pg_hba.conf that refuse; and certificates for it."""
+"""A PostgreSQL server with TLS, passwords, and lines of pg_hba.conf that reject; and certificates for it."""
 
 import datetime
 import ipaddress

@@ -1,4 +1,4 @@
-"""The rules that the source keeps: which module may import which, sizes, and what tests leave alone.
+"""The rules of the source: which module may import which, sizes, and what tests may not use.
 
 A rule takes a module and gives what breaks it. Most rules are rows of the tables below.
 """

@@ -1,4 +1,4 @@
-"""Each rule of `test_architecture.py` notices a breach and lets good code pass."""
+"""Each rule of `test_architecture.py` finds a violation and accepts good code."""
 
 import pytest
 

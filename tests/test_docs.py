@@ -1,4 +1,4 @@
-"""The documents cannot lie: commands run, configurations load, tables are current, links lead somewhere."""
+"""The documents are true: commands run, configurations load, tables are current, links resolve."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""What is published: the wheel and the source archive, and the wheel at work in a fresh environment."""
+"""The published package: the wheel and the source archive, and the wheel in a fresh environment."""
 
 import json
 import os
@@ -67,7 +67,7 @@ async def _fill(url: str) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shop(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Give a database as somebody would name it: a file, or the URL of a server with TLS."""
+    """Return a database as a user would name it: a file, or the URL of a server with TLS."""
     if request.param == "sqlite":
         yield str(request.getfixturevalue("sqlite_database")(SHOP))
         return
@@ -97,7 +97,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     programs = folder / ("Scripts" if os.name == "nt" else "bin")
-    # The index is that of whoever runs the tests, which a file in their home may name.
+    # The package index is that of the user who runs the tests, which a file in their home may name.
     config = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME", "PATH"))}
     subprocess.run(
         [
@@ -185,7 +185,7 @@ async def test_readme_leads_to_a_connected_client(
 
 @dataclass(frozen=True, kw_only=True)
 class Journey:
-    """Somebody who has nothing but the README, a fresh environment and a database."""
+    """A user with the README, a fresh environment and a database."""
 
     programs: Path
     folder: Path

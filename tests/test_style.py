@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,11 +30,23 @@ def test_code_passes_the_checker(arguments: tuple[str, ...]) -> None:
 
 
 def test_source_is_written_in_plain_words() -> None:
-    texts = {path: path.read_text() for path in (ROOT / "dbtools").rglob("*.py")}
+    texts = {path: [(1, path.read_text())] for path in (ROOT / "dbtools").rglob("*.py")}
+    tests = (path for path in (ROOT / "tests").rglob("*.py") if "node_modules" not in path.parts)
+    texts |= {path: list(_prose(path)) for path in tests}
     found = {
-        f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, stumble.start()) + 1}: {stumble[0]}"
-        for path, text in texts.items()
+        f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, stumble.start())}: {stumble[0]}"
+        for path, parts in texts.items()
+        for line, text in parts
         for stumble in STUMBLES.finditer(text)
     }
 
     assert sorted(found) == []
+
+
+def _prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the comments and docstrings in *path*, each with its line: other texts of a test are data."""
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            is_docstring = token.type == tokenize.STRING and token.line.lstrip().startswith('"""')
+            if token.type == tokenize.COMMENT or is_docstring:
+                yield token.start[0], token.string

@@ -24,6 +24,9 @@ SELECT_ONLY = "run_sql only reads: write one statement that begins with select, 
 DESCRIBED = "describe_tables lists tables and columns."
 COMPUTING = "Only functions that compute a value from their arguments are permitted."
 MISSING = "Is a word or a comma missing?"
+SIMPLER = "Write it more simply."
+OUTSIDE = "Write the window function in a subquery, and its condition outside."
+NO_PARAMETERS = ("Parameters are not supported", "Write the value.")
 
 
 class FreeOffer(NamedTuple):
@@ -89,7 +92,7 @@ async def check(sql: str, checks: Callable[[], T], limiter: anyio.CapacityLimite
 
 def refused(rule: str, hint: str = "", *, position: int | None = None) -> SqlRefused:
     """Return the refusal by *rule*, a sentence; *position*: of the first wrong character, from 0."""
-    place = "" if position is None else f" at position {position + 1}"
+    place = "" if position is None else f" (position {position + 1})"
     return SqlRefused(f"{rule.removesuffix('.')}{place}.", hint=hint)
 
 
@@ -102,25 +105,20 @@ def statement_of(sql: str, lexis: Lexis) -> list[Token]:
         grouped(tokens, sql)
     except SqlError as exc:
         if "parameter" in exc.problem:
-            raise no_parameters(exc.offset) from exc
+            raise refused(*NO_PARAMETERS, position=exc.offset) from exc
         raise refused(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
     first = next((token for token in tokens if token.text != "("), None)
     if first is None:
         raise refused("The statement is empty", SELECT_ONLY)
     if first.word not in READING:
         hint = f"{SELECT_ONLY} {DESCRIBED}"
-        raise refused("This is not a statement that reads", hint, position=first.offset)
+        raise refused("This is not a SELECT", hint, position=first.offset)
     for token in tokens:
         if token.kind is TokenKind.SEMICOLON:
             raise refused("There are several statements", "Make one call for each.", position=token.offset)
         if token.kind is TokenKind.PARAMETER:
-            raise no_parameters(token.offset)
+            raise refused(*NO_PARAMETERS, position=token.offset)
     return tokens
-
-
-def no_parameters(position: int) -> SqlRefused:
-    """Return the refusal of a parameter, such as `$1` or `:name`."""
-    return refused("run_sql has no parameters", "Write the value.", position=position)
 
 
 def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -> SqlRefused:
@@ -130,7 +128,7 @@ def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -
     rule = f"There is no table {quoted(name, LONGEST_NAME)}"
     last = name.rpartition(".")[2]
     same = [label for label in labels if label.lower() == last.lower()]
-    close = f"Write {same[0]} alone. " if same else nearest(last, labels)
+    close = f"Write just {same[0]}. " if same else nearest(last, labels)
     return refused(rule, f"{close}{known}", position=position)
 
 
@@ -144,10 +142,10 @@ def unknown_column(
     columns = [each for each in dict.fromkeys(column.name for column in seen) if each not in hashed]
     qualifier, _, last = name.rpartition(".")
     if last in hashed:
-        rule = f"The column {quoted(last, LONGEST_NAME)} is masked by a hash, so run_sql does not read it"
+        rule = f"run_sql cannot read {quoted(last, LONGEST_NAME)}, which is masked by a hash"
         return refused(rule, "Use the tools that list its table.", position=position)
     if qualifier and last in columns:
-        close = "Qualify it with a table of this part of the statement, or with the alias of the table. "
+        close = "Qualify it with a table of the same FROM, or with its alias. "
     else:
         close = nearest(last, columns)
     text = " Write text in single quotes." if f'"{last}"' in sql else ""

@@ -164,7 +164,7 @@ def identifier(name: str) -> str:
 
 
 def place(at: int) -> str:
-    """Return the parameter for the column number *at* of an identity, or of a key."""
+    """Return the parameter for column number *at* of an identity or a key."""
     return f"identity{at}"
 
 

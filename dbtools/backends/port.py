@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NO_SESSION: Mapping[str, str] = {}
-#: Why a role may not change a row as asked.
+#: Why a role may not make a change.
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "The changed row would break the rules of your role."
 FAILED = "The database cannot make this change."
@@ -381,10 +381,10 @@ def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refus
     return refused
 
 
-def passing_refusal(message: str) -> Refused:
+def temporary_refusal(message: str) -> Refused:
     """Return the error of a query that cannot be checked now, because the database is busy."""
     refused = Refused(message, hint="It will be checked again in a moment.")
-    refused.passes = True
+    refused.temporary = True
     return refused
 
 

@@ -23,13 +23,14 @@ from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
 JOURNAL_TABLE = "dbtools_write"
-PRUNED = 100  #: outdated entries of the journal that one call removes at most
+PRUNED = 100  #: most outdated entries of the journal that one call removes
 COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
 OTHER = ColumnType(family=Family.OTHER, name="")
-ATTEMPTS = 3  #: at an upsert, if other transactions insert and delete a row with its key
-MEANWHILE = "Another transaction has changed some of the rows, or a trigger keeps them as they are."
-AGAIN = "Try again."
-MOVED = "A trigger moves a row away."
+ATTEMPTS = 3  #: of an upsert, while other transactions insert and delete a row with its key
+CHANGED_CONCURRENTLY = (
+    "Another transaction has changed some of the rows, or a trigger keeps them as they are."
+)
+MOVED_BY_TRIGGER = "A trigger moves a row away."
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
 BoundPlan = tuple[Plan, *tuple[Row, ...]]
 T = TypeVar("T")
@@ -86,14 +87,14 @@ def script_of(run: WriteRun, journal: Journal) -> Script[WriteResult]:
     deferred constraints to be checked. Raise a CallError if the transaction must be rolled back.
     """
     if run.entry is None:
-        return (yield from _changes(run))
+        return (yield from _run_steps(run))
     now = int(time.time())
     yield journal.prune, journal.prune.bound({"seconds": now - KEPT}, 1)
     parameters = {**run.entry._asdict(), "seconds": now}
     if not (yield journal.enter, journal.enter.bound(parameters, 1)):
         earlier = _earlier(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
         return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
-    result = yield from _changes(run)
+    result = yield from _run_steps(run)
     keys = keys_of(run.steps[0][0].shape, result.rows)
     done = {"affected": result.affected, "keys": None if keys is None else json.dumps(keys)}
     yield journal.complete, journal.complete.bound({"id": run.entry.id, **done}, 1)
@@ -122,16 +123,18 @@ class StepResult(NamedTuple):
     previous: Row = ()  #: the identity of the row before an upsert updated it
 
 
-def _changes(run: WriteRun) -> Script[WriteResult]:
+def _run_steps(run: WriteRun) -> Script[WriteResult]:
     plan, values = run.steps[0]
     if isinstance(plan.shape, QueryShape):
-        return (yield from _of_query(plan, plan.shape.writes or 0, values, run))
+        return (yield from _change_by_query(plan, plan.shape.writes or 0, values, run))
     if plan.shape.chosen is not None:
-        return (yield from _chosen(plan, values, run))
-    return (yield from _of_rows(run))
+        return (yield from _change_matching(plan, values, run))
+    return (yield from _change_each(run))
 
 
-def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
+def _change_by_query(
+    plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun
+) -> Script[WriteResult]:
     found = yield _bound(plan.change, values, run=run, limit=most)
     affected = len(found) if plan.change.outputs else int(str(found[0][0]))
     if affected > most:
@@ -140,13 +143,13 @@ def _of_query(plan: WritePlan, most: int, values: Mapping[str, object], run: Wri
     return WriteResult(rows=found if plan.change.outputs else (), before=(), affected=affected)
 
 
-def _of_rows(run: WriteRun) -> Script[WriteResult]:
+def _change_each(run: WriteRun) -> Script[WriteResult]:
     rows: list[Row] = []
     before: list[Row | None] = []
     changed: list[tuple[WritePlan, Row]] = []
     ignored = 0
     for plan, values in run.steps:
-        step = yield from (_changed if plan.existing is None else _upserted)(plan, values, run)
+        step = yield from (_change_row if plan.existing is None else _upsert_row)(plan, values, run)
         rows += step.found if plan.after is None else ()
         before += step.before
         ignored += not step.found
@@ -157,11 +160,11 @@ def _of_rows(run: WriteRun) -> Script[WriteResult]:
         changed += ((plan, identity) for identity in step.found)
     yield None
     for plan, identity in changed:
-        rows += yield from _after(plan, [identity], run)
+        rows += yield from _read_after(plan, [identity], run)
     return WriteResult(rows=rows, before=before, affected=len(changed), ignored=ignored)
 
 
-def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
+def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
     """Insert, update or delete a row, or raise a CallError."""
     before: Sequence[Row] = ()
     is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key_count
@@ -179,10 +182,10 @@ def _changed(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Sc
     return StepResult(found, () if is_delete else before)
 
 
-def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
-    """Insert a row, or update the visible one with its key or leave it as it is, or raise a CallError.
+def _upsert_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
+    """Insert a row, or update or ignore the visible row with its key, or raise a CallError.
 
-    If a hidden row has the key, the plain insert fails as any other.
+    If a hidden row has the key, the plain insert fails like any other.
     """
     assert plan.existing is not None
     for left in reversed(range(ATTEMPTS + 1)):
@@ -194,7 +197,7 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
             return StepResult(found, (None,))
         # The row is hidden, or another transaction has just inserted it.
     if not seen:
-        inserted = yield from _changed(plan, values, run)
+        inserted = yield from _change_row(plan, values, run)
         return inserted._replace(before=(None,))
     if len(seen) > 1:
         raise errors.TooManyRows
@@ -208,8 +211,8 @@ def _upserted(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> S
     return StepResult(found, (before,), previous)
 
 
-def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
-    """Change the rows that conditions choose, all or none."""
+def _change_matching(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
+    """Change all rows that meet the conditions, or none."""
     shape = plan.write
     assert plan.before is not None
     found = yield _bound(plan.before, values, run=run, limit=shape.most)
@@ -226,11 +229,11 @@ def _chosen(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Scr
         yield from _check_deleted(plan, keys, changed, run)
         yield None
         return WriteResult(rows=before, before=(), affected=len(found))
-    identities = _paired(plan, keys, changed)
+    identities = _in_order(plan, keys, changed)
     yield None
-    rows = yield from _after(plan, identities, run)
+    rows = yield from _read_after(plan, identities, run)
     if len(rows) != len(before):
-        raise errors.Refused(MOVED)
+        raise errors.Refused(MOVED_BY_TRIGGER)
     return WriteResult(rows=rows, before=before, affected=len(found))
 
 
@@ -241,13 +244,13 @@ def _check_deleted(
     left = set(keys) - set(deleted)
     # One database does not return a row that a foreign key deletes together with another one.
     if len(deleted) + len(left) > len(keys) or (left and plan.after is None):
-        raise _kept(plan)
+        raise _incomplete(plan)
     if left and plan.after is not None and (yield _bound(plan.after, *map(_places, left), run=run)):
-        raise _kept(plan)
+        raise _incomplete(plan)
     return ()
 
 
-def _paired(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Sequence[Row]:
+def _in_order(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Sequence[Row]:
     """Return the identities of the *changed* rows in the order of the *keys* that they had.
 
     Each of *changed* is an identity with the new key. Its columns that the change does not set
@@ -259,19 +262,19 @@ def _paired(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Seq
     by_key = {tuple(row[width + at] for at in same): row[:width] for row in changed}
     identities = [by_key.get(tuple(key[at] for at in same)) for key in keys]
     if len(changed) != len(keys) or None in identities:
-        raise _kept(plan)
+        raise _incomplete(plan)
     return [each for each in identities if each is not None]
 
 
-def _kept(plan: WritePlan) -> errors.CallError:
-    """Return why the change of chosen rows has left out some of them."""
-    # If the change names the rows in the versions that were found, another transaction may have changed them.
+def _incomplete(plan: WritePlan) -> errors.CallError:
+    """Return why the change has left out some of the matching rows."""
+    # A change that is pinned to the versions of rows misses those that another transaction has changed since.
     is_pinned = pin(0) in plan.change.parameters
-    return errors.Busy(MEANWHILE, hint=AGAIN) if is_pinned else _refused_by_trigger()
+    return errors.Busy(CHANGED_CONCURRENTLY, hint="Try again.") if is_pinned else _refused_by_trigger()
 
 
-def _after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Script[Sequence[Row]]:
-    """Read the rows with *identities* after the change, or raise Denied if the role may not write them so."""
+def _read_after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Script[Sequence[Row]]:
+    """Read the rows with *identities* after the change, or raise Denied if the role may not write them."""
     if plan.after is None:
         return ()
     places = [_places(each) for each in identities]

@@ -315,7 +315,7 @@ def watch() -> None:
 def install(url: str, applied: bool, as_json: bool) -> None:
     """Print the SQL that lets the database at URL notify dbtools.
 
-    The database then reports each change of its schema immediately.
+    The database then reports each schema change immediately.
     """
     from dbtools.backends import open_backend
     from dbtools.errors import ConfigurationError

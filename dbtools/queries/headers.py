@@ -130,7 +130,7 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
 
 
 def mistakes_of(header: Header, line: int) -> Iterator[tuple[int, str]]:
-    """Yield keys and parameters of *header*, which begins at *line*, that do not fit together."""
+    """Yield what is contradictory in the keys and parameters of *header*, which begins at *line*."""
     if "writes" in header.declared:
         idle = [key for key in ("returns", "max_rows") if key in header.declared]
         yield from ((line, f"{key}: a query that writes returns what RETURNING returns") for key in idle)

@@ -48,7 +48,7 @@ class Query:
     sql_source: Source = field(default_factory=Source)  #: of the first line of its SQL
 
     def source_of(self, present: Collection[str], offset: int | None) -> Source:
-        """Return where in its file *offset* of the variant for *present* is, or without one, its name."""
+        """Return the place of *offset* in the variant for *present*; without an offset, that of the query."""
         if offset is None:
             return self.source
         lines = self.body.written(present).text.count("\n", 0, offset)
@@ -75,7 +75,7 @@ class Effects:
 
     @property
     def only_inserts(self) -> bool:
-        """Whether it certainly neither changes nor deletes a row."""
+        """Whether it certainly changes and deletes no existing row."""
         return not self.functions and all(each.kind == "insert" for each in self.changes)
 
 

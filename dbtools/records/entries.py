@@ -131,7 +131,7 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
         return None
     shape = changed.shape
     if not isinstance(shape, Write):
-        return None  # a query says neither which rows it has changed, nor how they were
+        return None  # for a query, neither the keys nor the old values of the rows are known
     after: Sequence[Record | None]
     after, before = changed.records(MOST_ITEMS + 1)
     if shape.kind is WriteKind.DELETE:

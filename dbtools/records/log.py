@@ -155,13 +155,13 @@ class _Queue:
         self._failing = True
         if closing:
             missing = len(self._writing) + self._dropped
-            logger.error("%d calls are missing from the audit log.", missing)
+            logger.error("The audit log could not be written. Missing calls: %d.", missing)
 
     def _note_success(self) -> None:
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         if self._failing or dropped:
-            logger.warning("The audit log is written again; %d calls are missing from it.", dropped)
+            logger.warning("The audit log is written again. Missing calls: %d.", dropped)
         self._failing = False
 
 

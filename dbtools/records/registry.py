@@ -61,8 +61,8 @@ CALLS = sa.Table(
     sa.Column("client", sa.Text),
 )
 KEYS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
-DOCUMENTS = ("arguments", "changes")
-SWITCHES = ("truncated", "dry_run")
+JSON_COLUMNS = ("arguments", "changes")
+BOOLEANS = ("truncated", "dry_run")
 
 
 async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
@@ -99,13 +99,13 @@ async def change(url: str, name: str, verb: str) -> None:
     """Apply *verb*, which is remove, enable or disable, to the query *name* of the registry at *url*."""
     await entry_of(url, name)
     removed = sa.delete(QUERIES).where(QUERIES.c.name == name)
-    await _change(url, [removed if verb == "remove" else _switched(name, enabled=verb == "enable")])
+    await _change(url, [removed if verb == "remove" else _set_enabled(name, enabled=verb == "enable")])
 
 
 def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.UpdateBase]:
     """Return the statements that serve the query *name* with *text*."""
     if entry is not None and entry.current.text == text:
-        return [] if entry.current.enabled else [_switched(name, enabled=True)]
+        return [] if entry.current.enabled else [_set_enabled(name, enabled=True)]
     values = {"name": name, "version": _latest(name) + 1, "text": text}
     return [
         sa.insert(QUERIES).values(**values, enabled=True, changed_at=sa.func.now()),
@@ -113,7 +113,7 @@ def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.U
     ]
 
 
-def _switched(name: str, *, enabled: bool) -> sa.Update:
+def _set_enabled(name: str, *, enabled: bool) -> sa.Update:
     current = (QUERIES.c.name == name, QUERIES.c.version == _latest(name))
     return sa.update(QUERIES).where(*current).values(enabled=enabled, changed_at=sa.func.now())
 
@@ -185,7 +185,7 @@ class RegistrySink:
                 lines.popleft()
 
     def _stored(self, call: dict[str, Any]) -> dict[str, Any]:
-        written = {key: json.dumps(call[key]) for key in DOCUMENTS if call.get(key) is not None}
+        written = {key: json.dumps(call[key]) for key in JSON_COLUMNS if call.get(key) is not None}
         return {**call, **written, "time": self._store.moment(call["time"])}
 
     def close(self) -> None:
@@ -251,12 +251,12 @@ def _line(call: Mapping[str, Any]) -> bytes:
     """Return *call* as a line of the log; a value that dbtools would not write becomes null."""
     moment = moment_of(call["time"])
     content = {key: call.get(key) for key in KEYS} | {"time": rfc3339(moment) if moment else None}
-    content |= {key: bool(content[key]) for key in SWITCHES if content[key] is not None}
-    content |= {key: _document(content[key]) for key in DOCUMENTS}
+    content |= {key: bool(content[key]) for key in BOOLEANS if content[key] is not None}
+    content |= {key: _decoded(content[key]) for key in JSON_COLUMNS}
     return json_of(content).encode()
 
 
-def _document(text: str | None) -> object:
+def _decoded(text: str | None) -> object:
     try:
         return json.loads(text or "null")
     except ValueError:

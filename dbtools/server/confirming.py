@@ -13,12 +13,12 @@ from dbtools.results import Answer, Pending
 from dbtools.server.exchange import Exchange
 from dbtools.server.messages import Json, ProtocolError
 from dbtools.service.snapshot import View
-from dbtools.service.transactions import VALID, Confirmation
+from dbtools.service.transactions import TOKEN_LIFETIME, Confirmation
 
 ELICIT = "elicitation/create"
 ELICITATION = "elicitation"  #: for the audit log
 QUESTION_KEY = "confirm"  #: of the question among those of a result, and of the answer in the form
-ANSWER_TIMEOUT = VALID - 10.0  #: seconds that a person has; then the answer can still arrive in time
+ANSWER_TIMEOUT = TOKEN_LIFETIME - 10.0  #: seconds that a person has; then the answer can still arrive in time
 ROUNDS = 3  #: questions of one call
 CONFIRMATION_SCHEMA = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""A request that is being answered, the messages to its client meanwhile, and notifications of changes.
+"""A request that is being answered, messages to its client in the meantime, and notifications of changes.
 
 A client with a handshake gets notifications on its connection or session, a client of 2026-07-28 on the
 stream that it opened with `subscriptions/listen`. Each client gets only those about its role.
@@ -56,7 +56,7 @@ class Exchange:
         self.send(encode_notification(method, params))
 
     def report(self, progress: float, total: float, message: str) -> None:
-        """Report progress, if the client asked for it, until the client is asked for something itself."""
+        """Report progress if the client asked for it, but not after the server has sent it a request."""
         token = meta_of(self.params).get("progressToken")
         if token is not None and not self.has_asked:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}

@@ -57,7 +57,7 @@ def hash_of(token: str) -> str:
 
 
 class Identity:
-    """Authenticates callers by their tokens, following changes of the configuration."""
+    """Authenticates callers by their tokens, following changes to the configuration."""
 
     def __init__(self, served: Served, anonymous: Caller) -> None:
         self._served = served

@@ -224,7 +224,6 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
         )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement.values, statement.shape)
-
     if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
         error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
     if not isinstance(error, errors.BadValue):
@@ -278,6 +277,8 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
 
 def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     shape, values = transaction.writes[0]
+    if isinstance(error, errors.TimedOut):
+        return errors.TimedOut()
     if isinstance(shape, QueryShape):
         return _of_changing_query(error, values, shape)
     writes = [each for each, _ in transaction.writes if isinstance(each, Write)]
@@ -303,17 +304,15 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         return errors.Conflict(error.message, hint="Read it again, and pass its values as expected.")
     if isinstance(error, errors.UnknownOutcome):
         return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")
-    if isinstance(error, errors.TimedOut):
-        return errors.TimedOut("The call reached its timeout and was stopped.")
     return error
 
 
 def session_of(role: Role, caller: Caller) -> Mapping[str, str]:
     """Return the settings of a session of *caller*, who has *role*, or raise Denied."""
-    told = {
+    values = {
         each.name: each.value if each.claim is None else claim_of(caller, each.claim) for each in role.session
     }
-    return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in told.items()}
+    return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in values.items()}
 
 
 def claim_of(caller: Caller, name: str) -> object:
@@ -337,8 +336,6 @@ def _of_changing_query(
     if isinstance(error, errors.UnknownOutcome):
         hint = "Find out whether the change was made before you try again."
         return errors.UnknownOutcome(error.message, hint=hint)
-    if isinstance(error, errors.TimedOut):
-        return errors.TimedOut("The call reached its timeout and was stopped.")
     return _of_query(error, values, shape)
 
 

@@ -17,6 +17,7 @@ from dbtools.tools.change_calls import ChangeCall
 
 #: A claim (None: a literal), what needs it, and where that is written.
 NeededClaim = tuple[str | None, str, Source]
+NO_SQL = " [roles.{}] sql = true grants it, unless [tools] sql is false."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +43,22 @@ async def explain(
     tool = view.tools.get(name)
     if tool is None:
         problems = problems_of(view, name) or _withheld(view, name)
-        reason = " ".join([f"The role {caller.role} has no tool {name}.", *map(str, problems)])
+        granted = NO_SQL.format(caller.role) if name == "run_sql" and not view.role.sql else ""
+        reason = " ".join([f"The role {caller.role} has no tool {name}.{granted}", *map(str, problems)])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
-    decided = _source(view, tool.table)
+    rule = _source(view, tool.table)
     try:
         call = tool.bind(arguments)
         statement = call.transaction if isinstance(call, ChangeCall) else call.statement
         if statement is None:
-            return Explanation(allowed=True, reason="It describes tables.", rule=decided)
+            return Explanation(allowed=True, reason="It describes tables.", rule=rule)
         if isinstance(statement, FreeStatement):
             return await _free(statement, view, caller, backend)
         shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape
-        decided = _decided(view, shape)
+        rule = _grant_source(view, shape)
         if denied := _denied(_claims(view, shape), caller):
             return denied
-        told = session_of(view.role, caller)
+        session = session_of(view.role, caller)
         if isinstance(statement, Transaction):
             sql, parameters = await _writing(statement, backend, caller)
         else:
@@ -64,9 +66,9 @@ async def explain(
             sql = plan.sql
             parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
     except errors.CallError as exc:
-        return Explanation(allowed=False, reason=str(exc), rule=_refusing(view, exc, arguments) or decided)
+        return Explanation(allowed=False, reason=str(exc), rule=_refusing(view, exc, arguments) or rule)
     return Explanation(
-        allowed=True, reason=_reason(shape, told), rule=decided, sql=sql, parameters=parameters
+        allowed=True, reason=_reason(shape, session), rule=rule, sql=sql, parameters=parameters
     )
 
 
@@ -139,7 +141,7 @@ def _denied(needed: Iterable[NeededClaim], caller: Caller) -> Explanation | None
 
 def _claims(view: View, shape: Shape | WriteShape) -> Iterator[NeededClaim]:
     """Yield each claim that *shape* needs."""
-    rule = _decided(view, shape)
+    rule = _grant_source(view, shape)
     if isinstance(shape, Write):
         for preset in (preset for each in shape.variants for preset in each.presets):
             yield preset.claim, f"{preset.column.name} is preset to", rule
@@ -163,7 +165,7 @@ def _source(view: View, table: Table | None) -> Source:
     return rule.source if rule else view.role.source
 
 
-def _decided(view: View, shape: Shape | WriteShape) -> Source:
+def _grant_source(view: View, shape: Shape | WriteShape) -> Source:
     """Return where the grant for *shape* is written."""
     if not isinstance(shape, QueryShape):
         return _source(view, shape.table)
@@ -173,11 +175,11 @@ def _decided(view: View, shape: Shape | WriteShape) -> Source:
 
 def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
     pairs = ", ".join(f"{name} = {value}" for name, value in session.items())
-    told = [f"the session has {pairs}"] if session else []
+    sessions = [f"the session has {pairs}"] if session else []
     if isinstance(shape, QueryShape):
         parts = [f"call the query {shape.name}; row filters and masks do not apply to it"]
     else:
-        parts = [f"read {' and '.join(map(_seen, shape.tables))}"]
+        parts = [f"read {' and '.join(map(_readable, shape.tables))}"]
     if isinstance(shape, Write):
         kinds = " and ".join(each.kind for each in shape.variants)
         confirm = ", if that is confirmed," if shape.writes.confirm else ""
@@ -185,10 +187,10 @@ def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
         check = ["rows must pass its check"] if shape.check else []
         preset = [f"{name} is preset" for name in presets]
         parts = [f"{kinds} rows of {shape.table.name}{confirm} and {parts[0]}", *check, *preset]
-    return f"The role may {'; '.join([*parts, *told])}."
+    return f"The role may {'; '.join([*parts, *sessions])}."
 
 
-def _seen(table: Table) -> str:
+def _readable(table: Table) -> str:
     masked = ", ".join(column.name for column in table.columns if column.type.mask is not None)
     rows = f"all rows of {table.name}"
     if table.filter is not None:

@@ -38,13 +38,13 @@ class Inspectors(AsyncExitStack):
         self._changing: Inspector | None = None
 
     async def reading(self) -> Inspector:
-        """Return the one for conditions and for queries that only read."""
+        """Return the Inspector for conditions and for queries that only read."""
         if self._reading is None:
             self._reading = await self.enter_async_context(self.backend.describe(self._session))
         return self._reading
 
     async def of(self, query: Query) -> Inspector:
-        """Return the one for *query*, or raise Unusable if the login that changes rows is unreachable."""
+        """Return the Inspector for *query*, or raise Unusable if its login is unreachable."""
         if query.writes is None:
             return await self.reading()
         if self._changing is None:
@@ -84,9 +84,9 @@ async def library_of(
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
     allowed = [query for query in queries if query.writes is None or may_change(settings)]
     library = await validated_queries(settings, catalog, inspectors, allowed)
-    idle = [about(query, NOT_WRITABLE, "not_writable") for query in queries if query not in allowed]
+    refused = [about(query, NOT_WRITABLE, "not_writable") for query in queries if query not in allowed]
     findings = sorted(
-        (*written.findings, *kept.findings, *library.findings, *idle), key=lambda each: each.place
+        (*written.findings, *kept.findings, *library.findings, *refused), key=lambda each: each.place
     )
     return replace(library, findings=tuple(findings), registry=kept.stamp)
 
@@ -97,7 +97,7 @@ def may_change(settings: Settings) -> bool:
 
 
 def read_by_functions(permitted: Permitted) -> Iterator[str]:
-    """Yield what the functions that *permitted* calls read, in words."""
+    """Describe what each function that *permitted* calls reads, which is not known."""
     yield from (f"what the function {name} reads" for name in permitted.functions)
 
 
@@ -170,9 +170,11 @@ async def inspected(query: Query, present: Collection[str], inspector: Inspector
     try:
         return await inspector.query(query.body.written(present).pieces, declared)
     except errors.Refused as exc:
-        code = UNCHECKED if exc.passes else WITHDRAWN
-        told = f"{exc} {DECLARE_WRITES}" if exc.message == NOT_READING and query.writes is None else str(exc)
-        raise Unusable(code, told, query.source_of(present, exc.offset)) from exc
+        code = UNCHECKED if exc.temporary else WITHDRAWN
+        message = (
+            f"{exc} {DECLARE_WRITES}" if exc.message == NOT_READING and query.writes is None else str(exc)
+        )
+        raise Unusable(code, message, query.source_of(present, exc.offset)) from exc
 
 
 def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:

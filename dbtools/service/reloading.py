@@ -19,7 +19,7 @@ FIXED = (
     *("database.description", "limits.storage", "registry.url", "log", "server"),
 )
 BAD = "bad_configuration"  #: the code of files that cannot be used
-SETTLED = 1.0  #: seconds since the last change of a file
+SETTLED = 1.0  #: seconds since the last change to a file
 Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the configuration
 
 
@@ -41,7 +41,7 @@ class CurrentSettings:
         self._loaded = settings
 
     def stamp(self) -> Stamp:
-        """Return a value that differs after a change of the file or of a query file, once it has settled."""
+        """Return a value that differs after a change to the file or to a query file, once it has settled."""
         now = _stamp(self.settings)
         return now if _is_settled(now) else self.stamp_of_read
 

@@ -161,8 +161,8 @@ async def _role(
         blind = replace(role, rules=(), queries=())
         return seen_by(blind, catalog, written=role, findings=(*role.problems, finding))
     async with Inspectors(backend, session) as inspectors:
-        held = await _validated(settings, role, seen, inspectors)
-        return await _with_working_queries(held, inspectors, queries)
+        resolved = await _validated(settings, role, seen, inspectors)
+        return await _with_working_queries(resolved, inspectors, queries)
 
 
 def seen_by(
@@ -228,7 +228,7 @@ class _Filters:
             try:
                 casts.add(await inspector.condition(table, condition))
             except errors.Refused as exc:
-                code = UNCHECKED if exc.passes else BAD_FILTER
+                code = UNCHECKED if exc.temporary else BAD_FILTER
                 message = f"{where}, of {self.catalog.label(table)}: {exc.message}"
                 raise Unusable(code, message, rule.source) from exc
         if len(casts) > 1:
@@ -270,12 +270,12 @@ class _Filters:
 
 
 async def _with_working_queries(
-    held: ResolvedRole, inspectors: Inspectors, queries: Sequence[Permitted]
+    resolved: ResolvedRole, inspectors: Inspectors, queries: Sequence[Permitted]
 ) -> ResolvedRole:
-    """Return *held* with those granted *queries* that work in its session."""
-    granted = held.served.queries
+    """Return *resolved* with those granted *queries* that work in its session."""
+    granted = resolved.served.queries
     if not granted:
-        return held
+        return resolved
     findings: list[Finding] = []
     working: list[QueryGrant] = []
     for permitted in queries:
@@ -286,15 +286,15 @@ async def _with_working_queries(
             for present in permitted.query.body.variants():
                 await inspected(permitted.query, present, await inspectors.of(permitted.query))
         except Unusable as exc:
-            role, name = held.served.name, permitted.name
+            role, name = resolved.served.name, permitted.name
             message = f"role {role}, queries: {name} is withdrawn: {exc}"
             found = replace(exc.finding, message=message, source=grant.source, role=role, subject=name)
             findings.append(found)
             if found.code != UNCHECKED:
                 continue
         working.append(replace(grant, pattern=permitted.name))
-    served = replace(held.served, queries=tuple(working))
-    return replace(held, served=served, findings=(*held.findings, *findings))
+    served = replace(resolved.served, queries=tuple(working))
+    return replace(resolved, served=served, findings=(*resolved.findings, *findings))
 
 
 async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
@@ -319,7 +319,7 @@ async def _able(
         journal = not lacking.journal
     except (errors.DatabaseUnavailable, errors.Refused) as exc:
         # A login that cannot be reached now may make the changes later.
-        if isinstance(exc, errors.Refused) and not exc.passes:
+        if isinstance(exc, errors.Refused) and not exc.temporary:
             lacking = Lacking({table.location: exc.message for table in tables})
         message = f"The privileges of the login that changes rows cannot be checked: {exc}"
         found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)

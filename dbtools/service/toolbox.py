@@ -126,7 +126,7 @@ class Toolbox:
 
         *change* makes the change of a call that changes rows.
 
-        Any error may be due to a change of the schema: a tool or a column may be new, or may no longer exist.
+        Any error may be due to a schema change: a tool or a column may be new, or may no longer exist.
         A transaction runs again only if it found that the schema had changed.
         """
         view = seen or await self.view(caller.role)

@@ -31,10 +31,10 @@ from dbtools.service.snapshot import View
 from dbtools.tools.change_calls import ChangeCall
 
 UNCHECKED_LOGIN = "The login that changes rows could not be checked yet. Nothing was changed."
-VALID = 300  #: seconds that a token is valid
+TOKEN_LIFETIME = 300  #: seconds
 CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
 HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
-AGAIN = "Nothing was changed. Repeat the call without confirm for a new preview."
+NEW_PREVIEW = "Nothing was changed. Repeat the call without confirm for a new preview."
 TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
 
 
@@ -91,7 +91,7 @@ class Transactions:
             found = replace(found, dry_run=False)
         if found.dry_run:
             new = confirmations.seal(_binding(entry), confirmations.digest(found))
-            return call.render_pending(found, new, VALID, is_outdated=bool(token))
+            return call.render_pending(found, new, TOKEN_LIFETIME, is_outdated=bool(token))
         return await self._finish(call, found, view, caller)
 
     async def _once(
@@ -169,7 +169,7 @@ class Confirmations:
 
     def seal(self, binding: str, preview: bytes) -> str:
         """Return a token that confirms the change with the digest *preview*, for the call *binding*."""
-        head = HEAD.pack(secrets.token_bytes(12), int(time.time()) + VALID, preview)
+        head = HEAD.pack(secrets.token_bytes(12), int(time.time()) + TOKEN_LIFETIME, preview)
         return base64.urlsafe_b64encode(head + self._code(b"token", head + binding.encode())).decode()
 
     def open(self, token: str, binding: str) -> Confirmed:
@@ -178,16 +178,16 @@ class Confirmations:
             content = base64.urlsafe_b64decode(token.encode())
             id, expires, preview = HEAD.unpack(content[: HEAD.size])
         except (ValueError, struct.error) as exc:
-            raise errors.NotConfirmed("The confirmation is invalid.", hint=AGAIN) from exc
+            raise errors.NotConfirmed("The confirmation is invalid.", hint=NEW_PREVIEW) from exc
         if not hmac.compare_digest(
             content[HEAD.size :], self._code(b"token", content[: HEAD.size] + binding.encode())
         ):
             raise errors.NotConfirmed(
                 "This confirmation belongs to another call, to other arguments or to another server.",
-                hint=AGAIN,
+                hint=NEW_PREVIEW,
             )
         if expires < time.time():
-            raise errors.NotConfirmed("The confirmation has expired.", hint=AGAIN)
+            raise errors.NotConfirmed("The confirmation has expired.", hint=NEW_PREVIEW)
         return Confirmed(id.hex(), preview)
 
     def digest(self, found: Changed) -> bytes:
@@ -266,7 +266,7 @@ class MemoryJournal:
         """Return what *change* does, or raise NotConfirmed if its confirmation has been used."""
         if entry.id in self._used:
             raise used()
-        self._used[entry.id] = time.monotonic() + VALID
+        self._used[entry.id] = time.monotonic() + TOKEN_LIFETIME
         is_used = False
         try:
             changed = await change()

@@ -21,7 +21,7 @@ def _seconds(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    """Reject a boolean, which is a number to Python."""
+    """Reject a boolean, which Python counts as a number."""
     if isinstance(value, bool):
         raise ValueError("must be a number, not a boolean")
     return value

@@ -78,7 +78,9 @@ class LimitsSection(Section):
     max_tokens: Whole = key(20_000, "tokens per answer, counted as bytes / 3", ge=500, le=1_000_000)
     max_cell: Whole = key(2_000, "characters per cell in a list", ge=20, le=100_000)
     timeout: Duration = key(10.0, 'time limit of a call: "10s", "500ms", "2m", or a number of seconds')
-    calls_per_minute: Whole | None = key(None, "rate limit of each caller; by default none", ge=1)
+    calls_per_minute: Whole | None = key(
+        None, "rate limit of each caller; by default 600 over HTTP, otherwise none", ge=1
+    )
     concurrent_calls: Whole | None = key(None, "concurrency limit of each caller; by default none", ge=1)
     storage: Storage = key(
         "memory", "where calls are counted: memory, or redis://… if several servers share the limits"
@@ -93,7 +95,9 @@ class ToolsSection(Section):
         "typed: tools for each table; generic: tools with the table as an argument; auto: typed if they fit "
         "into the budget",
     )
-    budget: Whole = key(10_000, "tokens (bytes / 4) that the definitions of the typed tools may take", ge=0)
+    budget: Whole = key(
+        10_000, "tokens (bytes / 4) that the definitions of queries and typed tools may take", ge=0
+    )
     pin: tuple[str, ...] = key((), "tables that always have typed tools")
     sql: Literal["auto"] | StrictBool = key(
         "auto",
@@ -103,7 +107,7 @@ class ToolsSection(Section):
 
 
 class FunctionsSection(Section):
-    """[functions]: which functions run_sql may call, besides or except those that only compute a value."""
+    """[functions]: what run_sql may call besides functions that only compute a value, and what it may not."""
 
     include: tuple[str, ...] = key(
         (),
@@ -139,7 +143,7 @@ class GrantSection(Section):
     aggregate: bool = key(True, "whether aggregate_rows may read the table")
     accept_reads: StrictBool = key(False, "whether to serve a view that reads what the role does not see")
     insert: StrictBool | tuple[str, ...] = key(
-        False, "columns that callers may give new rows; true: all that the role sees"
+        False, "columns that callers may set in new rows; true: all that the role sees"
     )
     update: StrictBool | tuple[str, ...] = key(
         False, "columns that callers may set; true: all that the role sees"
@@ -194,13 +198,13 @@ class RoleSection(Section):
     queries: tuple[str | QueryGrantSection, ...] = key(
         (), "names or patterns of the queries that the role may call"
     )
-    inherits: tuple[str, ...] = key((), "roles whose grants this role has, too")
+    inherits: tuple[str, ...] = key((), "roles whose grants this role also has")
     set_role: str | None = key(None, "database role that statements run as (SET ROLE)", min_length=1)
     settings: dict[str, str] = key(
         {}, "database settings for each statement; :claims.x is a claim of the caller"
     )
     sql: StrictBool = key(False, "whether callers may write SQL themselves (run_sql)")
-    functions: tuple[str, ...] = key((), "names or patterns of added functions that run_sql may call")
+    functions: tuple[str, ...] = key((), "names or patterns of further functions that run_sql may call")
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 
@@ -228,11 +232,11 @@ class LogSection(Section):
     file: FilePath = key("", "audit log: a file of JSON lines; by default stderr")
     arguments: StrictBool = key(False, "whether the audit log has the values of arguments")
     changes: StrictBool = key(False, "whether the audit log has the old and new values of changed columns")
-    registry: StrictBool = key(False, "whether to write the audit log to the registry of [registry] url, too")
+    registry: StrictBool = key(False, "whether to write the audit log also to the registry of [registry] url")
 
 
 class ServerSection(Section):
-    """[server]: settings of the server; all except strict are for HTTP."""
+    """[server]: settings of the server; all except strict and secret are for HTTP."""
 
     strict: StrictBool = key(False, "whether to refuse a database login that can do more than read")
     secret: Secret = key(
@@ -282,7 +286,7 @@ class JwtSection(Section):
         "role", "the claim that names the role; a dot leads into nested claims: realm_access.roles"
     )
     claims: dict[str, str] = key(
-        {}, "names of claims in row filters and in the token; by default all under their own names"
+        {}, "claims of the token by the name that row filters use; by default, all keep their names"
     )
     scopes: tuple[str, ...] = key((), "required scopes")
 

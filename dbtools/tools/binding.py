@@ -45,7 +45,7 @@ BUCKETS: Mapping[Bucket, tuple[str, str]] = {
     Bucket.WEEKDAY: ("[1-7]", "1 (Monday) to 7 (Sunday)"),
     Bucket.HOUR: (r"[01]\d|2[0-3]", "an hour from 00 to 23"),
 }
-PERIODS = tuple(Bucket)[:4]  #: buckets that are longer than a day
+PERIODS = (Bucket.YEAR, Bucket.QUARTER, Bucket.MONTH, Bucket.WEEK)  #: longer than a day
 NULLS = ("", "null", "none")  #: texts that may mean null
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 

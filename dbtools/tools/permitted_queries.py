@@ -257,7 +257,7 @@ class FindQueries(GenericQueryTool):
         note = "More queries: search for words." if truncated else ""
         if not matching:
             names = [each.name for each in self.context.queries]
-            note = f"No query matches. {nearest(search, names)}Without search all are shown."
+            note = f"No query matches. {nearest(search, names)}Omit search to list all."
         return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
 
 

@@ -1,8 +1,10 @@
 """The tool `run_sql`: one SELECT of the caller, over the tables, columns and rows that its role sees."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from typing import Annotated
 
 from pydantic import Field
@@ -18,6 +20,9 @@ DESCRIPTION = (
     "window functions, top rows per group, percentiles, recursion, unions. The others join, page and "
     "need no SQL."
 )
+#: A comparison with a text, which may be misspelt if nothing is found; a date is not.
+COMPARISON = re.compile(r"""(?:[^<>!]=|\bin\s*\()\s*'[^\d']""", re.IGNORECASE)
+MISSPELT = "Texts are compared exactly: select distinct lists the values of a column."
 
 
 class SqlArguments(Arguments):
@@ -53,17 +58,21 @@ class RunSql(Tool):
         statement = FreeStatement(
             sql=asked.sql, limit=asked.limit, longest=limits.max_cell, most_bytes=limits.max_bytes
         )
-        return SingleCall(statement=statement, answer=partial(self._answer, limit=asked.limit))
+        return SingleCall(statement=statement, answer=partial(self._answer, asked))
 
-    def _answer(self, found: ResultSet, *, limit: int) -> Answer:
-        """Render the rows *found*, as many as fit, at most *limit*."""
+    def _answer(self, asked: SqlArguments, found: ResultSet) -> Answer:
+        """Render the rows *found*, as many as fit."""
         budget = self.context.budgets[Reserve.QUERY]
         page = budget.page(found, unique_names([output.term.name for output in found.outputs]))
         notes = ["Long cells are cut: read a part with substr."] if page.found.is_cut else []
+        is_empty = len(found.rows) < 2 and not any(chain(*found.rows))  # or a row of 0 and null
+        if is_empty and COMPARISON.search(asked.sql):
+            notes.append(MISSPELT)
         if page.capped:
             notes.append("Cut at max_tokens: select fewer columns, or aggregate.")
         elif page.truncated:
-            more = "raise limit" if limit < self.context.limits.max_rows else f"add offset {limit} to the SQL"
+            is_most = asked.limit >= self.context.limits.max_rows
+            more = f"add offset {asked.limit} to the SQL" if is_most else "raise limit"
             notes.append(f"More rows: {more}, add conditions, or aggregate.")
         return budget.rows_answer(page, note=" ".join(notes))
 

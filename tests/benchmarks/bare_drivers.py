@@ -1,4 +1,4 @@
-"""The floor: the drivers alone, without a pool, a transaction, a limit or a check."""
+"""The baseline: the drivers alone, without a pool, a transaction, a limit or a check."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The least server that the SDK makes over HTTP, with so many processes. `python -m` runs it."""
+"""The smallest HTTP server that the SDK can make, with several processes. `python -m` runs it."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""The least server that the SDK makes: one tool with a constant answer, over stdio. `python -m` runs it."""
+"""The smallest stdio server that the SDK can make: one tool with a constant answer. `python -m` runs it."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Measure contenders in turns, since a machine's speed changes under them, and show what came of it."""
+"""Measure several servers in turns, since the speed of the machine changes, and print the results."""
 
 import gc
 import statistics

@@ -1,4 +1,4 @@
-"""A client as small as can be: HTTP/1.1 on connections that stay open, one call at a time on each."""
+"""A minimal HTTP/1.1 client: connections stay open, with one call at a time on each."""
 
 import asyncio
 import os
@@ -103,7 +103,7 @@ class HttpConnection:
         return session[1]
 
     def begin(self, content: bytes) -> None:
-        """Send a request whose answer nobody reads."""
+        """Send a request without reading the answer."""
         self._writer.write(content)
 
     async def cancel(self, session: bytes) -> None:

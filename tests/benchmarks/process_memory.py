@@ -1,4 +1,4 @@
-"""How much memory a process holds. A process ID in, bytes out."""
+"""How much memory a process uses. A process ID in, bytes out."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ def resident(pid: int) -> int:
 
 
 def forget_peak(pid: int) -> None:
-    """Let the peak begin anew, where the system can (proc(5), clear_refs)."""
+    """Reset the peak, if the system can (proc(5), clear_refs)."""
     if sys.platform == "linux":
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 

@@ -1,4 +1,4 @@
-"""A client as small as can be: lines of JSON to a process and back, many at once."""
+"""A minimal stdio client: lines of JSON to a process and back, many at once."""
 
 import asyncio
 import re

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.benchmark
 
 Report = Callable[[Figure], Figure]
 
-#: every column of every table, which nobody who introspects can do without
+#: every column of every table, which any introspection must read
 COLUMN_NAMES = {
     "SQLite": (
         "select s.name, c.name, c.type from sqlite_schema as s"

@@ -1,4 +1,4 @@
-"""How soon a client hears of a migration, and what it costs to watch a schema that does not change."""
+"""How soon a client is notified of a migration, and what it costs to watch an unchanged schema."""
 
 import sqlite3
 import time

@@ -1,4 +1,4 @@
-"""What SQL of callers costs: beside the driver, to other tools, and to other callers while it is hostile."""
+"""What free SQL costs: beside the driver, for other tools, and for other callers while it is hostile."""
 
 import asyncio
 import os
@@ -179,7 +179,7 @@ async def test_hostile_statements_leave_other_callers_their_speed_and_the_server
             asyncio.ensure_future(_be_hostile(toolbox, number, readable.dialect, answered))
             for number in range(HOSTILE_CALLERS)
         ]
-        # The first slow statements of callers run side by side.
+        # The first slow statements run side by side.
         await asyncio.sleep(3 * TIMEOUT)
         busy = await _lookups(toolbox)
         grown = peak(os.getpid()) - before

@@ -1,4 +1,4 @@
-"""What one client does to another: the longest call of somebody modest, beside somebody who is not."""
+"""How a hostile client affects another one: the longest call of a normal client while the other attacks."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.benchmark
 
 Report = Callable[[Figure], Figure]
 Attack = Callable[[HttpProcess], Awaitable[object]]
-LONG = 4.0  #: seconds that somebody is hostile
+LONG = 4.0  #: seconds of the attack
 WORST = 1.0  #: seconds that a call of another one may take meanwhile
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
 JSON = HEAD + b"Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
@@ -84,7 +84,7 @@ async def _served(target: Target, folder: Path) -> AsyncIterator[HttpProcess]:
 
 
 async def _longest(process: HttpProcess, attack: Attack) -> float:
-    """Return the seconds that the longest call takes while *attack* runs; each has to be answered."""
+    """Return the seconds of the longest call while *attack* runs; each must be answered."""
     call = call_of(MODERN, "get_customers", {"id": 4711})
     connection = await process.connect()
     await connection.call(call)

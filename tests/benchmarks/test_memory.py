@@ -1,4 +1,4 @@
-"""What a list over 200,000 rows takes of a server's memory."""
+"""How much memory a server uses for a list over 200,000 rows."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What serving over HTTP costs: time, latencies and CPU, as ratios to a trivial server of the SDK's."""
+"""What serving over HTTP costs: latency and CPU, as ratios to a trivial server of the SDK."""
 
 import asyncio
 import os

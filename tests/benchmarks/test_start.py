@@ -1,4 +1,4 @@
-"""How soon a server that has just been started answers `tools/list`."""
+"""How soon a server answers `tools/list` after its start."""
 
 from collections.abc import Callable
 

@@ -29,7 +29,7 @@ VARIABLE = "DBTOOLS_BENCH_DATA"
 SCHEMAS, TABLES, COLUMNS = 27, 1_500, 14
 MOST_OF_GENERIC = 2_500
 DIALECT = "PostgreSQL 18.4"
-#: what is no SQL in a dump: rows, and commands of the program that reads it
+#: parts of a dump that are not SQL: rows, and commands of psql
 ROWS = re.compile(r"^COPY .*?^\\\.$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^\\.*$", re.MULTILINE)
 WIDTHS = (24, 8, 8, 8, 8)

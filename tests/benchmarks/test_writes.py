@@ -1,4 +1,4 @@
-"""What a change of one row costs in process, against the driver's own transaction around the same SQL."""
+"""What a change of one row costs in process, compared with the same SQL in a transaction of the driver."""
 
 from collections.abc import Callable, Iterator
 from itertools import count

@@ -1,6 +1,6 @@
 """The catalogue that the conformance suite expects of a server: tools, prompts, resources, each a value.
 
-What they are called and what they hold is the suite's; the words that nobody looks at are not.
+Names and contents are those of the suite; other texts are free.
 """
 
 import base64
@@ -64,7 +64,7 @@ ANSWERS: Mapping[str, Sequence[Content]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Dialogue:
-    """What has to be answered before a request of 2026-07-28 is: one round of questions after the other."""
+    """The questions that a client of 2026-07-28 must answer before its request is answered, in rounds."""
 
     rounds: Sequence[Mapping[str, Content]]
     keeps: bool = False  #: whether the client is given the round, sealed, to bring it back

@@ -1,4 +1,4 @@
-"""Fixtures in front of a server of ours: a request for one of them is answered here, any other one by ours.
+"""The fixtures of the conformance suite, in front of a dbtools server that answers all other requests.
 
 Lists hold ours first.
 """
@@ -160,7 +160,7 @@ class Fixtures:
         return await self._ours["resources/read"](exchange)
 
     async def complete(self, exchange: Exchange) -> Json:
-        """Answer `completion/complete`: of arguments of prompts nobody knows anything."""
+        """Answer `completion/complete`: arguments of prompts have no known values."""
         ref = exchange.params["ref"]
         assert isinstance(ref, dict)
         if ref["type"] == "ref/prompt":
@@ -212,7 +212,7 @@ async def _report(exchange: Exchange) -> Json:
 
 
 async def _log(exchange: Exchange) -> Json:
-    """Log; to a client of 2026-07-28 only if the request wants that."""
+    """Log; to a client of 2026-07-28 only if the request asks for it."""
     if exchange.peer.revision.has_handshake or f"{META_PREFIX}logLevel" in meta_of(exchange.params):
         for event in ("started", "goes on", "completed"):
             exchange.notify("notifications/message", {"level": "info", "data": event})
@@ -232,7 +232,7 @@ async def _discuss(exchange: Exchange) -> Json:
 
 
 def _question(dialogue: Dialogue, exchange: Exchange) -> Content | None:
-    """Return what has to be asked before the request is answered, as clients of 2026-07-28 are asked."""
+    """Return the questions to a client of 2026-07-28 before its request is answered."""
     at, answers = _round(exchange), exchange.params.get("inputResponses") or {}
     assert isinstance(answers, dict)
     if at < len(dialogue.rounds) and dialogue.rounds[at].keys() <= answers.keys():
@@ -255,7 +255,7 @@ def _round(exchange: Exchange) -> int:
 
 
 def _sealed(at: int, exchange: Exchange) -> str:
-    """Return the round *at*, as nobody else can say it, and of no other tool."""
+    """Return the signed state of round *at*, which is valid for this tool only."""
     return f"{at}.{hmac.digest(KEY, f'{_name(exchange)} {at}'.encode(), 'sha256').hex()}"
 
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the package with the fixtures of the conformance suite in front of what it serves.
+"""dbtools' HTTP server with the fixtures of the conformance suite in front.
 
 A database file and the descriptor of a socket that listens come in; it serves until a signal comes.
 """
@@ -24,7 +24,7 @@ from tests.clients.conformance_fixtures import add_fixtures
 
 
 class Operator:
-    """Wants to know nothing: the log says what goes wrong."""
+    """Ignores what happens: the log reports failures."""
 
     def announce(self, view: View) -> None:
         """Take note of nothing."""

@@ -1,4 +1,4 @@
-"""The conformance suite: a server's URL and what is required of it in, the checks that it fails out."""
+"""Run the conformance suite. The URL of a server and its requirements in, the failed checks out."""
 
 import json
 import os
@@ -26,7 +26,7 @@ UNMET = ("FAILURE", "WARNING")  #: as the suite has it where failures are expect
 #: Scenarios of what is optional and not offered, which count for no requirement: tasks, streams to resume.
 OPTIONAL = ("tasks-*", "server-sse-polling")
 
-#: What to run, by the version that is spoken. Of versions before these two nobody has written requirements.
+#: What to run, by protocol version. There are no requirements for versions before these two.
 RUNS: Mapping[str, tuple[str, ...]] = {
     "2026-07-28": ("--requirements", "2026-07-28"),
     "2025-11-25": ("--requirements", "2025-11-25"),

@@ -1,4 +1,4 @@
-"""Servers that clients of all kinds visit, each started for the first of them."""
+"""Servers that all kinds of clients visit, each started once."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack

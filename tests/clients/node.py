@@ -1,4 +1,4 @@
-"""Node and the packages of this folder: programs in, what they say out, ended in any case."""
+"""Node and the packages of this folder. Programs in, their output out; every process is ended."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def _end_group(leader: int) -> None:
 
 
 async def visit(place: Place, **client: str) -> Any:
-    """Have a client of TypeScript visit *place*, lend it a hand, and return what it sees."""
+    """Let a TypeScript client visit *place*, change the database as it asks, and return what it sees."""
     plan = json.dumps({**client, **_where(place)})
     seen = None
     async with run_node(place.folder, str(FOLDER / "main.mjs"), plan) as process:

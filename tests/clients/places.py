@@ -1,4 +1,4 @@
-"""Where a client meets a server: over stdio or HTTP, on either database, with a hand that changes it."""
+"""The servers that clients visit: over stdio or HTTP, on either database, which a test can change."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -88,7 +88,7 @@ class Place:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     async def lend_a_hand(self, wanted: str) -> None:
-        """Do to the database what a tour wants done, or wait until it sees what happens there."""
+        """Change the database as a tour asks, or wait until the database shows what it asks about."""
         match wanted:
             case "add a table":
                 await self.changing.change(ADD)
@@ -144,7 +144,7 @@ IS_RUNNING: Mapping[str, Callable[[str], Awaitable[bool]]] = {
 async def open_place(kind: Kind, changing: Changing, folder: Path) -> AsyncIterator[Place]:
     """Serve *changing* as *kind* has it, with what the server says in *folder*."""
     if changing.dialect == "postgresql":
-        await open_backend(changing.url).install_watch()  # clients are told at once
+        await open_backend(changing.url).install_watch()  # clients are notified at once
     path = folder / "dbtools.toml"
     path.write_text(kind.configuration(changing.url))
     if not kind.http:

@@ -1,4 +1,4 @@
-"""Clients that `dbtools connect` has added the server to: each starts or reaches it, and says so."""
+"""Clients start, or reach, the server that `dbtools connect` has added to them."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.protocol.client import ROOT
 from tests.protocol.http_server import http_server
 
 PROGRAMS = PACKAGES / ".bin"
-#: What has a client connect to all its servers, without a login of its own, and say which it reached.
+#: The command with which a client, without an account, connects to all its servers and lists them.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "claude-code": ("claude", "mcp", "list"),
     "gemini": ("gemini", "mcp", "list"),

@@ -1,4 +1,4 @@
-"""The Inspector's command line in both eras: it lists, calls and reads, and has a look at the schemas."""
+"""The Inspector's command line lists, calls, reads and validates schemas, in both eras."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The client of the SDK for Python goes on tour, in each of its modes."""
+"""The SDK's Python client takes the tour in each of its modes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The clients of both SDKs for TypeScript go on tour, the second in each of its modes."""
+"""The clients of both TypeScript SDKs take the tour, the second one in each of its modes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What each client does with a server, step by step, and what it is to see. Steps are those of tour.mjs.
+"""The steps that each client takes at a server, and what it should see. tour.mjs has the same steps.
 
 This is the SDK's client in Python.
 """
@@ -39,7 +39,7 @@ def expected(place: Place, version: str) -> Seen:
     tools = ["describe_tables", "aggregate_rows", "list_person", "list_slow", "get_person"]
     # The login of the tests may write on PostgreSQL, so run_sql is not offered there.
     tools += ["run_sql"] if place.kind.dialect == "sqlite" else []
-    untold = "--stateless" in place.kind.options and version != MODERN
+    is_notified = "--stateless" not in place.kind.options or version == MODERN
     return {
         "version": version,
         "tools": {name: ["object", "object"] for name in tools},
@@ -55,21 +55,21 @@ def expected(place: Place, version: str) -> Seen:
         "schema": described,
         "slow": {"progress": [1, 60], "failed": "aborted"},
         "row": {"id": 1, "name": "Ada", "born": "1815-12-10"},
-        "changes": None if untold else [["list_late", "get_late"], []],
+        "changes": [["list_late", "get_late"], []] if is_notified else None,
     }
 
 
 async def tour(place: Place, mode: str) -> Seen:
     """Visit *place* with a client in *mode*, and return what it sees."""
-    tell, told = anyio.create_memory_object_stream[object](100)
+    sending, received = anyio.create_memory_object_stream[object](100)
 
     async def hear(message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
-            tell.send_nowait(message)
+            sending.send_nowait(message)
 
-    with tell, told:
+    with sending, received:
         async with _client(place, mode, hear) as client:
-            seen = await _visit(client, place, told)
+            seen = await _visit(client, place, received)
     await place.lend_a_hand("see it stopped")
     return seen
 
@@ -88,7 +88,7 @@ async def _client(place: Place, mode: str, hear: Any) -> AsyncIterator[Client]:
             yield client
 
 
-async def _visit(client: Client, place: Place, told: MemoryObjectReceiveStream[object]) -> Seen:
+async def _visit(client: Client, place: Place, received: MemoryObjectReceiveStream[object]) -> Seen:
     reported = anyio.Event()
     slow: Seen = {"failed": "aborted"}
     calling = anyio.CancelScope()
@@ -108,9 +108,9 @@ async def _visit(client: Client, place: Place, told: MemoryObjectReceiveStream[o
         await reported.wait()
         await place.lend_a_hand("see it run")
         calling.cancel()
-        if _is_told(client):  # without sessions only the end of a client stops it
+        if _is_notified(client):  # without a session, only a disconnect stops the call
             await place.lend_a_hand("see it stopped")
-    changes = await _follow_changes(client, place, told) if _is_told(client) else None
+    changes = await _follow_changes(client, place, received) if _is_notified(client) else None
     row = _structured(await client.call_tool("get_person", {"id": 1}))["row"]
     return {**seen, "slow": slow, "changes": changes, "row": row}
 
@@ -165,10 +165,10 @@ async def _read_resources(client: Client) -> Seen:
     }
 
 
-async def _follow_changes(client: Client, place: Place, told: Notifications) -> list[list[str]]:
-    """Return which tools are new after a table was added, and after it was dropped again."""
+async def _follow_changes(client: Client, place: Place, received: Notifications) -> list[list[str]]:
+    """Return which tools are new after a table is added, and after it is dropped again."""
     changes: list[list[str]] = []
-    async with _notices(client, told) as notifications:
+    async with _notifications(client, received) as notifications:
         before = known = await _names(client)
         for change in ("add a table", "drop it"):
             await place.lend_a_hand(change)
@@ -177,24 +177,24 @@ async def _follow_changes(client: Client, place: Place, told: Notifications) -> 
     return changes
 
 
-def _is_told(client: Client) -> bool:
-    """Tell whether the server says so; a client that is set to 2026-07-28 asks for nothing beforehand."""
+def _is_notified(client: Client) -> bool:
+    """Return whether the server notifies *client* of changes. A client of 2026-07-28 subscribes to them."""
     tools = client.server_capabilities.tools
     return client.protocol_version == MODERN or bool(tools and tools.list_changed)
 
 
 @asynccontextmanager
-async def _notices(client: Client, told: Notifications) -> AsyncIterator[Notifications]:
-    """Give notifications of changes, which a client of 2026-07-28 has to ask for."""
+async def _notifications(client: Client, received: Notifications) -> AsyncIterator[Notifications]:
+    """Yield the notifications of changes; a client of 2026-07-28 subscribes to them first."""
     if client.protocol_version != MODERN:
-        yield told
+        yield received
         return
     async with client.listen(tools_list_changed=True) as subscription:
         yield aiter(subscription)
 
 
 async def _next_other(client: Client, known: list[str], notifications: Notifications) -> list[str]:
-    """Return the names of the tools once the client was told of them, and they are not those *known*."""
+    """Wait for notifications until the names of the tools differ from *known*, and return them."""
     with anyio.fail_after(PATIENCE):
         while True:
             await anext(notifications)

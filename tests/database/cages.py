@@ -1,4 +1,4 @@
-"""Two databases of which a role sees the same: in one, everything that is hidden holds a canary."""
+"""Two databases that look the same to a role; one of them holds a canary in everything that is hidden."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

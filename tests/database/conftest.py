@@ -29,7 +29,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def portal() -> Iterator[BlockingPortal]:
-    """Give a loop in a thread of its own, on which toolboxes live longer than a test."""
+    """Return a loop in a separate thread, where toolboxes outlive a test."""
     with start_blocking_portal("asyncio") as portal:
         yield portal
 

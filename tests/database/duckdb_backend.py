@@ -1,4 +1,4 @@
-"""DuckDB as a third database, for tests alone: what a folder of `backends/` has at the least.
+"""DuckDB as a third database, for tests only: the smallest backend.
 
 It proves that nothing outside of such a folder has to change: introspection, lists, paths, aggregates,
 policies and permitted queries work through the port. It keeps no registry, and knows tables, not views.
@@ -233,7 +233,7 @@ class Backend(port.Backend):
 
     @asynccontextmanager
     async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator["DuckdbInspector"]:
-        """Lend what asks the database of operators' SQL."""
+        """Open an Inspector."""
         yield DuckdbInspector(self._connection.cursor())
 
     async def stamp(self) -> str:
@@ -317,7 +317,7 @@ def _null(type: ColumnType | None) -> str:
 
 
 class Runner:
-    """The Runner of DuckDB: each statement on a cursor and a thread of its own."""
+    """The Runner of DuckDB: each statement has a separate cursor and thread."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -329,7 +329,7 @@ class Runner:
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
-        """Return the rows of *run*; it is interrupted when its time is over, or when nobody waits."""
+        """Return the rows of *run*, which is interrupted by its deadline or by cancellation."""
         cursor = self._connection.cursor()
         try:
             async with asyncio.timeout(run.timeout):

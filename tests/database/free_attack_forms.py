@@ -1,8 +1,8 @@
-"""More attacks on the SQL of callers: one statement a line, in places and forms that are easily forgotten."""
+"""More attacks by free SQL: one statement a line, in places and forms that are easily forgotten."""
 
 from collections.abc import Iterator
 
-BOM = "\ufeff"  #: SQLite takes it for white space before a word
+BOM = "\ufeff"  #: whitespace for SQLite, if it comes before a word
 #: Where a statement may name a table `{t}`.
 TABLE_FORMS = """
 select * from orders natural full join {t}

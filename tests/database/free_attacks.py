@@ -1,4 +1,4 @@
-"""Attacks on the SQL of callers: statements that try to reach, count, guess or notice what is hidden."""
+"""Attacks by free SQL: statements that try to read, count, guess or detect what is hidden."""
 
 from collections.abc import Iterator
 

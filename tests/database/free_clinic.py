@@ -1,4 +1,4 @@
-"""A database with hidden data for callers' SQL, and its twin without that data: a role sees the same."""
+"""A database with hidden data for free SQL, and its twin without that data, which look the same to a role."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

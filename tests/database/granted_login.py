@@ -1,4 +1,4 @@
-"""A login with what `dbtools grants` prints."""
+"""A login that the script of `dbtools grants` has created."""
 
 import secrets
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the databases say of a query before it is called: SQL and declared types in, an Inspected out."""
+"""What the databases report about a query before it is called. SQL and types in, an Inspected out."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -84,7 +84,7 @@ def declarations(declared: Mapping[str, str]) -> Mapping[str, Declared]:
 
 @asynccontextmanager
 async def lent(url: str) -> AsyncIterator[Any]:
-    """Lend a connection of the driver of *url*."""
+    """Open a connection of the driver to *url*."""
     backend = open_backend(url)
     try:
         async with (await pool_of(backend)).connection() as connection:

@@ -1,4 +1,4 @@
-"""Databases that keep which changes were made, in a journal or only in the server's memory."""
+"""Databases with a journal of changes, and without one."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

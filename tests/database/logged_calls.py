@@ -1,4 +1,4 @@
-"""Calls of somebody with a role, as a server makes them: what the audit log has of each."""
+"""Calls as a server makes them, and what the audit log records of each."""
 
 import json
 from collections import deque

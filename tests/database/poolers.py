@@ -1,4 +1,4 @@
-"""Poolers in front of a PostgreSQL server: proxies that treat a client's settings as poolers do."""
+"""Stand-ins for poolers in front of PostgreSQL: proxies that treat a client's settings as poolers do."""
 
 import struct
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ class Swapping:
 async def swapping_proxy(url: str, *, replays: bool, refuses: bool = False) -> AsyncIterator[Swapping]:
     """Give such a pooler of the server at *url*; where it *replays*, it prepares statements again.
 
-    Unless it *refuses* settings, it cannot be told from a server until then.
+    Unless it *refuses* settings, it looks like a server until then.
     """
     place = urlsplit(url)
 

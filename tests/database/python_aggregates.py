@@ -1,4 +1,4 @@
-"""What `aggregate_rows` has to answer, computed in Python over all rows, and strategies of calls to it."""
+"""What `aggregate_rows` should answer, computed in Python over all rows, and strategies for calls."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ KINDS: Mapping[str, Kind] = {
         declared="bigint",
         values=st.sampled_from([0, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**55 + 3, -(2**58)]),
         read=whole,
-        # The mean of such numbers has a test of its own.
+        # The mean of such numbers has a separate test.
         functions=(*COMPARED, Function.SUM),
     ),
     "ratio": Kind(

@@ -101,7 +101,7 @@ def place(
     sqlite_database: Callable[[str], Path],
     postgresql_database: PostgresqlDatabase,
 ) -> Iterator[Place]:
-    """Give a database with tables of its owner's, who has migrations of their own, on each dialect."""
+    """Return a database of each dialect, with tables and Alembic migrations of its owner."""
     if request.param == "sqlite":
         yield SqlitePlace(sqlite_database(DDL))
     else:

@@ -28,7 +28,7 @@ Outcome = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Somebody who has a role and claims."""
+    """A caller with a role and claims."""
 
     toolbox: Toolbox
     database: Backend
@@ -138,7 +138,7 @@ def calling_as(
     tables: Mapping[str, TableSection] | None = None,
     sql: bool = False,
 ) -> Iterator[Caller]:
-    """Give somebody with *grants* on the database of *shop*."""
+    """Return a caller with *grants* on the database of *shop*."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, exclude=tuple(excluded)),
         roles={**(roles or {}), ROLE: RoleSection(tables=dict(grants), inherits=tuple(inherits), sql=sql)},

@@ -1,4 +1,4 @@
-"""A database that is served, and a connection behind the server's back. DDL in, answers and rows out."""
+"""A served database, and a direct connection to it. DDL in, answers and rows out."""
 
 import re
 import sqlite3

@@ -1,4 +1,4 @@
-"""Tables and views that take long, and how their calls end."""
+"""Tables and views that are slow to read, and how calls on them end."""
 
 from collections.abc import Callable, Iterator
 

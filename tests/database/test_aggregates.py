@@ -1,4 +1,4 @@
-"""What `aggregate_rows` computes is what Python computes over all rows."""
+"""`aggregate_rows` computes the same as Python over all rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta

@@ -1,4 +1,4 @@
-"""No stored cell of any type makes an aggregate fail: it is answered, or refused before it is asked."""
+"""No stored cell of any type makes an aggregate fail: the call is answered, or rejected before it runs."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -99,7 +99,7 @@ create type part as (number numeric, word text);
 create domain part_domain as part;
 create type odd_part as (content json, place point);
 """
-#: Types whose measures are of a type of their own, or the column's.
+#: Types whose measures have another type, or that of the column.
 MEASURED = ("int8", "numeric", "float4", "bool", "text", "date", "timestamptz", "interval", "uuid", "mood")
 COMPARING = ("eq", "lt", "between", "contains")
 #: Some servers are built without XML, or do not know an infinite interval yet.

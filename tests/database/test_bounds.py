@@ -1,4 +1,4 @@
-"""What a call may ask for is bounded before a database meets it."""
+"""The size of a call is limited before it reaches a database."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""What the audit log has of cancelled changes: before COMMIT nothing happened, after it they are made."""
+"""The audit log of cancelled changes: before COMMIT nothing happened, after COMMIT they were made."""
 
 import asyncio
 from typing import cast

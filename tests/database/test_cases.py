@@ -1,4 +1,4 @@
-"""Every case of `tests/cases` is answered as its file says."""
+"""Every case in `tests/cases` gets the answer in its file."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

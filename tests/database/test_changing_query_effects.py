@@ -1,4 +1,4 @@
-"""What a permitted query changes besides its own table is found before it runs, and counted in a preview."""
+"""dbtools finds what a permitted query changes in other tables before it runs, and counts it in a preview."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -139,7 +139,7 @@ def test_view_of_a_file_cannot_be_changed(opened: OpenDesk) -> None:
         told = problems(shop)
 
     assert told == [
-        "query change is withdrawn: SQLite does not count the rows that a change of a view affects."
+        "query change is withdrawn: SQLite does not count the rows that a change to a view affects."
     ]
 
 

@@ -1,4 +1,4 @@
-"""Changes of chosen rows: confirmed for exactly these rows, made once for each key, and logged in pairs."""
+"""Changes to the rows that match `where`: confirmed for exactly these rows, made once per key, and logged."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Chosen rows that refer to each other, whose keys change, or that triggers keep: paired and all or none."""
+"""Rows that match `where` and refer to each other, change their keys, or are kept by triggers."""
 
 from collections.abc import Mapping
 from typing import Any

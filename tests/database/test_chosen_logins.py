@@ -1,4 +1,4 @@
-"""A login with what `dbtools grants` prints chooses rows by all conditions that its role may use."""
+"""A login that `dbtools grants` creates can evaluate every condition that its role may use in `where`."""
 
 import json
 
@@ -7,12 +7,12 @@ import pytest
 
 from tests.database.granted_login import Shop, shop as shop
 from tests.database.test_write_logins import (
+    allowed_statements,
     call,
     configured,
     desk as desk,
     drop,
     problems,
-    refusals,
     script,
     writer_url,
 )
@@ -39,7 +39,7 @@ def test_second_login_reads_what_conditions_read(desk: Shop) -> None:
         updated = call(path, "update_rows", {"table": "customers", "where": big, "set": {"name": "x"}})
         # This login may not lock a row of the table, since it only deletes.
         deleted = call(path, "delete_rows", {"table": "orders", "where": north})
-        allowed = desk.server.portal.call(refusals, writer_url(desk))
+        allowed = desk.server.portal.call(allowed_statements, writer_url(desk))
         for hidden in (
             "margin from app.orders",
             "ssn from customers",

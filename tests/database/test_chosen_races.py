@@ -1,4 +1,4 @@
-"""Rows that other callers change while a call chooses them: no row is changed against the conditions."""
+"""No row is changed that another caller has changed so that it no longer meets the conditions."""
 
 import asyncio
 from collections.abc import Mapping

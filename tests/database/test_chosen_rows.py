@@ -1,4 +1,4 @@
-"""Conditions choose the rows that a call changes: all of them or none, and only those that the role sees."""
+"""A call changes all rows that meet its conditions or none, and only rows that the role sees."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A change that must be confirmed: the question for a person, and the tokens that confirm nothing."""
+"""A change that must be confirmed: the question for a person, and tokens that are rejected."""
 
 import re
 import time
@@ -11,7 +11,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.results import Pending
-from dbtools.service.transactions import VALID, Confirmations
+from dbtools.service.transactions import TOKEN_LIFETIME, Confirmations
 from dbtools.tools.change_calls import LONGEST_ASKED, LONGEST_LINE, MOST_ASKED
 from dbtools.types import Mask
 from tests.database.conftest import Serve
@@ -117,9 +117,9 @@ def test_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     confirmations = Confirmations("secret")
     token = confirmations.seal("call", b"preview".ljust(16))
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + VALID - 2)
+    monkeypatch.setattr(time, "time", lambda: now + TOKEN_LIFETIME - 2)
     in_time = confirmations.open(token, "call")
-    monkeypatch.setattr(time, "time", lambda: now + VALID + 2)
+    monkeypatch.setattr(time, "time", lambda: now + TOKEN_LIFETIME + 2)
     with pytest.raises(errors.NotConfirmed, match="expired"):
         confirmations.open(token, "call")
 

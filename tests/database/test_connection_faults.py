@@ -1,4 +1,4 @@
-"""What keeps PostgreSQL from being reached, each by a real cause: the place, the fact and the remedy."""
+"""Why PostgreSQL cannot be reached, each with a real cause: the message names place, fact and remedy."""
 
 import socket
 import ssl
@@ -25,14 +25,14 @@ from tests.protocol.client import build_server
 from tests.secure_server import ENCODED, KEY_PASSWORD, PASSWORD, SecureServer, signed
 from tests.unit.shop import resolving
 
-#: A URL in, what an operator is told out.
+#: A URL in, the message for the operator out.
 Refusal = Callable[[str], str]
 Answer = Callable[[socket.socket], None]
 
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let no file and no variable of whoever runs the tests count."""
+    """Hide the files and variables of the user who runs the tests."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for each in PARAMETERS.values():
         monkeypatch.delenv(each.variable, raising=False)
@@ -54,7 +54,7 @@ async def _read(url: str) -> dict[str, object]:
 
 @pytest.fixture(scope="session")
 def refusal(portal: BlockingPortal) -> Refusal:
-    """Give a function: a URL in, what an operator is told of it out, without a password."""
+    """Return a function that returns the message about a URL, and checks that it has no password."""
 
     def refusal(url: str) -> str:
         told: str = portal.call(_told, url)

@@ -1,4 +1,4 @@
-"""`dbtools watch install`: what runs as whoever migrates is nobody's but a superuser's."""
+"""`dbtools watch install`: only a superuser can change what runs with the rights of a migration's user."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""No operator meets a hidden row: what would overflow there changes no answer and no error."""
+"""No operator of an expression is applied to a hidden row, so an overflow there changes no answer."""
 
 from collections.abc import Iterator, Mapping
 
@@ -79,7 +79,7 @@ def _calls(expression: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "aggregate_rows", own | {"group_by": [expression], "measures": [{"function": "count"}]}
     yield "aggregate_rows", own | {"measures": [{"function": "max", "column": expression}]}
     for value in ("9000000000000000000", "9999-12-31"):
-        # Nothing is found, so the note says from where to where the values go.
+        # Nothing is found, so the note shows the range of the values.
         beyond = {"column": expression, "op": "gt", "value": value}
         yield "list_rows", own | {"columns": ["id"], "where": [beyond]}
     yield "list_rows", {"table": "things", "columns": ["id", related]}

@@ -1,4 +1,4 @@
-"""What keeps a SQLite file from being read, each by a real cause: the path as given, the fact, the remedy."""
+"""Why a SQLite file cannot be read, each with a real cause: the message names path, fact and remedy."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""Filtered tables are read by way of their indexes."""
+"""Reads of filtered tables use their indexes."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Operators that somebody has made in a schema of the search path run in nothing that dbtools itself asks."""
+"""dbtools' own statements never use operators that another user has created in the search path."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -43,7 +43,7 @@ create table note (part integer, kind text, foreign key (part, kind) references 
 create view people as select id, name from person where id > 0;
 create function mine(integer) returns boolean language sql stable as 'select true';
 """
-#: One for each pair of types that the system has none of that name for. Nobody may run what is behind them:
+#: One for each pair of types that the system has none of that name for. No role may run their functions:
 #: a statement fails before its first row.
 OPERATORS = """
 do $$

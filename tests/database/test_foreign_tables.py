@@ -1,4 +1,4 @@
-"""Foreign tables: one without a server is a clean error, and no condition of a caller meets a hidden row."""
+"""Foreign tables: one without a server is reported, and no condition is applied to a hidden row."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

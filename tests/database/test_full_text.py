@@ -1,4 +1,4 @@
-"""Full-text search: `matches`, and rank as an order, which show nothing of hidden rows and columns."""
+"""Full-text search: `matches`, and ordering by rank, reveal nothing about hidden rows and columns."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -60,14 +60,14 @@ def poor(serve: Serve) -> Iterator[Shops]:
 
 @pytest.fixture(scope="module")
 def callers(shops: Shops) -> Iterator[Mapping[str, Caller]]:
-    """Give somebody who sees all, of each dialect."""
+    """Return a caller who sees everything, of each dialect."""
     with ExitStack() as stack:
         yield {each: stack.enter_context(calling_as(shops(each), {"*": True})) for each in DIALECTS}
 
 
 @pytest.fixture
 def caller(callers: Mapping[str, Caller], dialect: str) -> Caller:
-    """Give somebody who sees all of this dialect."""
+    """Return a caller of this dialect who sees everything."""
     return callers[dialect]
 
 

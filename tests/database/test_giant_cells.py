@@ -1,4 +1,4 @@
-"""A cell of any length is cut where it is read: what a call holds in memory stays small."""
+"""A cell of any length is cut where it is read, so that a call needs little memory."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The script that `dbtools grants` prints: what it says, and when it refuses."""
+"""The script that `dbtools grants` prints: its content, and when it is refused."""
 
 import json
 from collections.abc import Callable

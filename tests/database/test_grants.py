@@ -1,4 +1,4 @@
-"""A login with what `dbtools grants` prints reads what its role reads and nothing else."""
+"""A login that `dbtools grants` creates reads what its role reads, and nothing else."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A hostile role neither widens its rights by writing, nor learns what is hidden from it."""
+"""A hostile role cannot extend its rights by writing, and learns nothing about what is hidden from it."""
 
 from collections.abc import Mapping
 from typing import Any

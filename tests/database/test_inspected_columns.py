@@ -1,4 +1,4 @@
-"""The columns of a query, as PostgreSQL and SQLite state them."""
+"""The columns of a query, as PostgreSQL and SQLite report them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The types of a query's parameters, as PostgreSQL and SQLite state them."""
+"""The types of a query's parameters, as PostgreSQL and SQLite report them."""
 
 import pytest
 

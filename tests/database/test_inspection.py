@@ -1,4 +1,4 @@
-"""What the databases refuse to inspect, and in which state they leave the connection."""
+"""Which queries the databases refuse to inspect, and that the connection stays usable."""
 
 import asyncio
 import sqlite3
@@ -358,5 +358,5 @@ async def test_condition_is_not_refused_for_good_while_the_file_is_locked(
                 await inspector.condition(table, condition)
         understood = await inspector.condition(table, condition)
 
-    assert refused.value.passes
+    assert refused.value.temporary
     assert understood == ()

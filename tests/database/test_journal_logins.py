@@ -113,7 +113,7 @@ def test_login_of_the_script_uses_the_journal(desk: Shop, roles: str) -> None:
     assert text.count('grant delete on table "dbtools"."dbtools_write" to') == (1 if roles is ROLES else 2)
     assert "in memory" not in text
     assert (first["affected"], "note" in first, again["affected"]) == (1, False, 1)
-    # Both are processes of their own: only the database knows the key.
+    # Both are separate processes: only the database knows the key.
     assert again["note"].startswith("An earlier call with this idempotency_key made the change at ")
     assert permits(desk) == 1
 
@@ -136,7 +136,7 @@ def test_script_without_a_registry_runs_and_says_what_is_left(desk: Shop) -> Non
     (problem,) = found
     assert problem.startswith(PREFIX)
     assert problem.endswith("`dbtools registry upgrade URL` creates it.")
-    # Each call is a process of its own, which forgets the key.
+    # Each call is a separate process, which forgets the key.
     assert ("note" in first, "note" in again, permits(desk)) == (False, False, 2)
 
 

@@ -1,4 +1,4 @@
-"""A key of any type pages, finds its row again, and stands in links."""
+"""A key of any type works in pages, lookups and links."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""A database of 1,512 tables in 27 schemas: found, described and read by few tools that cost few tokens."""
+"""A database of 1,512 tables in 27 schemas is described and read with few tools and few tokens."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""How long a call may take: timeouts and cancellations stop the statement in the database."""
+"""Limits of time: timeouts and cancellations stop the statement in the database."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""A row by its key from a file: read where it is asked for, while nothing has to be waited for."""
+"""Lookups by key in a SQLite file run on the event loop only if they do not have to wait."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -50,7 +50,7 @@ class Looked:
         return Run(self.plan, {"id": id}, limit=1, timeout=5, stamp=self.stamp, comment=comment)
 
     def row(self, id: object) -> tuple[object, ...] | None:
-        """Return the row *id*, None where it has to be read with time."""
+        """Return the row *id*, or None if reading it may take long."""
         found = self.connection.lookup(self.run(id))
         return None if found is None else found.rows[0]
 

@@ -1,4 +1,4 @@
-"""Connections that are lost, busy or out of date: calls go on with others, or say so."""
+"""Connections that are lost, busy or out of date: calls use other connections, or report it."""
 
 import asyncio
 from contextlib import AsyncExitStack, ExitStack
@@ -23,7 +23,7 @@ where application_name = 'dbtools' and datname = current_database()
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"])
-def test_connections_that_the_server_ended_are_replaced_unseen(dialect: str, serve: Serve) -> None:
+def test_connections_that_the_server_has_closed_are_replaced(dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
         _use_every_connection(shop)
         shop.bare.execute(END_ALL)
@@ -34,7 +34,7 @@ def test_connections_that_the_server_ended_are_replaced_unseen(dialect: str, ser
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"])
-def test_conditions_are_understood_where_the_server_has_ended_the_connection(
+def test_conditions_are_inspected_after_the_server_has_closed_the_connection(
     dialect: str, serve: Serve
 ) -> None:
     async def casts() -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def test_conditions_are_understood_where_the_server_has_ended_the_connection(
 
 
 def _use_every_connection(shop: Shop) -> None:
-    """Let every connection of the pool have served the same call."""
+    """Run the same call on every connection of the pool."""
 
     async def use() -> None:
         async with anyio.create_task_group() as group:
@@ -71,7 +71,7 @@ def _use_every_connection(shop: Shop) -> None:
         pytest.param("create index i on t (v)", "", id="index added"),
     ],
 )
-def test_schema_that_changed_since_is_met_cleanly(change: str, code: str, dialect: str, serve: Serve) -> None:
+def test_schema_change_causes_no_unexpected_error(change: str, code: str, dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
         _use_every_connection(shop)
         if dialect == "sqlite" and "rename" in change:
@@ -84,7 +84,7 @@ def test_schema_that_changed_since_is_met_cleanly(change: str, code: str, dialec
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"])
-def test_type_that_changed_since_is_unseen_on_every_connection(dialect: str, serve: Serve) -> None:
+def test_changed_type_is_noticed_on_every_connection(dialect: str, serve: Serve) -> None:
     with serve(dialect, "create table t (id int primary key, v int); insert into t values (1, 2)") as shop:
         _use_every_connection(shop)
         shop.bare.execute("alter table t alter column v type text")
@@ -112,7 +112,7 @@ def test_locked_database_is_busy(dialect: str, serve: Serve) -> None:
 def test_calls_without_a_free_connection_are_refused(dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
 
-        async def call_while_all_are_lent() -> None:
+        async def call_while_all_are_in_use() -> None:
             pool = await pool_of(shop.database)
             async with AsyncExitStack() as stack:
                 for _ in range(CONNECTIONS[dialect]):
@@ -120,7 +120,7 @@ def test_calls_without_a_free_connection_are_refused(dialect: str, serve: Serve)
                 await shop.toolbox.call(Caller(), "list_t", {})
 
         shop.refresh()
-        code = code_of(lambda: shop.portal.call(call_while_all_are_lent))
+        code = code_of(lambda: shop.portal.call(call_while_all_are_in_use))
 
         assert code == "busy"
         assert len(shop.rows("t")) == 2
@@ -134,7 +134,7 @@ where application_name = 'dbtools' and datname = current_database()
 PATIENCE = 20  #: seconds
 
 
-def test_process_has_no_more_connections_than_is_documented(serve: Serve) -> None:
+def test_process_has_no_more_connections_than_documented(serve: Serve) -> None:
     most = CONNECTIONS["postgresql"]
     with serve("postgresql", DDL) as shop:
 
@@ -172,7 +172,7 @@ def test_process_has_no_more_connections_than_is_documented(serve: Serve) -> Non
 def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
 
-        async def lend_while_reopening() -> object:
+        async def use_while_reopening() -> object:
             pool = await pool_of(shop.database)
             async with pool.connection() as connection:
                 await pool.dispose()
@@ -181,7 +181,7 @@ def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: 
             return connection
 
         shop.rows("t")
-        connection = shop.portal.call(lend_while_reopening)
+        connection = shop.portal.call(use_while_reopening)
 
         assert isinstance(connection, asyncpg.Connection)
         assert connection.is_closed()
@@ -190,7 +190,7 @@ def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: 
 
 @pytest.mark.parametrize("repeats", [False, True], ids=["once", "always"])
 def test_connection_that_is_lost_while_it_is_prepared_is_opened_again(repeats: bool, serve: Serve) -> None:
-    """SQLAlchemy would put an error of its own in the place of the driver's."""
+    """SQLAlchemy would replace the driver's error, by which dbtools knows that the connection is lost."""
     with ExitStack() as stack:
         shop = stack.enter_context(serve("postgresql", DDL))
         proxies = shop.portal.wrap_async_context_manager(cutting_proxy(shop.url))

@@ -1,4 +1,4 @@
-"""`dbtools check --against`: what a migration does to the tools, told from a migrated database."""
+"""`dbtools check --against`: how a migration would change the tools."""
 
 import json
 from collections.abc import Callable, Iterator

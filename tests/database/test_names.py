@@ -1,4 +1,4 @@
-"""Tables and columns of any name can be listed, got, searched, ordered by and addressed."""
+"""Tables and columns with any name can be listed, searched, ordered by and addressed."""
 
 import json
 import re

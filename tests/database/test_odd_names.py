@@ -1,4 +1,4 @@
-"""A name that looks like a parameter, or like a mark of a library, is a name in every statement."""
+"""A name that looks like a parameter, or like a placeholder of a library, is a name in every statement."""
 
 import json
 import re
@@ -141,7 +141,7 @@ def shops(serve: Serve) -> Iterator[Shops]:
 
 @pytest.fixture
 def caller(shop: Shop) -> Iterator[Caller]:
-    """Give somebody who does not see all of it."""
+    """Return a caller who does not see all of it."""
     with calling_as(shop, GRANTS, {"region": "north"}) as caller:
         assert caller.problems() == ()
         yield caller

@@ -1,4 +1,4 @@
-"""Expressions on SQLite over cells that are not what their columns declare."""
+"""Expressions on SQLite over cells whose type differs from the declared one."""
 
 import pytest
 

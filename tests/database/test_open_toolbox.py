@@ -1,4 +1,4 @@
-"""The Python API: what may be opened, and that roles, claims and errors are those of the server."""
+"""The Python API: what it opens, and that roles, claims and errors are the same as in the server."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Each operator chooses the rows that Python chooses, on every database."""
+"""Each operator finds the same rows as Python, on every database."""
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
@@ -265,7 +265,7 @@ LONG_TEXTS = (
 
 @pytest.fixture(scope="module")
 def long_texts(serve: Serve) -> Iterator[Shops]:
-    """Give texts in which a search has to be linear, and a short one."""
+    """Return texts in which a search must be linear, and a short one."""
     rows = ", ".join(f"({id}, {literal(text)})" for id, text in enumerate(LONG_TEXTS, 1))
     ddl = f"create table t (id int not null primary key, v text); insert into t values {rows}, (7, null);"
     with open_shops(serve, dict.fromkeys(DIALECTS, ddl)) as shops:

@@ -1,4 +1,4 @@
-"""A text of a fixed length is shown and compared without the blanks that fill it up."""
+"""A text of a fixed length is shown and compared without its padding."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Pages of any conditions and order are the rows of one plain query, each once and in its order."""
+"""The pages of any conditions and order contain the rows of one plain query, each once and in order."""
 
 import base64
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The scanner of operators' SQL against the databases, which must see what it sees."""
+"""The tokenizer of operators' SQL finds the same parameters as the databases."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence

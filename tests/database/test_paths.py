@@ -1,4 +1,4 @@
-"""Paths join without multiplying or dropping rows: lists, pages and aggregates are what Python computes."""
+"""Paths neither multiply nor drop rows: lists, pages and aggregates are what Python computes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +117,7 @@ Tables = Mapping[str, Rows]
 
 @st.composite
 def stored(draw: st.DrawFn) -> Tables:
-    """Draw the rows of all tables. Some refer to nobody, some to themselves, some to what is not there."""
+    """Draw the rows of all tables. Some refer to no row, some to themselves, some to missing rows."""
     number = st.none() | st.integers(1, ABSENT)
     words = ("", "a", "A", "é", "🦉", "b")
     word = st.none() | st.sampled_from(words)

@@ -1,4 +1,4 @@
-"""Statements that run in one round trip, what of asyncpg that rests on, and how a transaction ends."""
+"""Statements in one round trip, the internals of asyncpg that this needs, and how transactions end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

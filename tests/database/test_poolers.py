@@ -1,4 +1,4 @@
-"""Behind a pooler of connections, which passes no settings on and keeps none."""
+"""Behind a pooler that neither passes settings on nor keeps them."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""How masks, refusals and explanations of free SQL on PostgreSQL look."""
+"""Masks, refusals and explanations of free SQL on PostgreSQL."""
 
 from collections.abc import Iterator
 
@@ -54,51 +54,61 @@ def test_partial_mask_is_that_of_every_tool(shop: FreeShop, cell: str) -> None:
 
 
 REFUSALS = """
-select nam from customers -> no column 'nam' at position 8. Did you mean name?
-select x.id from customers c -> no table or alias 'x.id' at position 8
-select * from custmers -> no table 'custmers' at position 15. Did you mean customers?
-select uper('a') -> 'uper' does not exist or is not permitted at position 8. Did you mean upper
-select minus(2, 1) -> 'minus' does not exist or is not permitted at position 8. Did you mean min
-select 1 / 0 -> A division by zero
-select name, count(*) from customers -> 'name' does not fit the groups at position 8. Group by it
-select pg_typeof(1) -> is not permitted at position 8. describe_tables lists
-select 'x'::int -> not a value of the type
-select upper(1, 2) -> No single function or operator 'upper' takes
-select id from orders o join paid p on true -> 'id' could be a column of several
+select nam from customers -> no column 'nam' (position 8). Did you mean name?
+select x.id from customers c -> no table or alias 'x.id' (position 8)
+select * from custmers -> no table 'custmers' (position 15). Did you mean customers?
+select uper('a') -> 'uper' does not exist or is not permitted (position 8). Did you mean upper
+select minus(2, 1) -> 'minus' does not exist or is not permitted (position 8). Did you mean min
+select 1 / 0 -> Division by zero
+select name, count(*) from customers -> 'name' must be grouped or aggregated (position 8)
+select pg_typeof(1) -> is not permitted (position 8). describe_tables lists
+select 'x'::int -> cannot be cast to the type
+select upper(1, 2) -> No function or operator 'upper' takes
+select id from orders o join paid p on true -> The column 'id' is in several tables
 select (select id from orders) -> more than one row
-select from -> The statement cannot be read
-drop table x -> This is not a statement that reads at position 1. run_sql only reads
+select from -> Syntax error near
+drop table x -> This is not a SELECT (position 1). run_sql only reads
 table customers -> write one statement that begins with select
-(table customers) -> This is not a statement that reads at position 2
+(table customers) -> This is not a SELECT (position 2)
 select 'open -> is not closed
 select 'x'::regclass -> The type 'regclass' does not exist or is not permitted
 select 1 from orders where row_number() over () = 1 -> window function is not permitted here
-select * from pg_class -> There is no table 'pg_class' at position 15
-select :x -> run_sql has no parameters at position 8. Write the value
-select $1 -> run_sql has no parameters at position 8. Write the value
-select id from orders where id = ? -> cannot be read near '?' at position 34. run_sql has no parameters
-select ifnull(total, 0) from orders -> is not permitted at position 8. Write coalesce(
+select * from pg_class -> There is no table 'pg_class' (position 15)
+select :x -> Parameters are not supported (position 8). Write the value
+select $1 -> Parameters are not supported (position 8). Write the value
+select id from orders where id = ? -> Syntax error near '?' (position 34). Parameters are not supported
+select ifnull(total, 0) from orders -> is not permitted (position 8). Write coalesce(
 select clock_timestamp() -> Write now()
 select year(ordered_on) from orders -> Write extract(year from x)
-select `id` from orders -> The operator ` is not permitted at position 8. Write names in double quotes
+select `id` from orders -> The operator ` is not permitted (position 8). Write names in double quotes
 select id from orders where id == 1 -> Write =
 select name from customers where name regexp 'a' -> Write ~ for a regular expression
-select top 5 id from orders -> cannot be read near '5' at position 12. Write limit 5 at the end
+select month(ordered_on) from orders -> Write extract(month from x)
+select curdate() -> Write current_date
+select date('now', '-1 month') -> Write x + interval '1 day'
+select percentile_cont(total, 0.5) from orders -> Write percentile_cont(0.5) within group
+select cast(1 as string) -> Write text
+select name from customers where name = 'a' collate nocase -> Write ilike
+select [id] from orders -> Write names in double quotes
+select id from orders o cross apply (select 1) x -> Write cross join lateral
+select id from orders group by all -> Syntax error near 'all'
+select status, count(*) c from orders group by status having c > 0 -> WHERE and HAVING cannot use an alias
+select top 5 id from orders -> Syntax error near '5' (position 12). Write limit 5 at the end
 select id from orders limit 5, 10 -> Write limit 10 offset 5
 select id from orders where id in (select 1, 2) -> Select one column in the subquery
 select now() - interval 1 day -> Write x + interval '1 day'
 select id from orders for update -> run_sql only reads
-select total * 2 as t from orders where t > 2 -> There is no column 't' at position 41
-select totl from orders order by totl -> no column 'totl' at position 8. Did you mean total?
-select o.total from orders x -> There is no table or alias 'o.total' at position 8
-select 1 from orders where count(*) > 1 -> but not in where
-select id from orders offset -1 -> Is it negative
+select total * 2 as t from orders where t > 2 -> There is no column 't' (position 41). WHERE and HAVING
+select totl from orders order by totl -> no column 'totl' (position 8). Did you mean total?
+select o.total from orders x -> There is no table or alias 'o.total' (position 8)
+select 1 from orders where count(*) > 1 -> belong in HAVING
+select id from orders offset -1 -> LIMIT or OFFSET is negative
 select 99999999999 * 99999999999 -> A number is out of range
-select * from db.public.customers -> Write customers alone
-select * from "Customers" -> Write customers alone
+select * from db.public.customers -> Write just customers
+select * from "Customers" -> Write just customers
 select tsrange('2024-01-01', '2024-02-01') -> Cast it to text, or select its parts
-select current_user -> no column 'current_user' at position 8
-select ctid from orders -> The system column ctid is not permitted at position 8
+select current_user -> no column 'current_user' (position 8)
+select ctid from orders -> The system column ctid is not permitted (position 8)
 """
 
 

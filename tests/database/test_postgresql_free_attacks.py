@@ -1,4 +1,4 @@
-"""No free SQL on PostgreSQL shows what is hidden, under a login that may do anything.
+"""No free SQL on PostgreSQL shows hidden data, even under a login with all privileges.
 
 Each attack has the same answer, or the same refusal, on a database that has nothing to hide.
 """

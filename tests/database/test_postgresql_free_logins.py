@@ -1,4 +1,4 @@
-"""Which logins and which functions free SQL on PostgreSQL may have."""
+"""Which logins may have free SQL on PostgreSQL, and which functions it may call."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What analysts ask on PostgreSQL has the answer that plain SQL has over what the role sees."""
+"""Queries of analysts on PostgreSQL have the same answers as plain SQL over what the role sees."""
 
 from pathlib import Path
 

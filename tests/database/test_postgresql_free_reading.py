@@ -1,4 +1,4 @@
-"""The text of free SQL that runs on PostgreSQL is read as what the guard has checked."""
+"""PostgreSQL parses the text of free SQL into the statement that the guard has checked."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Free SQL on PostgreSQL without its guard, and while things go wrong."""
+"""Free SQL on PostgreSQL without its guard, and during failures."""
 
 import asyncio
 import resource

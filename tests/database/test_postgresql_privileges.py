@@ -1,4 +1,4 @@
-"""A login reads what it may select, and calls nothing of others."""
+"""A login reads what it may select, and calls no functions of other users."""
 
 import pytest
 

@@ -264,7 +264,7 @@ async def test_two_readings_of_one_schema_are_equal(postgresql_url: str) -> None
 
 
 class Greeting:
-    """A connection, as far as a server has told of itself."""
+    """A stub of a connection, with the parameters that a server reports."""
 
     def __init__(self, major: int, **told: str) -> None:
         self._major = major
@@ -275,7 +275,7 @@ class Greeting:
         return asyncpg.ServerVersion(self._major, 0, 22, "final", 0)
 
     def get_settings(self) -> SimpleNamespace:
-        """Return what else was told."""
+        """Return the other parameters."""
         return SimpleNamespace(**self._told)
 
 

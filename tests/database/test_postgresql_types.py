@@ -1,4 +1,4 @@
-"""What the types of PostgreSQL's columns become, read from a real server."""
+"""The column types of PostgreSQL, read from a real server."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""The posture: what the login of a database can do beyond reading, and what becomes of it."""
+"""The posture: what the login of a database can do beyond reading, and what dbtools does about it."""
 
 import json
 import secrets
@@ -76,7 +76,7 @@ async def test_login_that_only_reads_has_no_posture(url: str, postgresql_login: 
         pytest.param("alter role {} createdb", "The login may create databases.", id="creates databases"),
         pytest.param(
             "alter role {} replication",
-            "The login may replicate: it can read every change of every database.",
+            "The login may replicate: it can read every change to every database.",
             id="replicates",
         ),
         *(

@@ -1,4 +1,4 @@
-"""Permitted queries: who has them, what they answer, and their limits."""
+"""Permitted queries: which roles have them, their answers, and their limits."""
 
 import json
 import re

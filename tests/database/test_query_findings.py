@@ -1,4 +1,4 @@
-"""What `check` and the log say of permitted queries."""
+"""What `check` and the log report about permitted queries."""
 
 import json
 import re

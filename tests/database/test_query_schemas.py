@@ -1,4 +1,4 @@
-"""What permitted queries advertise, held against what real databases bind and answer."""
+"""The schemas of permitted queries agree with what real databases bind and answer."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What people ask in plain words is answered by three calls at the most, as plain SQL answers it."""
+"""Business questions take at most three calls, and get the answers of plain SQL."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""What stands in double quotes in operators' SQL is a name, on every database, and never a text."""
+"""Text in double quotes in operators' SQL is always a name, on every database."""
 
 import sqlite3
 import sys
@@ -164,7 +164,7 @@ insert into notes values ('one'), ('two');
 
 @pytest.fixture(scope="module")
 def file(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give a file with views and an index of its own."""
+    """Return a file with views and an index."""
     return sqlite_database(DDL + OWN)
 
 

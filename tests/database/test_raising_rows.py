@@ -1,4 +1,4 @@
-"""Errors and barriers: a hidden row that raises tells nothing of itself."""
+"""Errors and barriers: a hidden row that raises an error reveals nothing."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Random conditions under random grants: exactly the rows that the rules allow are changed, or none."""
+"""Random conditions under random grants change exactly the rows that the rules allow, or none."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

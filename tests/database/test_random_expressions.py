@@ -1,4 +1,4 @@
-"""Random expressions over random rows: each database gives what Python computes with fractions."""
+"""Random expressions over random rows: each database computes the same as Python with fractions."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -17,7 +17,7 @@ from tests.database.shop import Shop
 from tests.database.written_journal import repeated, writing
 
 TABLE = "create table things (id integer primary key, v text);"
-examples = count()  #: so that each example has keys of its own
+examples = count()  #: so that examples do not share keys
 
 
 class Insert(NamedTuple):

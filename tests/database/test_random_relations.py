@@ -1,4 +1,4 @@
-"""Random conditions on related rows, and alternatives: each database finds what Python finds."""
+"""Random conditions on related rows, and alternatives: each database finds the same rows as Python."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Nothing can be written through the connections that serve calls, whatever statement reached them."""
+"""No statement can write through the connections that serve calls."""
 
 import sqlite3
 import subprocess
@@ -189,7 +189,7 @@ for url in sys.argv[3:]:
 
 @pytest.fixture
 def closed_database() -> Iterator[Path]:
-    """Give a database in WAL mode in a folder that nobody may write, and everybody read."""
+    """Return a database in WAL mode, in a folder that every user may read and none may write."""
     with TemporaryDirectory(prefix="dbtools-") as name:
         folder = Path(name)
         path = folder / "closed.db"

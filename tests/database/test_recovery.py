@@ -1,4 +1,4 @@
-"""A SQLite file in the middle of a change, whose writer is gone: it must be recovered."""
+"""A SQLite file whose writer was killed in the middle of a change must be recovered."""
 
 import shutil
 import sqlite3

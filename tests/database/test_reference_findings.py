@@ -1,4 +1,4 @@
-"""Declared foreign keys that are wrong, broken or no keys: they are refused and reported."""
+"""Declared foreign keys that are wrong or broken, or refer to no key, are rejected and reported."""
 
 import json
 from collections.abc import Iterator, Mapping

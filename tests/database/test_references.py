@@ -1,4 +1,4 @@
-"""A foreign key that [tables] declares is followed like one of the database, and obeys the same lens."""
+"""A foreign key that [tables] declares works like one of the database, under the same policy."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Queries in a registry: their versions, which are served, and which registry is trusted."""
+"""Queries in a registry: their versions, which of them are served, and which registry is trusted."""
 
 import socket
 import sqlite3
@@ -70,7 +70,7 @@ def test_disabled_one_is_not_served_until_it_is_enabled(registry: Place, tmp_pat
 
 
 def _served(settings: Settings) -> tuple[list[str], list[str]]:
-    """Return the names of the queries that are served, and what the operator is told."""
+    """Return the names of the queries that are served, and the messages for the operator."""
 
     async def view() -> tuple[list[str], list[str]]:
         toolbox, database = open_toolbox(settings)

@@ -110,7 +110,7 @@ def test_table_of_calls_has_a_column_for_each_key_of_the_log(registry: Place) ->
     names = [str(row) for row in registry.structure()]
 
     assert columns == []
-    # The id of a request is written only where the database is told it, and to no registry.
+    # The ID of a request is written only if the database gets it, and never to a registry.
     for key in set(ENTRY.content(arguments=False)) - {"request"}:
         assert any(key in name for name in names), key
 

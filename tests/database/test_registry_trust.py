@@ -1,4 +1,4 @@
-"""What others have put into a database is neither read as a registry, nor run when that is upgraded."""
+"""Objects of other users are neither read as a registry, nor run when a registry is upgraded."""
 
 import secrets
 from collections.abc import Callable, Iterator

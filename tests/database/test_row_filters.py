@@ -1,4 +1,4 @@
-"""Row filters mean what is written, and claims are values: nothing else can be read through them."""
+"""Row filters mean what is written, and claims are values, so nothing else can be read through them."""
 
 from collections.abc import Mapping, Sequence
 

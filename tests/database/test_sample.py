@@ -1,4 +1,4 @@
-"""The sample: what the migrations build is what is committed, on every database."""
+"""The migrations build the committed sample, on every database."""
 
 import shutil
 import sqlite3

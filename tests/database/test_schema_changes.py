@@ -1,4 +1,4 @@
-"""Calls on a schema that has changed, of which nobody has told: what they answer is of the new one alone."""
+"""Calls on a schema that has changed without a notification answer from the new schema alone."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -283,8 +283,8 @@ async def test_migration_that_comes_while_a_query_is_inspected_makes_its_version
     postgresql_database: Callable[[str], AbstractContextManager[str]],
 ) -> None:
     class Migrated(inspection.PostgresqlInspector):
-        async def shown(self, prepared: Any, *creating: str) -> Any:
-            found = await super().shown(prepared, *creating)
+        async def report(self, prepared: Any, *creating: str) -> Any:
+            found = await super().report(prepared, *creating)
             other = await asyncpg.connect(url)
             await other.execute(TYPE["postgresql"])
             await other.close()

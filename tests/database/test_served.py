@@ -1,4 +1,4 @@
-"""A configuration that changes while its database is served: what counts then, and what is listed."""
+"""A configuration that changes while its database is served: what takes effect, and what is listed."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Hashable
@@ -33,13 +33,13 @@ class Configured:
         self.served = open_served(load(path))
 
     def write(self, rest: str) -> None:
-        """Write the configuration, of which *rest* is the rest, as somebody did an hour ago."""
+        """Write the configuration with *rest*, dated an hour ago."""
         self._path.write_text(f'[database]\nurl = "{self._url}"\n{rest}')
         then = self._path.stat().st_mtime - 3600
         os.utime(self._path, (then, then))
 
     async def refresh(self) -> None:
-        """Have what is written come into force."""
+        """Let the new configuration take effect."""
         await self.served.toolbox.refresh()
 
     async def listed(self) -> list[str]:

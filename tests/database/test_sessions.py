@@ -1,4 +1,4 @@
-"""`set_role` and `settings`: what a database with GRANTs and policies of its own is told of a caller."""
+"""`set_role` and `settings`: what the grants and policies of the database learn about a caller."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def url(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     reader: str,
 ) -> Iterator[str]:
-    """Give the URL of a database of notes, of which *reader* may see some columns of its own rows."""
+    """Give the URL of a database of notes, of which *reader* may see some columns of the reader's rows."""
     with postgresql_database(DDL) as url:
         grants = f"grant select (id, author, body) on note to {reader}; grant select on endless to {reader}"
         postgresql_server.execute(grants, url=url)

@@ -1,4 +1,4 @@
-"""SQL of callers reaches nothing that is hidden, and notices nothing of it."""
+"""Free SQL on SQLite neither reads nor detects anything that is hidden."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""SQL of callers on files that change, are replaced, locked or encoded differently; and under many roles."""
+"""Free SQL on files that change, are replaced, locked or encoded differently; and under many roles."""
 
 import os
 import shutil
@@ -129,8 +129,8 @@ async def test_table_that_may_not_be_aggregated_is_neither_read_nor_suggested(pa
     role = RoleSection(tables={"item": GrantSection(aggregate=False), "tag": GrantSection()}, sql=True)
     async with serving(path, roles={"reader": role}) as shop:
         for sql, says in {
-            "select count(*) from item": "run_sql does not read item. Use list_rows.",
-            "select * from itm": "There is no table 'itm' at position 15. Tables: tag.",
+            "select count(*) from item": "run_sql cannot read 'item'. Use the tools that list its rows.",
+            "select * from itm": "There is no table 'itm' (position 15). Tables: tag.",
         }.items():
             with pytest.raises(errors.SqlRefused) as refused:
                 await shop.ask(sql, "reader")
@@ -178,7 +178,7 @@ async def test_table_whose_filter_has_no_view_says_so(path: Path, where: str) ->
     tables: dict[str, bool | GrantSection] = {"item": GrantSection(where=where), "tag": True}
     async with serving(path, roles={"reader": RoleSection(tables=tables, sql=True)}) as shop:
         listed = await shop.toolbox.call(Caller(role="reader"), "list_item", {})
-        with pytest.raises(errors.SqlRefused, match=r"does not read item\. Use"):
+        with pytest.raises(errors.SqlRefused, match=r"cannot read 'item'\. Use"):
             await shop.ask("select * from item", "reader")
 
         assert listed.rows > 0

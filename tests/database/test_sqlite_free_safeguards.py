@@ -1,4 +1,4 @@
-"""Each of the two safeguards alone, with the other one left out of a subclass, stops what it is there for."""
+"""Each of the two safeguards of free SQL stops attacks by itself, with the other one disabled."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping

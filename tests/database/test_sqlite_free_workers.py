@@ -1,4 +1,4 @@
-"""Workers that run callers' SQL: bounded, ended at deadlines, replaced, and apart from each other."""
+"""Worker processes of free SQL: limited, killed at deadlines, replaced, and separate from each other."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What SQLite databases hold in practice: JSON in indexes, moments as texts, columns without types."""
+"""SQLite databases as found in practice: JSON in indexes, timestamps as text, columns without types."""
 
 import sqlite3
 import subprocess
@@ -143,7 +143,7 @@ def test_statement_that_cannot_be_stopped_at_once_holds_up_no_other_call(serve: 
         assert shop.rows("other") == [[1]]
 
 
-#: What another program does that wants the file for itself.
+#: What a program does to lock the file for itself.
 LOCK = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('begin exclusive')"
 
 

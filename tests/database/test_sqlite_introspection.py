@@ -1,4 +1,4 @@
-"""Tables, views and comments of SQLite files, odd ones included."""
+"""Introspection of tables, views and comments in SQLite files, including unusual ones."""
 
 import sqlite3
 from contextlib import closing
@@ -23,7 +23,7 @@ from tests.database.sqlite_catalog import (
 ROWID = column_type("integer", strict=False, rowid=True)
 
 
-def test_table_is_read_with_all_that_is_said_of_it(connection: sqlite3.Connection) -> None:
+def test_table_is_read_with_types_comments_keys_and_limits(connection: sqlite3.Connection) -> None:
     ddl = """
     create table orders ( -- What was ordered
       id integer primary key,
@@ -74,7 +74,7 @@ def test_table_is_read_with_all_that_is_said_of_it(connection: sqlite3.Connectio
     assert catalog.warnings == ()
 
 
-def test_tables_are_in_the_order_of_their_names(connection: sqlite3.Connection) -> None:
+def test_tables_are_ordered_by_name(connection: sqlite3.Connection) -> None:
     catalog = read(
         connection, "create table b (x); create view Z as select 1; create table a (x); create table é (x)"
     )
@@ -179,12 +179,12 @@ def test_selection_is_applied(connection: sqlite3.Connection) -> None:
         pytest.param("a integer check (a in ('x', 'y'))", (), None, None, id="texts as choices of integers"),
         pytest.param("a integer check (a >= 'x')", (), None, None, id="text as a bound of integers"),
         pytest.param("a date check (a > 0)", (), None, None, id="number as a bound of dates"),
-        pytest.param("a boolean check (a in (0, 1))", (), None, None, id="choices of truth"),
+        pytest.param("a boolean check (a in (0, 1))", (), None, None, id="choices of booleans"),
         pytest.param("a check (a >= 1)", (), None, None, id="bound of anything"),
         pytest.param("a blob check (a = 'x')", (), None, None, id="choices of bytes"),
     ],
 )
-def test_limits_are_those_of_check_constraints(
+def test_limits_come_from_check_constraints(
     connection: sqlite3.Connection,
     column: str,
     choices: tuple[str, ...],
@@ -215,7 +215,7 @@ def test_comments_stay_with_their_columns_when_columns_are_added(connection: sql
     ]
 
 
-def test_no_comment_moves_to_a_column_that_was_added(connection: sqlite3.Connection) -> None:
+def test_comment_does_not_move_to_a_new_column(connection: sqlite3.Connection) -> None:
     ddl = """
     create table t (
       a text, -- the a
@@ -286,7 +286,7 @@ def test_virtual_tables_are_read(connection: sqlite3.Connection) -> None:
     [
         pytest.param("", 0, id="empty"),
         pytest.param("insert into t (a) values (10), (11), (12);", 3, id="range of rowids"),
-        pytest.param("insert into t (a) values (1), (9000000000000000000);", None, id="keys from elsewhere"),
+        pytest.param("insert into t (a) values (1), (9000000000000000000);", None, id="keys far apart"),
         pytest.param(
             "insert into t (a) values (-9223372036854775808), (9223372036854775807);", None, id="overflow"
         ),
@@ -300,7 +300,7 @@ def test_rows_are_estimated_without_counting(
     assert table.row_estimate == estimate
 
 
-def test_rows_of_very_many_tables_are_not_estimated(connection: sqlite3.Connection) -> None:
+def test_rows_are_not_estimated_in_a_database_of_many_tables(connection: sqlite3.Connection) -> None:
     catalog = read(connection, "".join(f"create table t{number} (a);" for number in range(201)))
 
     assert {table.row_estimate for table in catalog.tables} == {None}
@@ -334,7 +334,7 @@ CONDITIONS = st.recursive(
 
 
 @given(CONDITIONS)
-def test_rows_that_a_constraint_admits_are_within_what_is_read_of_it(condition: str) -> None:
+def test_rows_that_a_constraint_allows_are_within_its_limits(condition: str) -> None:
     checks = read_checks(f"({condition})", lexis)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"create table t (x, y, check ({condition}))")

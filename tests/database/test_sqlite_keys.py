@@ -1,4 +1,4 @@
-"""Keys of SQLite: which columns name one row."""
+"""Keys of SQLite: which columns identify a row."""
 
 import sqlite3
 

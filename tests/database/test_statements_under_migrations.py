@@ -1,4 +1,4 @@
-"""Statements whose tables change, move or restart under them are prepared again and answer what is there."""
+"""Statements whose tables change, move or restart during a call are prepared again and answer correctly."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
@@ -76,7 +76,7 @@ def test_read_that_waits_for_a_migration_is_of_what_is_there_afterwards(
         assert shop.portal.call(_migrate, shop, call, lock, change) == rows
 
 
-#: The connections of whoever else is there.
+#: All other connections.
 PIDS = """
 select pid
 from pg_stat_activity

@@ -1,4 +1,4 @@
-"""A third database is served through the port alone: nothing of the package is changed for it."""
+"""A third database is served through the port alone, without a change to the package."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import dialect as backtick_dialect
 
 from dbtools.backends import BACKENDS
-from dbtools.backends.port import passing_refusal
+from dbtools.backends.port import temporary_refusal
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, placing
 from dbtools.catalog import Column, Table
@@ -223,7 +223,7 @@ async def test_filter_that_cannot_be_checked_for_a_moment_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def busy(self: DuckdbInspector, table: Table, condition: Fragment) -> tuple[str, ...]:
-        raise passing_refusal("The table is locked.")
+        raise temporary_refusal("The table is locked.")
 
     async with serve(tmp_path) as third:
         before = await third.rows("list_sale", NORTH, columns=["id"])

@@ -1,4 +1,4 @@
-"""Every operator on every type and any stored cell: rows, or an error that names what is wrong."""
+"""Every operator, on every type and any stored cell, gives rows or an error that names the mistake."""
 
 from collections.abc import Iterator, Mapping
 

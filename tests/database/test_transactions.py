@@ -1,4 +1,4 @@
-"""Each read runs in a transaction that only reads, and leaves nothing in its session."""
+"""Each read runs in a read-only transaction, and leaves nothing behind in its session."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress

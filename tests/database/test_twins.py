@@ -1,4 +1,4 @@
-"""Hidden and absent things have the same answer: two databases of which a role sees the same."""
+"""Hidden and absent objects get the same answer: two databases that look the same to a role."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -52,7 +52,7 @@ def poor_shops(serve: Serve) -> Iterator[Shops]:
 
 @pytest.fixture(scope="module")
 def twins(dialect: str, shops: Shops, poor_shops: Shops) -> Iterator[tuple[Caller, Caller]]:
-    """Give somebody who sees the same of the rich and of the poor database."""
+    """Return a caller to whom the rich and the poor database look the same."""
     with (
         calling_as(shops(dialect), RICH_GRANTS, NORTH) as rich,
         calling_as(poor_shops(dialect), POOR_GRANTS, NORTH) as poor,

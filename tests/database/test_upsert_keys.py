@@ -1,4 +1,4 @@
-"""An upsert finds a row as the unique key of the database does, or is refused."""
+"""An upsert finds a row as the unique key of the database does, or is rejected."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""Upserts of the same key meet other transactions: one row results, and each caller gets the truth."""
+"""Upserts of the same key meet other transactions: one row results, and each caller gets a true answer."""
 
 import asyncio
 from collections.abc import Iterator

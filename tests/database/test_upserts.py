@@ -1,4 +1,4 @@
-"""A row that exists is updated or left as it is, and no upsert does more than an insert and an update may."""
+"""An upsert updates or ignores an existing row, and does no more than an insert and an update may."""
 
 import json
 from typing import Any

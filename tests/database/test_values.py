@@ -1,4 +1,4 @@
-"""Any value that a column of PostgreSQL holds comes out of list and get as it is stored."""
+"""Any value in a PostgreSQL column is returned by list and get as it is stored."""
 
 import base64
 import json

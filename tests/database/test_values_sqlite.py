@@ -1,4 +1,4 @@
-"""Whatever a cell of SQLite holds, of its declared type or not, comes out of list and get as it is stored."""
+"""Any cell in SQLite, of its declared type or not, is returned by list and get as it is stored."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from tests.database.test_values import SAFE, examples
 EXAMPLES = 15
 MOST_VALUES = 6
 
-#: What is declared, and how a model reads it: most as what each cell is by itself.
+#: A declared type, and how its cells are shown: most by the type of the cell itself.
 DECLARED = (
     ("integer", "plain"),
     ("text", "plain"),
@@ -72,9 +72,9 @@ NUMBERS = (
     | st.floats(allow_nan=False)
     | st.sampled_from([0, 1, 2, SAFE, SAFE + 1, -SAFE, -SAFE - 1, -0.0, math.inf, -math.inf, 5e-324])
 )
-#: A nought in front, since pictures and sound come as such.
+#: They begin with a zero byte, since images and audio are shown differently.
 BLOBS = st.binary(max_size=40).map(lambda content: b"\0" + content) | st.just(b"")
-#: What is no UTF-8 gets in by a cast.
+#: A cast stores text that is not valid UTF-8.
 BROKEN = st.binary(min_size=1, max_size=8).map(lambda content: ("cast(? as text)", content))
 VALUES = (st.none() | NUMBERS | TEXTS | BLOBS).map(lambda value: ("?", value)) | BROKEN
 
@@ -85,7 +85,7 @@ def _has_surrogates(text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def sqlite(serve: Serve) -> Iterator[Shop]:
-    """Give a database with a table of each declared type."""
+    """Return a database with a table for each declared type."""
     with serve("sqlite", ";".join(ddl for ddl, _ in TABLES.values())) as shop:
         yield shop
 
@@ -95,12 +95,12 @@ def sqlite(serve: Serve) -> Iterator[Shop]:
 )
 @examples(EXAMPLES)
 @given(values=st.lists(VALUES, min_size=1, max_size=MOST_VALUES))
-def test_any_cell_comes_out_as_it_is_stored(
+def test_any_cell_is_returned_as_it_is_stored(
     table: str, values: list[tuple[str, object]], sqlite: Shop
 ) -> None:
     sqlite.bare.execute(f"delete from {table}")
     for number, (place, value) in enumerate(values):
-        # A strict table refuses what is not of its type.
+        # A strict table rejects values of other types.
         with suppress(sqlite3.IntegrityError):
             sqlite.bare.execute(f"insert into {table} values (?, {place})", number, value)
     stored = _stored(sqlite, table)
@@ -126,7 +126,7 @@ def _stored(shop: Shop, table: str) -> list[tuple[int, str, object]]:
 
 
 def _shown(kind: str, content: object, column: str) -> object:
-    """Return what JSON shows of *content*, of the storage class *kind*, in a *column* of this sort."""
+    """Return *content*, of the storage class *kind*, as JSON shows it in a *column* of this kind."""
     match kind, content:
         case "text", bytes():
             return _text(content.decode(errors="backslashreplace"), column)
@@ -163,7 +163,7 @@ def _float(digits: str) -> object:
     return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(digits) else digits
 
 
-def test_both_channels_say_the_same_of_broken_and_invisible_text(sqlite: Shop) -> None:
+def test_both_channels_show_broken_and_invisible_text_alike(sqlite: Shop) -> None:
     sqlite.bare.execute("delete from v1")
     sqlite.bare.execute("insert into v1 values (1, cast(x'61ff62' as text)), (2, 'a' || char(8238) || 'b')")
 
@@ -174,7 +174,7 @@ def test_both_channels_say_the_same_of_broken_and_invisible_text(sqlite: Shop) -
     assert "\u202e" not in answer.text
 
 
-def test_generated_columns_come_out(serve: Serve) -> None:
+def test_generated_columns_are_returned(serve: Serve) -> None:
     ddl = """
     create table t (
         id integer primary key,
@@ -190,7 +190,7 @@ def test_generated_columns_come_out(serve: Serve) -> None:
     assert rows == [[1, 21, 42, "<21>"]]
 
 
-def test_text_in_utf16_comes_out(serve: Serve) -> None:
+def test_text_in_utf16_is_returned(serve: Serve) -> None:
     ddl = """
     pragma encoding = 'UTF-16le';
     create table t (id integer primary key, v text);

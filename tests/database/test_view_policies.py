@@ -1,4 +1,4 @@
-"""A view is served where its role sees all that the view reads, or its rule accepts that."""
+"""A view is served if its role sees everything that the view reads, or if its rule accepts the rest."""
 
 from collections.abc import Mapping
 
@@ -116,7 +116,7 @@ def test_view_whose_rule_accepts_its_reads_is_served(shop: Shop) -> None:
 
 
 def test_view_is_accepted_by_a_rule_of_its_own_alone(shop: Shop) -> None:
-    """A pattern would accept views that nobody has thought of yet."""
+    """A pattern would also accept views that do not exist yet."""
     grants: Grants = {"*": GrantSection(accept_reads=True), "customers": False}
     with calling_as(shop, grants) as caller:
         seen, problems = seen_by(caller), caller.problems()
@@ -227,7 +227,7 @@ def test_generated_column_shows_no_column_that_is_hidden(
 def test_view_that_is_replaced_shows_nothing_before_its_new_reads_are_known(
     dialect: str, serve: Serve
 ) -> None:
-    """The server looks for changes, and yet no call between two looks is answered by the old rules."""
+    """The server polls for changes, but even between two polls no call follows the old rules."""
     old = """
         create table titles (id integer, title text);
         insert into titles values (1, 'one');

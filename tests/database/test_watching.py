@@ -1,4 +1,4 @@
-"""What a PostgreSQL database tells of changes: by event triggers, by migrations of Alembic, or when asked."""
+"""How PostgreSQL notifies dbtools of changes: by event triggers, by Alembic migrations, or through polls."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
@@ -161,7 +161,7 @@ def test_migration_of_another_database_notifies_no_server() -> None:
 
 
 class Deaf:
-    """A connection to a server in recovery, where nobody may listen."""
+    """A stub of a connection to a server in recovery, which does not support LISTEN."""
 
     local: Mapping[str, str] = {}
 

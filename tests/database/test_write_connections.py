@@ -1,4 +1,4 @@
-"""Connections that are cut while a row is changed: the database holds what the caller is told, once."""
+"""Connections that are cut during a change: the database holds what the caller's answer says, once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -46,7 +46,7 @@ def caller(shop: Shop, proxy: Cutting) -> Iterator[Caller]:
 
 
 def _each_request(caller: Caller, shop: Shop, proxy: Cutting, kind: str, cut: Cut) -> Iterator[Told]:
-    """Yield what is told where the first request is cut, then the second, and so on until none is."""
+    """Yield the outcome with the first request cut, then with the second, and so on."""
     for number in range(MOST_REQUESTS):
         proxy.at(numbered(number), cut)
         found = told(caller, shop, kind)
@@ -152,7 +152,7 @@ WAYS: Mapping[str, Way] = {"task": _by_task, "scope": _by_scope, "timeout": _by_
 
 
 async def _cancelled(caller: Caller, proxy: Cutting, way: str) -> str:
-    """Return what is told by a call that is cancelled in a *way* when *proxy* meets its request."""
+    """Return the outcome of a call that is cancelled in this *way* when *proxy* meets its request."""
 
     async def call() -> str:
         tool, arguments, _ = CALLS["update"]

@@ -1,4 +1,4 @@
-"""Servers that are killed while they change a row: the database is whole, and the next server serves."""
+"""Servers that are killed during a change: the database is intact, and the next server works."""
 
 import json
 import sqlite3
@@ -40,6 +40,8 @@ async def _server(path: Path) -> AsyncIterator[ProcessClient]:
     async with spawn(path, path.parent) as client:
         await client.open()
         yield client
+        if client.process.returncode is None:
+            await _kill(client)
 
 
 async def _kill(client: ProcessClient) -> None:
@@ -144,7 +146,7 @@ async def test_cancelled_call_that_was_committed_is_logged_as_done(
             id = await client.start_call("update_things", CALLS["update"][1])
             await proxy.met.wait()
             await client.cancel(id)
-            # The server has read the cancellation when it answers what came after it.
+            # When the server answers this call, it has read the cancellation before it.
             await client.call("list_things")
             proxy.released.set()
             await client.call("update_things", WARM)
@@ -160,7 +162,7 @@ async def test_cancelled_call_that_was_committed_is_logged_as_done(
     assert logged == [("ok", None), ("error", "no_row")]
 
 
-#: A trigger that fills more pages than SQLite keeps in memory, and then takes for ever.
+#: A trigger that fills more pages than SQLite keeps in memory, and then never ends.
 SPILLING = """
 create trigger spilling after update of v on things when new.v = 'new' begin
     insert into journal
@@ -178,14 +180,14 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 async def _spilled(path: Path) -> None:
-    """Wait until a change has reached the disk, half done."""
+    """Wait until half of a change is on the disk."""
     files = [path, path.with_name(f"{path.name}-wal")]
     while sum(each.stat().st_size for each in files if each.exists()) < 5_000_000:
         await anyio.lowlevel.checkpoint()
 
 
 async def _waiting_for_readers(path: Path) -> None:
-    """Wait until a COMMIT keeps new readers out."""
+    """Wait until a COMMIT blocks new readers."""
     while True:
         try:
             with closing(_connected(path)) as connection:
@@ -211,7 +213,7 @@ sys.stdin.read()
 
 @asynccontextmanager
 async def _holding(path: Path, lock: str) -> AsyncIterator[None]:
-    """Hold *lock* in a process of its own: locks do not keep out the process that has them."""
+    """Hold *lock* in a separate process: a lock does not block the process that holds it."""
     command = [sys.executable, "-c", HOLD, str(path), lock]
     async with await anyio.open_process(command) as process:
         assert process.stdin is not None
@@ -221,7 +223,7 @@ async def _holding(path: Path, lock: str) -> AsyncIterator[None]:
         await process.stdin.aclose()
 
 
-#: What keeps a change from going on, and how one sees that it has got there.
+#: By step: the journal mode, a trigger or a lock that stops the change there, and what waits until it does.
 STEPS: dict[str, tuple[str, str, str, Callable[[Path], Awaitable[None]]]] = {
     "before BEGIN": ("delete", "", "begin immediate", _at_once),
     "during a step": ("delete", SPILLING, "", _spilled),
@@ -232,7 +234,7 @@ STEPS: dict[str, tuple[str, str, str, Callable[[Path], Awaitable[None]]]] = {
 
 @pytest.mark.parametrize("keys", [{}, {"idempotency_key": "k"}], ids=["no key", "key"])
 @pytest.mark.parametrize("step", STEPS)
-async def test_file_of_a_server_that_is_killed_needs_no_recovery_by_hand(
+async def test_file_of_a_killed_server_is_recovered_by_the_next_one(
     step: str, keys: Mapping[str, object], tmp_path: Path, sqlite_database: Callable[[str], Path]
 ) -> None:
     mode, trigger, lock, arrived = STEPS[step]

@@ -43,7 +43,7 @@ def _limited(pid: int, size: int) -> Iterator[None]:
 
 
 async def _driver(caller: Caller) -> Any:
-    """Return the driver's connection for changes of a file."""
+    """Return the driver's connection that changes a file."""
     writer: Any = await caller.database.writer()
     async with writer.pool.connection() as connection:
         return connection.driver

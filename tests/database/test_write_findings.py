@@ -1,4 +1,4 @@
-"""What of a database can be changed, and what `check` says about the rest, on both databases."""
+"""Which tables can be changed, and what `check` reports about the others, on both databases."""
 
 from collections.abc import Callable
 from pathlib import Path

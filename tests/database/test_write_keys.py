@@ -1,4 +1,4 @@
-"""Idempotency keys: a call that is repeated changes nothing, and gets the truth, on both databases."""
+"""Idempotency keys: a repeated call changes nothing and gets a true answer, on both databases."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Changes that meet locks, deadlocks, deadlines and cancellation change nothing, and say so."""
+"""Changes that meet locks, deadlocks, deadlines or cancellation change nothing, and report it."""
 
 import asyncio
 import sqlite3
@@ -21,7 +21,7 @@ LOCKS = {
     "sqlite": "begin immediate; update things set v = v",
     "postgresql": "begin; select from things where id = 1 for update; lock journal in share mode",
 }
-#: Triggers that take for ever before the change of a row with this text.
+#: Triggers that never end, before a row gets this text.
 ENDLESS = {
     "sqlite": """
     create trigger slow before update of v on things when new.v = 'new' begin

@@ -1,4 +1,4 @@
-"""The audit log of calls that change rows: how many, what, and nothing that the role does not see."""
+"""The audit log of calls that change rows: numbers, values, and nothing that the role does not see."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A login with what `dbtools grants` prints makes the changes of its roles; `check` finds what it lacks."""
+"""A login that `dbtools grants` creates makes the changes of its roles; `check` reports what it lacks."""
 
 import json
 import os
@@ -59,7 +59,7 @@ FORBIDDEN = [
 
 @pytest.fixture
 def desk(shop: Shop) -> Shop:
-    """Give a shop with tickets."""
+    """Return a shop with tickets."""
     shop.execute(DDL)
     return shop
 
@@ -81,7 +81,7 @@ def login(desk: Shop) -> tuple[str, str]:
 
 
 def configured(desk: Shop, url: str, write_url: str = "", roles: str = ROLES) -> str:
-    """Write a configuration and return where."""
+    """Write a configuration and return its path."""
     second = f'write_url = "{write_url}"\n' if write_url else ""
     desk.path.write_text(f'[database]\nurl = "{url}"\n{second}{roles}')
     return str(desk.path)
@@ -97,8 +97,8 @@ def drop(desk: Shop) -> None:
     desk.execute(f"drop owned by {desk.login}_writer; drop role {desk.login}_writer")
 
 
-async def refusals(url: str) -> list[str]:
-    """Return which of the forbidden statements the database does not refuse for want of a privilege."""
+async def allowed_statements(url: str) -> list[str]:
+    """Return the forbidden statements for which the login has the privileges."""
     allowed = []
     async with connected(url) as connection:
         for statement in FORBIDDEN:
@@ -135,7 +135,7 @@ def test_one_login_makes_the_changes_of_its_role_and_no_others(desk: Shop) -> No
     path = configured(desk, desk.own_url)
 
     everything_is_done(desk, path)
-    assert desk.server.portal.call(refusals, desk.own_url) == []
+    assert desk.server.portal.call(allowed_statements, desk.own_url) == []
     assert problems(path) == [
         "warning posture: The login may write to app.codes, public.events, public.tickets, "
         "public.tickets_id_seq. Callers may change rows: `dbtools grants` prints a second login for that, "
@@ -152,7 +152,7 @@ preset = { region = "north" }
 
 
 @pytest.mark.parametrize(("grant", "how"), [("", "ignore"), ('update = ["status", "title"]', "update")])
-def test_login_of_the_script_makes_upserts(grant: str, how: str, desk: Shop) -> None:
+def test_login_of_the_script_can_upsert(grant: str, how: str, desk: Shop) -> None:
     roles = UPSERTED + grant
     desk.execute(script(desk, roles=roles))
     path = configured(desk, desk.own_url, roles=roles)
@@ -174,7 +174,7 @@ def test_second_login_makes_the_changes_and_the_first_one_only_reads(desk: Shop)
         path = configured(desk, desk.own_url, writer_url(desk), f"[server]\nstrict = true\n{ROLES}")
         everything_is_done(desk, path)
         found = problems(path)
-        allowed = desk.server.portal.call(refusals, writer_url(desk))
+        allowed = desk.server.portal.call(allowed_statements, writer_url(desk))
         desk.execute(f"set role {desk.login}_writer; select id, region from tickets; select who from permits")
         for hidden in ("id from regions", "author from tickets", "reason from permits"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -227,7 +227,7 @@ def test_set_role_has_the_grants_of_both_logins(desk: Shop) -> None:
         ),
     ],
 )
-def test_privilege_that_is_missing_withholds_the_changes_and_not_the_reads(
+def test_missing_privilege_withholds_changes_but_not_reads(
     desk: Shop, revoked: str, lacks: str, lost: str
 ) -> None:
     desk.execute(script(desk, writer_url(desk)))
@@ -281,7 +281,7 @@ def test_login_that_cannot_connect_is_reported_and_tried_again_by_each_change(de
     assert "127.0.0.1:1" in changed.stderr
 
 
-def test_login_that_may_not_become_the_role_of_the_database_changes_nothing(
+def test_login_that_cannot_set_the_role_changes_nothing(
     desk: Shop, postgresql_login: Callable[[str, str], AbstractContextManager[str]]
 ) -> None:
     runs_as = f"{desk.login}_clerk"
@@ -311,11 +311,11 @@ def test_strict_server_asks_for_a_second_login(desk: Shop) -> None:
 
 @pytest.fixture
 def file(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give a database file."""
+    """Return a database file."""
     return sqlite_database("create table t (id integer primary key, word text)")
 
 
-def told(file: Path, url: str, write_url: str = "") -> tuple[list[str], bool]:
+def findings_of(file: Path, url: str, write_url: str = "") -> tuple[list[str], bool]:
     """Return the findings about a role on *file*, and whether it may change the table."""
     path = file.parent / "file.toml"
     second = f'write_url = "{write_url}"\n' if write_url else ""
@@ -325,12 +325,12 @@ def told(file: Path, url: str, write_url: str = "") -> tuple[list[str], bool]:
 
 
 def test_file_that_can_be_written_has_no_findings(file: Path) -> None:
-    assert told(file, f"sqlite:///{file}") == ([], True)
+    assert findings_of(file, f"sqlite:///{file}") == ([], True)
 
 
 def test_immutable_file_is_not_changed(file: Path) -> None:
-    found, can = told(file, f"sqlite:///{file}?immutable=1")
-    twice = told(file, f"sqlite:///{file}?immutable=1", f"sqlite:///{file}")
+    found, can = findings_of(file, f"sqlite:///{file}?immutable=1")
+    twice = findings_of(file, f"sqlite:///{file}?immutable=1", f"sqlite:///{file}")
 
     assert "t cannot be changed: immutable=1 in the URL says that no program changes the file." in found[0]
     assert not can
@@ -339,7 +339,7 @@ def test_immutable_file_is_not_changed(file: Path) -> None:
 
 def test_other_file_is_not_changed(file: Path, sqlite_database: Callable[[str], Path]) -> None:
     other = sqlite_database("create table t (id integer primary key, word text)")
-    found, can = told(file, f"sqlite:///{file}", f"sqlite:///{other}")
+    found, can = findings_of(file, f"sqlite:///{file}", f"sqlite:///{other}")
 
     assert "write_url names another file than url." in found[0]
     assert not can
@@ -360,7 +360,7 @@ def test_file_that_the_user_may_not_write_is_not_changed(
     monkeypatch.setattr(
         os, "access", lambda path, mode: (mode == os.R_OK or path != place) and allowed(path, mode)
     )
-    found, can = told(file, f"sqlite:///{file}")
+    found, can = findings_of(file, f"sqlite:///{file}")
 
     assert says in found[0]
     assert not can

@@ -1,4 +1,4 @@
-"""Rows that are changed while their table is: each change happens once, or not at all."""
+"""Changes during a migration of their table happen once, or not at all."""
 
 import asyncio
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Mistakes in calls that change rows are refused with what to write instead."""
+"""Mistakes in calls that change rows get an error that says what to write instead."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Connections that change rows: few, opened late, and without a trace of what triggers did on them."""
+"""Connections that change rows: few, opened late, and without traces of what triggers did on them."""
 
 from collections.abc import Iterator
 from typing import Any

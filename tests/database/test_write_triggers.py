@@ -1,4 +1,4 @@
-"""Tables whose triggers, rules and constraints do more than is asked: the answer is what is stored."""
+"""Tables whose triggers, rules and constraints change more: the answer is what is stored."""
 
 from typing import Any
 

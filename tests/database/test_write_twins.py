@@ -1,4 +1,4 @@
-"""Two databases of which a role sees the same answer its writes alike, whatever they hide."""
+"""Two databases that look the same to a role give the same answers to its writes."""
 
 from collections.abc import Iterator, Mapping
 
@@ -148,7 +148,7 @@ CONDITIONS: tuple[Mapping[str, object], ...] = (
 
 
 def _choices(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
-    """Yield changes of rows that conditions choose."""
+    """Yield changes to the rows that meet conditions."""
     update, delete, accounts = "update_rows", "delete_rows", {"table": "accounts"}
     for condition in CONDITIONS:
         same = {"column": "id", "value": at}
@@ -166,7 +166,7 @@ def _choices(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
 
 
 def _writes(at: int, dry: Mapping[str, bool]) -> Iterator[tuple[str, Ask]]:
-    """Yield changes of the row *at*, which may be hidden, or of new rows."""
+    """Yield changes to the row *at*, which may be hidden, or inserts."""
     update, delete = "update_accounts", "delete_accounts"
     for expected in EXPECTED:
         yield (

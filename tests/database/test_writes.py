@@ -1,4 +1,4 @@
-"""A role changes the rows that it may change, as it was granted, and nothing else."""
+"""A role changes the rows that it was granted to change, and nothing else."""
 
 import pytest
 

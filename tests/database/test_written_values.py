@@ -1,4 +1,4 @@
-"""What is written is read back the same, in every type; the schemas of the tools say what can be written."""
+"""Values of every type are read back as written, and the schemas of tools say what can be written."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A table that a role may change, and a journal of all that was done to it: once for each success."""
+"""A table that a role may change, with a trigger that records every change."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -93,7 +93,7 @@ def writing(
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What a caller is told, and what the database then holds."""
+    """The outcome for the caller, and the content of the database."""
 
     code: str  #: of the error, empty if there is none
     message: str
@@ -101,7 +101,7 @@ class Told:
     journal: list[tuple[object, ...]]
 
     def is_true(self, kind: str) -> bool:
-        """Return whether the caller of *kind* was told what is stored, which happened at most once."""
+        """Return whether the outcome for the caller of *kind* matches what is stored, at most once."""
         done = self.things == AFTER[kind] and self.journal == [CALLS[kind][2]]
         undone = self.things == BEFORE and self.journal == []
         if self.code == "unknown_outcome":

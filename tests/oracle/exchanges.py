@@ -1,4 +1,4 @@
-"""Scripts of exchanges, played against one side: lines or HTTP requests in, comparable outcomes out."""
+"""Scripts of exchanges, run against one server: lines or HTTP requests in, comparable outcomes out."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ class HttpAnswer:
 async def play_lines(serve: ServeLines, script: Sequence[bytes]) -> list[list[Message]]:
     """Return what *serve* answers to each line, and at last what comes when the input has ended.
 
-    The next line is sent when a request has been answered, or a stream of its own has begun.
+    The next line is sent when a request has been answered, or its stream has begun.
     """
     near, far = socket.socketpair()
     async with AsyncExitStack() as stack:
@@ -177,7 +177,7 @@ def _messages(body: bytes, content_type: str) -> list[Message]:
 
 
 def comparable_answer(answer: HttpAnswer, opened: int) -> HttpAnswer:
-    """Return what of *answer* has to be the same: of a session that it has *opened*, its number."""
+    """Return the part of *answer* to compare: of a session that it has *opened*, its number."""
     headers = {name: answer.headers[name] for name in ("allow",) if name in answer.headers}
     if opened:
         headers[SESSION] = f"session {opened}"
@@ -186,7 +186,7 @@ def comparable_answer(answer: HttpAnswer, opened: int) -> HttpAnswer:
 
 
 def comparable(message: Message) -> Message:
-    """Return what of *message* has to be the same: an error is worded by each side in its own way."""
+    """Return the part of *message* to compare: the wording of errors may differ."""
     if "error" not in message:
         return message
     error: Mapping[str, Any] = message["error"]

@@ -1,4 +1,4 @@
-"""Clients of one side that stay while something happens: each message that comes, in its order."""
+"""Clients that stay connected while something happens, and collect each message in order."""
 
 import asyncio
 import json

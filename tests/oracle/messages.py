@@ -1,4 +1,4 @@
-"""What clients send, well formed: a method and its parameters in, messages and HTTP requests out."""
+"""Well-formed messages of clients: a method and its parameters in, messages and HTTP requests out."""
 
 import json
 from collections.abc import Mapping
@@ -70,5 +70,5 @@ def post(message: object, headers: Mapping[str, str]) -> HttpRequest:
 
 
 def posts(version: str, *messages: Message) -> list[HttpRequest]:
-    """Return *messages*, each in a request of its own as *version* has it."""
+    """Return *messages*, each in a separate request of *version*."""
     return [post(each, headers(each, version)) for each in messages]

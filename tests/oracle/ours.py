@@ -1,4 +1,4 @@
-"""Our side of each comparison: what serves lines, and what serves HTTP. All that has to know how we do it."""
+"""dbtools' side of each comparison, over lines and over HTTP. Only this module knows dbtools' internals."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -23,10 +23,10 @@ MAX_BODY = 2**20  #: bytes
 
 
 class Anybody:
-    """Asks nobody who they are."""
+    """Authenticates no caller."""
 
     async def admit(self, authorization: Sequence[str]) -> Caller:
-        """Admit whoever asks."""
+        """Admit any caller."""
         return Caller()
 
 
@@ -56,7 +56,7 @@ async def _serve_lines(server: Server, reader: asyncio.StreamReader, writer: asy
 
 @asynccontextmanager
 async def http_app(toolbox: Toolbox, instructions: str, *, stateless: bool) -> AsyncIterator[ASGIApp]:
-    """Give the application that serves *toolbox* at any path, to whoever asks."""
+    """Return the application that serves *toolbox* at any path, to any caller."""
     yield _app(_endpoint(_server(toolbox, instructions, stateless=stateless), stateless=stateless))
 
 

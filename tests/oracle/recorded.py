@@ -1,4 +1,4 @@
-"""Exchanges of the suite, written down: what tests of the protocol ask, as scripts for both sides."""
+"""Exchanges recorded from the tests of the protocol, as scripts for both servers."""
 
 from collections.abc import Iterator
 

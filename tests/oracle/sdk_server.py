@@ -51,7 +51,7 @@ GRACE = 3.0  #: seconds for what is being answered when the client has said all 
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"
 AUDIO_SINCE = "2025-03-26"
-CALLER = Caller()  #: whoever started the server
+CALLER = Caller()  #: the user who started the server
 
 Context = ServerRequestContext[Any, Any]
 Content = dict[str, object]
@@ -106,7 +106,7 @@ class OracleServer(Server[Any]):
                     case ResourcesListChanged():
                         await each.send_resource_list_changed()
                     case _:
-                        pass  # it is told to whoever listens
+                        pass  # subscribers are notified of it
 
     def close(self) -> None:
         """End the streams of `subscriptions/listen` with their results."""
@@ -118,7 +118,7 @@ def sdk_server(
     toolbox: Toolbox, instructions: str, *, listen: bool = True, stateless: bool = False
 ) -> OracleServer:
     """Return the SDK's server of *toolbox*; it tells clients of changes if they can *listen*."""
-    # What a role sees is nobody else's.
+    # Only one role sees this.
     hints: dict[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=0, scope="private"))
     # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
     server = OracleServer(
@@ -251,7 +251,7 @@ class _LineStreams:
             self._settle(message.id)
 
     async def aclose(self) -> None:
-        """Do nothing: the writer belongs to whoever serves."""
+        """Do nothing: the server owns the writer."""
 
     async def __aenter__(self) -> "_LineStreams":
         return self
@@ -285,7 +285,7 @@ class _Protocol:
 
     @asynccontextmanager
     async def _progress(self, context: Context) -> AsyncIterator[None]:
-        """Report each second of a long call; the SDK tells whoever has asked for that."""
+        """Report each second of a long call; the SDK sends it if the client has asked for progress."""
         task = asyncio.create_task(self._report(context))
         try:
             yield
@@ -380,7 +380,7 @@ def _more(start: int, count: int) -> Content:
 
 
 def _said(error: errors.CallError) -> str:
-    """Return what a client is told of *error*; why the database is away is for the operator."""
+    """Return the text of *error* for a client; only the operator learns why the database is unavailable."""
     return str(errors.DatabaseUnavailable() if isinstance(error, errors.DatabaseUnavailable) else error)
 
 

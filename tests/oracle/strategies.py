@@ -1,4 +1,4 @@
-"""Exchanges that nobody thought of: scripts of lines and of HTTP requests, right, wrong and in between."""
+"""Random exchanges: scripts of lines and HTTP requests, valid, invalid and in between."""
 
 import base64
 from collections.abc import Mapping

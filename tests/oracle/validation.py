@@ -1,4 +1,4 @@
-"""What servers may send, by the SDK's models of each version. A message in; AssertionError if it is none."""
+"""Validate a server's message with the SDK's models of a version. AssertionError if it is invalid."""
 
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Databases that change, or whose statements last, served by either side. Scenarios in, outcomes out."""
+"""Databases that change, or with slow statements, served by either server. Scenarios in, outcomes out."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,7 +36,7 @@ class Waits(Steady):
         self.fate = ""  #: of the statement
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
-        """Return a row, or notice that nobody wants it any more."""
+        """Return a row, or notice that the call was cancelled."""
         self.fate = "cancelled"
         self.began.set()
         try:

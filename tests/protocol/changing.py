@@ -1,4 +1,4 @@
-"""A database that changes while it is served, and what its clients hear of that."""
+"""A database that changes while it is served, and the notifications that its clients get."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -58,7 +58,7 @@ class Hearing:
         self._listening: object = None
 
     async def open(self) -> None:
-        """Shake hands, and in the era of 2026 ask to be told."""
+        """Shake hands, or subscribe to notifications in the modern era."""
         await self.client.open()
         if self.client.version != MODERN:
             return
@@ -68,7 +68,7 @@ class Hearing:
         assert first["params"]["notifications"] == {"toolsListChanged": True}
 
     async def told(self) -> None:
-        """Wait until told of a change that has not been heard of yet."""
+        """Wait for a notification that has not been received yet."""
         notice = await self._next(CHANGED, self._heard)
         if self._listening is not None:
             meta = notice["params"]["_meta"]
@@ -96,7 +96,7 @@ class Hearing:
 
 @asynccontextmanager
 async def hearing(target: object, folder: Path, version: str, *options: str) -> AsyncIterator[Hearing]:
-    """Run a server of *target* in a process of its own, and give a client of it that hears."""
+    """Run a server of *target* in a separate process, and return a client that counts notifications."""
     await anyio.Path(folder).mkdir(exist_ok=True)
     async with spawn(target, folder, version=version, options=options) as client:
         hearing = Hearing(client)

@@ -1,4 +1,4 @@
-"""A raw client of our own: messages out and in as lines of JSON, in every version of the protocol."""
+"""A minimal client: lines of JSON out and in, in every version of the protocol."""
 
 import asyncio
 import json
@@ -206,7 +206,7 @@ def read_message(line: bytes) -> Message:
 
 
 class ProcessClient(Client):
-    """A client of a server that runs in a process of its own."""
+    """A client of a server in a separate process."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ async def spawn(
 ) -> AsyncIterator[ProcessClient]:
     """Run `dbtools serve TARGET` with its stderr in *folder*, and give a client of it.
 
-    It is forked, unless it has an *environment* of its own or *program* starts it.
+    It is forked, unless it has an *environment* or *program* starts it.
     """
     log = folder / "stderr.txt"
     command = (*(program or started_by(environment)), "serve", str(target), *options)
@@ -313,7 +313,7 @@ def build_server(
     notifications: Notifications | None = None,
     answer_timeout: float = PATIENCE,
 ) -> Serving:
-    """Return a server of *toolbox* for *caller*; with *notifications* it tells of changes.
+    """Return a server of *toolbox* for *caller*; with *notifications*, it notifies clients of changes.
 
     A person has *answer_timeout* seconds to answer.
     """

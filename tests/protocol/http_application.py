@@ -1,4 +1,4 @@
-"""The HTTP application in this process, which may answer further methods."""
+"""The HTTP application in this process, optionally with further methods."""
 
 import asyncio
 import socket

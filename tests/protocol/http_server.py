@@ -1,4 +1,4 @@
-"""A server over HTTP in a process of its own, and requests to it."""
+"""An HTTP server in a separate process, and requests to it."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ async def http_server(
 ) -> AsyncIterator[HttpServer]:
     """Run `dbtools serve TARGET --http` on *port*, or a free one, with its stderr in *folder*.
 
-    It is forked, unless it has an *environment* of its own or *program* starts it.
+    It is forked, unless it has an *environment* or *program* starts it.
     """
     log = folder / "stderr.txt"
     address = f"127.0.0.1:{port}"

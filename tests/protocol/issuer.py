@@ -1,4 +1,4 @@
-"""Who signs tokens: keys, tokens, and a server that gives the keys away in any manner."""
+"""An issuer of tokens: keys, tokens, and a server that publishes the keys, well or badly."""
 
 import json
 import socketserver
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 ISSUER, AUDIENCE = "https://id.example.com/", "https://db.example.com/mcp"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-PATIENCE = 15.0  #: seconds in which whoever asks comes, or leaves
+PATIENCE = 15.0  #: seconds in which a request comes, or ends
 
 
 def key_set(*keys: rsa.RSAPrivateKey, **members: object) -> str:
@@ -34,7 +34,7 @@ def signed(key: Any = KEY, algorithm: str = "RS256", kid: str | None = "0", **cl
     known = {
         "iss": ISSUER,
         "aud": AUDIENCE,
-        "exp": int(time.time()) + 600,
+        "exp": int(time.time()) + 86_400,
         "sub": "ada",
         "db_role": "some",
         "region": "south",
@@ -54,7 +54,7 @@ def answer(content: str, status: str = "200 OK", *fields: str) -> bytes:
 
 
 class Issuer:
-    """Gives its keys to whoever asks, when it may."""
+    """Sends its keys to any caller, when it is allowed to."""
 
     def __init__(self) -> None:
         self.content = answer(key_set(KEY))

@@ -1,4 +1,4 @@
-"""Clients of the handshake era that can be asked, over a socket like the pipes of stdio and over HTTP."""
+"""Clients of the handshake era that can answer requests, over stdio and over HTTP."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -66,7 +66,7 @@ class HttpTalk:
         raise EOFError("The answer has ended.")
 
     async def say(self, message: Message) -> None:
-        """Send a message in a request of its own."""
+        """Send a message in a separate request."""
         answer = await self._client.post(**posted(message, self._session))
         assert (answer.status_code, answer.content) == (202, b"")
 

@@ -57,7 +57,7 @@ class Screen:
         try:
             chunk = os.read(self._terminal, 65_536)
         except OSError:
-            # As Linux tells that nobody has the other end open.
+            # On Linux, this means that the other end is closed.
             return False
         self.shown += chunk
         return bool(chunk)

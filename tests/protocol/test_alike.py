@@ -1,4 +1,4 @@
-"""What lasts is the same with the official SDK and with us: streams, cancellation, progress, shutdown."""
+"""Long interactions are the same with the official SDK: streams, cancellation, progress, shutdown."""
 
 import json
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Requests to the client while one of its own is answered, on both transports: each ends in one way."""
+"""Requests to the client during one of its requests, on both transports: each ends in one way."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A configuration that cannot be used: `check` refuses it, and a server goes on with the one before."""
+"""A configuration that cannot be used: `check` rejects it, and a server keeps the previous one."""
 
 from collections.abc import Iterator
 from pathlib import Path

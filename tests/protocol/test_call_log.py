@@ -1,4 +1,4 @@
-"""What a server writes down of each call, and that no value is among it unless that is wanted."""
+"""What a server records of each call: no values unless they are configured."""
 
 import json
 import os

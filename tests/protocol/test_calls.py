@@ -1,4 +1,4 @@
-"""What `tools/call` answers: the same data in both channels, errors that the model can mend, media."""
+"""What `tools/call` answers: the same data in both channels, errors that the model can fix, media."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Databases, configurations, queries and registries that change are served as they are now."""
+"""Databases, configurations, queries and registries that change are served in their current state."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Clients are notified of changes of their tools, and of nothing else."""
+"""Clients are notified of changes to their tools, and of nothing else."""
 
 import json
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from tests.protocol.changing import ERAS, HANDSHAKE, Changing, hearing
 from tests.protocol.client import MODERN, Message
 
 
-async def _have_it_tell(changing: Changing) -> None:
-    """Have a database that can tell of changes do so: others are looked at, as all are in most tests here."""
+async def _install_watch(changing: Changing) -> None:
+    """Let PostgreSQL notify dbtools of changes; without this, and on SQLite, dbtools polls."""
     if changing.dialect == "postgresql":
         await open_backend(changing.url).install_watch()
 
 
-#: SQL, and what the tools say then; in each database's own words where they differ.
+#: The name of a change, its SQL (by database, if it differs), what to read from the tools, and its value.
 CHANGES: list[tuple[str, dict[str, str] | str, Callable[[dict[str, Message]], object], object]] = [
     (
         "add a column",
@@ -83,7 +83,7 @@ CHANGES: list[tuple[str, dict[str, str] | str, Callable[[dict[str, Message]], ob
 async def test_each_schema_change_is_notified_and_visible(
     version: str, changing: Changing, tmp_path: Path
 ) -> None:
-    await _have_it_tell(changing)
+    await _install_watch(changing)
     found: list[tuple[str, object]] = []
     async with hearing(changing.url, tmp_path, version) as client:
         await client.tools()
@@ -111,14 +111,16 @@ SILENT = {
         "vacuum full",
         "begin; create table never (id integer primary key); rollback",
         "create index by_name on customers (name)",
-        "create temporary table passing (id integer primary key)",
+        "create temporary table scratch (id integer primary key)",
     ],
 }
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_what_changes_no_tool_is_silent(version: str, changing: Changing, tmp_path: Path) -> None:
-    await _have_it_tell(changing)
+async def test_clients_are_not_notified_of_what_changes_no_tool(
+    version: str, changing: Changing, tmp_path: Path
+) -> None:
+    await _install_watch(changing)
     heard: list[int] = []
     async with hearing(changing.url, tmp_path, version) as client:
         before = await client.tools()
@@ -142,7 +144,7 @@ async def test_resources_change_with_the_schema(version: str, changing: Changing
             uris = ["dbtools://schema/customers", "dbtools://schema/orders"]
             wanted = {"resourcesListChanged": True, "resourceSubscriptions": uris}
             await client.client.start("subscriptions/listen", {"notifications": wanted})
-        # What changes before the first list is no change to anybody.
+        # A client is notified only of changes after its first list.
         await client.tools()
         await changing.change("alter table customers add column nick text")
         await client.told()
@@ -161,7 +163,7 @@ async def test_resources_change_with_the_schema(version: str, changing: Changing
 
     assert "dbtools://schema/orders" in [each["uri"] for each in listed]
     assert heard.count("notifications/resources/list_changed") == 1
-    # Once for its own column, and once for the foreign key that leads to it.
+    # Once for its new column, and once for the foreign key that refers to it.
     assert updated == (["dbtools://schema/customers"] * 2 if version == MODERN else [])
 
 
@@ -201,7 +203,7 @@ async def test_only_the_roles_that_see_a_change_are_notified(changing: Changing,
     assert (silent, number) == (0, 1)
 
 
-async def test_a_grant_is_a_change(
+async def test_clients_are_notified_of_a_grant(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     postgresql_login: Callable[[str, str], AbstractContextManager[str]],
     postgresql_server: PostgresqlServer,
@@ -222,7 +224,7 @@ async def test_a_grant_is_a_change(
     assert (before, after) == (["id", "name"], ["id", "name", "mood"])
 
 
-async def test_generic_surface_is_notified_as_well(changing: Changing, tmp_path: Path) -> None:
+async def test_clients_of_generic_tools_are_notified_as_well(changing: Changing, tmp_path: Path) -> None:
     path = tmp_path / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{changing.url}"\n[tools]\nstyle = "generic"\n')
     async with hearing(path, tmp_path / "log", HANDSHAKE) as client:
@@ -235,7 +237,7 @@ async def test_generic_surface_is_notified_as_well(changing: Changing, tmp_path:
     assert [name for name in before if before[name] != after[name]] != []
 
 
-async def test_listener_that_the_server_ends_comes_back(
+async def test_listener_reconnects_after_the_server_has_closed_its_connection(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     postgresql_server: PostgresqlServer,
     tmp_path: Path,

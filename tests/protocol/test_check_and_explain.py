@@ -133,6 +133,12 @@ def test_denied_call_is_explained_without_a_statement(
     assert found["rule"] == {"file": "policy.toml", "line": line}
 
 
+def test_explanation_says_how_to_grant_run_sql(configured: Callable[[str], Path]) -> None:
+    found = _explained(configured(ROLES), "run_sql", "sql=select 1")
+
+    assert "has no tool run_sql. [roles.support] sql = true grants it" in str(found["reason"])
+
+
 @pytest.mark.parametrize(
     ("folder", "target", "directory", "shown"),
     [
@@ -250,7 +256,7 @@ def odd(url_of: Callable[[str], str]) -> str:
 )
 def test_names_print_nothing_that_a_terminal_obeys(odd: str, words: tuple[str, ...]) -> None:
     command, *rest = words
-    # Not what click leaves out where nobody sees colours.
+    # With color=False, click would remove escape sequences, since there is no terminal.
     result = CliRunner().invoke(main, (command, odd, *rest), color=True)
 
     assert not set("\x1b\r\x9b\u202e") & set(result.output)

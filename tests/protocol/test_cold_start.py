@@ -1,4 +1,4 @@
-"""A client starts a server for each session: up to the first list it imports only what that needs."""
+"""A client starts a server for each session: until the first list, it imports only what that needs."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def _imported(target: str) -> set[str]:
     """Return the packages and modules that a server of *target* imports before it answers its first list."""
     command = (sys.executable, "-X", "importtime", "-m", "dbtools", "serve", target)
     pipe = subprocess.PIPE
-    # Imports are told on stderr. Through one pipe they come before the answer only if they happen before it.
+    # Python reports imports on stderr. In one pipe, those before the answer are those that happen before it.
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) as server:
         watchdog = Timer(PATIENCE, server.kill)
         watchdog.start()

@@ -1,4 +1,4 @@
-"""`dbtools call` asks the person at its terminal; without one it prints what would happen, and a token."""
+"""`dbtools call` asks for confirmation at a terminal; otherwise it prints a preview and a token."""
 
 import json
 from pathlib import Path

@@ -30,7 +30,7 @@ async def configured(things: Changing, tmp_path: Path) -> Path:
 
 
 async def call(server: HttpServer, **more: object) -> Any:
-    """Return the result of the call, on a connection of its own."""
+    """Return the result of the call, on a separate connection."""
     request = modern("tools/call", {**PARAMS, **more})
     content = json.loads(request["content"])
     content["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = ABLE

@@ -1,4 +1,4 @@
-"""Connections within bounds, whoever is at the other end: heads, waits, and answers that nobody takes."""
+"""Limits of connections: request heads, waiting times, and answers that the client does not read."""
 
 import asyncio
 import socket

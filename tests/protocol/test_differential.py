@@ -1,4 +1,4 @@
-"""The same exchanges with the official SDK and with us: statuses, codes and results are the same."""
+"""The same exchanges with the official SDK and with dbtools have the same statuses, codes and results."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`dbtools check --connect`: what each step says, on each database, and what it makes of faults."""
+"""`dbtools check --connect`: what each step reports on each database, and how it reports faults."""
 
 import json
 from collections.abc import Callable

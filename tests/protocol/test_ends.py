@@ -1,4 +1,4 @@
-"""How requests and sessions end over HTTP: too late to be cancelled, left early, or closed meanwhile."""
+"""How requests and sessions end over HTTP: after a late cancellation, a disconnect, or a closed session."""
 
 import asyncio
 import json

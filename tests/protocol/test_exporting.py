@@ -1,4 +1,4 @@
-"""Everything that is recorded reaches a collector before a server or a worker ends (OTLP over HTTP)."""
+"""All recorded telemetry reaches a collector before a server or a worker ends (OTLP over HTTP)."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Every version of the protocol is spoken: by a handshake until 2025-11-25, without one since 2026-07-28."""
+"""Every version of the protocol is supported: with a handshake until 2025-11-25, without since 2026-07-28."""
 
 import pytest
 
@@ -60,7 +60,7 @@ async def test_request_before_the_handshake_is_refused(server: Serving, version:
 
 
 async def test_notification_alone_opens_nothing(server: Serving) -> None:
-    """The SDK takes it for the whole handshake."""
+    """To the SDK, this is the whole handshake."""
     async with connect(server, version=HANDSHAKES[-1]) as client:
         await client.notify("notifications/initialized")
         error = await client.error("tools/list")

@@ -1,4 +1,4 @@
-"""Callers who take what they can: others have room and answers all the same, and the server ends in time."""
+"""Hostile callers: others still get slots and answers, and the server ends in time."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Who calls over HTTP: tokens by their hashes, tokens that somebody else signs, and what each may see."""
+"""Authentication over HTTP: tokens by hash, tokens of an issuer, and what each caller may see."""
 
 import json
 import time
@@ -105,7 +105,7 @@ HOSTILE = {
     "a role that is gone": (_bearer(STALE), 403, "insufficient_scope"),
     "expired": (_bearer(signed(exp=int(time.time()) - 60)), 401, "invalid_token"),
     "for ever": (_bearer(signed(exp=None)), 401, "invalid_token"),
-    "not yet": (_bearer(signed(nbf=int(time.time()) + 600)), 401, "invalid_token"),
+    "not yet": (_bearer(signed(nbf=int(time.time()) + 86_400)), 401, "invalid_token"),
     "another audience": (_bearer(signed(aud="https://other.example.com")), 401, "invalid_token"),
     "other audiences": (_bearer(signed(aud=["a", "b"])), 401, "invalid_token"),
     "no audience": (_bearer(signed(aud=None)), 401, "invalid_token"),

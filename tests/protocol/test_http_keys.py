@@ -1,4 +1,4 @@
-"""Keys of who signs tokens: known ones count at once, others are read beside, whatever an issuer does."""
+"""Keys of issuers: known keys are used at once, others are read in the background."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ class NoKeysError(Exception):
 
 
 class Checked:
-    """Tokens held against the keys of one issuer."""
+    """Validates tokens with the keys of one issuer."""
 
     def __init__(self, place: str) -> None:
         self.keys = Keys(place, ALGORITHMS)

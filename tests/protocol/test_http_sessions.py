@@ -1,4 +1,4 @@
-"""Sessions, ids and streams over HTTP: how many there are, and when they end."""
+"""Sessions, IDs and streams over HTTP: how many there may be, and when they end."""
 
 import asyncio
 import json

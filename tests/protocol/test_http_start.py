@@ -1,4 +1,4 @@
-"""What keeps a server over HTTP from starting, and how it says so."""
+"""Why an HTTP server does not start, and the messages."""
 
 import subprocess
 import sys

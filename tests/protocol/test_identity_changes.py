@@ -1,4 +1,4 @@
-"""A configuration that changes while a server asks who calls: what is taken away counts at once."""
+"""A configuration that changes while a server authenticates callers: what is revoked stops at once."""
 
 import os
 import sqlite3
@@ -27,7 +27,7 @@ DDL = """
 create table orders (id integer primary key, region text not null);
 insert into orders values (1, 'north'), (2, 'south');
 """
-PATIENCE = 30.0  #: seconds in which what is written comes into force
+PATIENCE = 30.0  #: seconds until a written file takes effect
 ANN, BOB, CID = new_token(), new_token(), new_token()
 OPEN, NORTH = 'tables."*" = true', "tables.orders = { where = \"region = 'north'\" }"
 LISTEN = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
@@ -49,7 +49,7 @@ class Configured:
         self.database = database
 
     def write(self, rest: str) -> None:
-        """Have *rest* in it beside the database, as somebody wrote an hour ago."""
+        """Write *rest* into it, dated an hour ago."""
         self.path.write_text(f'[database]\nurl = "sqlite:///{self.database}"\n{rest}')
         then = self.path.stat().st_mtime - 3600
         os.utime(self.path, (then, then))
@@ -240,7 +240,7 @@ async def test_signed_token_of_a_key_that_is_withdrawn_counts_no_more(
         issuer.content = answer(key_set(OTHER))
         clock.advance(11)
         with anyio.fail_after(PATIENCE):
-            # Whoever names an unknown key has them read.
+            # A token with an unknown key makes the server read the keys.
             await identity.admit((f"Bearer {signed(OTHER, kid='9')}",))
             while isinstance(await identity.admit((f"Bearer {signed(OTHER, db_role='clerk')}",)), Rejection):
                 pass
@@ -311,7 +311,7 @@ async def test_claim_that_is_no_single_value_is_missing(
     (tmp_path / "keys.json").write_text(key_set(KEY))
     path = tmp_path / "dbtools.toml"
     grant = f'[roles.some]\ntables.orders = {{ where = "{condition}" }}'
-    # A database without types of its own lets nothing be compared so whose type is not declared.
+    # SQLite infers no types, so such a claim needs a declared one.
     types = '[policy.claims]\nregion = "text"' if "<>" in condition and url.startswith("sqlite") else ""
     path.write_text(f'[database]\nurl = "{url}"\n{grant}\n{types}\n{_jwt("keys.json")}')
     async with http_server(path, tmp_path) as server:

@@ -1,4 +1,4 @@
-"""A bug is logged and answered in general words: no exception reaches a client (mcp.md, pitfall 1)."""
+"""A bug is logged and answered in general words: no exception reaches a client."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command waits on its event loop: it wakes the loop, and a second one waits for nothing."""
+"""Ctrl-C while a command waits on its event loop ends the command, and a second one ends it at once."""
 
 import os
 import signal

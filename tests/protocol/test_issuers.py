@@ -1,4 +1,4 @@
-"""Tokens as issuers make them: their audiences, and where their claims name a role."""
+"""Tokens of various issuers: their audiences, and the claims that name a role."""
 
 import tomllib
 from collections.abc import Mapping

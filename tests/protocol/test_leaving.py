@@ -1,4 +1,4 @@
-"""Clients over HTTP that leave while a stream answers them, and have no session to say so in."""
+"""HTTP clients without a session that disconnect while a stream answers them."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What `tools/list` answers: names, titles, annotations and schemas, in one order, two hundred a page."""
+"""What `tools/list` answers: names, titles, annotations and schemas, in a fixed order, 200 a page."""
 
 import re
 from collections.abc import AsyncIterator

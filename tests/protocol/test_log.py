@@ -1,4 +1,4 @@
-"""`dbtools log`: what it prints of which calls, those that come too, and its exit statuses."""
+"""`dbtools log`: which calls it prints, those that arrive later, and its exit statuses."""
 
 import json
 import os
@@ -253,7 +253,7 @@ def test_outcomes_are_those_of_the_log() -> None:
 
 @pytest.fixture
 def following(folder: Path) -> "Iterator[subprocess.Popen[str]]":
-    """Give `dbtools log --json --follow` in a process of its own."""
+    """Run `dbtools log --json --follow` in a separate process."""
     with following_in(folder, "--json", "--follow", "--role", "support") as process:
         yield process
         process.kill()

@@ -1,4 +1,4 @@
-"""Calls that take long: they report progress, and stop in the database when nobody wants them any more."""
+"""Long calls report progress, and stop in the database when no client waits for them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager

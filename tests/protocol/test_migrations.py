@@ -1,4 +1,4 @@
-"""While migrations run, no call fails and none mixes two schemas."""
+"""During migrations, no call fails and none mixes two schemas."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

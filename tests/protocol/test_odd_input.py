@@ -1,4 +1,4 @@
-"""Lines that are no messages, and messages that are no good: each is answered, and the server goes on."""
+"""Lines that are not messages, and invalid messages: each is answered, and the server continues."""
 
 import json
 

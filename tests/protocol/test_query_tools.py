@@ -1,4 +1,4 @@
-"""Permitted queries through a real server, on both databases: listed, called, refused, and written down."""
+"""Permitted queries through a real server, on both databases: listed, called, refused, and logged."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Calls a minute and calls at the same time, counted for each role and identity."""
+"""Rate limits and concurrency limits for each role and identity."""
 
 import asyncio
 import json

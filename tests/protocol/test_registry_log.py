@@ -1,8 +1,10 @@
-"""`[log] registry`: calls in the tables that dbtools keeps in a database."""
+"""`[log] registry`: the audit log in the tables of a registry."""
 
 import json
+import os
 import signal
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,6 +15,7 @@ import asyncpg
 import pytest
 from alembic import command
 from anyio import run as run_async
+from anyio.lowlevel import checkpoint
 
 from dbtools.backends.postgresql.registry import PostgresqlRecords
 from dbtools.backends.records import Purpose
@@ -35,6 +38,9 @@ from tests.protocol.test_log import (
 )
 
 DDL = "create table note (id integer primary key, body text); insert into note values (1, 'one'), (2, 'two');"
+SLEEPING = (
+    "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+)
 CALLED = "select tool, outcome, code, rows, arguments, truncated, client from {}dbtools_call order by id"
 
 
@@ -240,23 +246,23 @@ def test_follow_prints_calls_as_they_come_into_the_registry(changing: Changing, 
     assert (rest, complaint, process.returncode) == ("", "", 130)
 
 
-def test_interrupt_that_asyncio_forgets_ends_a_step(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`asyncio.Runner` resets its count of interrupts after it has set its own signal handler."""
-    set_handler = signal.signal
+def test_interrupt_ends_a_step_and_leaves_no_thread(postgresql_url: str) -> None:
+    async def interrupt() -> None:
+        watcher = await asyncpg.connect(postgresql_url)
+        while not await watcher.fetchval(SLEEPING):
+            await checkpoint()
+        os.kill(os.getpid(), signal.SIGINT)
+        await watcher.close()
 
-    def interrupted(number: int, handler: Any) -> Any:
-        replaced = set_handler(number, handler)
-        monkeypatch.undo()
-        signal.raise_signal(signal.SIGINT)
-        return replaced
-
+    assert run("registry", "upgrade", postgresql_url).exit_code == 0
+    threads, interrupting = {*threading.enumerate()}, threading.Thread(target=run_async, args=(interrupt,))
     store = PostgresqlRecords(postgresql_url, None)
-    monkeypatch.setattr(signal, "signal", interrupted)
-    with pytest.raises(KeyboardInterrupt), store.begin(Purpose.READ_CALLS):
-        pass
-    store.close()
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt), closing(store), store.begin(Purpose.READ_CALLS):
+        store.fetch("select pg_sleep(60)", ())
+    interrupting.join()
+
+    assert {*threading.enumerate()} == threads
 
 
 def test_call_prints_its_answer_alone_where_a_registry_keeps_the_log(url: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Replicas: what one begins another goes on with, and one that is restarted loses no call."""
+"""Replicas: one continues what another began, and a restart loses no call."""
 
 import asyncio
 import datetime
@@ -42,7 +42,7 @@ def url(url_of: Callable[[str], str]) -> str:
 
 
 class Replicas:
-    """Servers of one configuration, each at a port of its own that it keeps."""
+    """Servers of one configuration, each with a fixed port."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self._path = path
@@ -114,7 +114,7 @@ async def test_calls_are_counted_together_in_redis(
 async def test_query_that_is_added_is_there_on_each(url: str, tmp_path: Path) -> None:
     added = tmp_path / "squares.sql"
     added.write_text("-- name: squares\n-- description: All squares.\nselect square from number\n")
-    # Commands have loops of their own.
+    # A command runs its own loop.
     upgraded = await anyio.to_thread.run_sync(run, "registry", "upgrade", url)
     assert upgraded.exit_code == 0
     async with _replicas(url, tmp_path) as replicas, AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The id of a request, where the database is told it: in a comment, or as the name of the connection."""
+"""The ID of a request, passed to the database in a comment or as the name of the connection."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 async def _told(url: str, way: str, folder: Path, headers: dict[str, str], **meta: str) -> dict[str, Any]:
-    """Return what a server that is told by *way* sees of a call, and the `request` of its log."""
+    """Return what the database gets of a call's ID in this *way*, and the `request` of the log."""
     path, log = folder / "dbtools.toml", folder / "calls.jsonl"
     path.write_text(f'[database]\nurl = "{url}"\n{way}\n[log]\nfile = "{log}"\n')
     asked = modern("tools/call", {"name": "list_told", "arguments": {}})

@@ -1,4 +1,4 @@
-"""The SDK's own client, which checks results against schemas: in each of its modes, in process and out."""
+"""The SDK's own client, which validates results against schemas, in each of its modes."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""A server on stdio answers on behalf of one role and its claims."""
+"""A server on stdio answers for one role and its claims."""
 
 import json
 import subprocess

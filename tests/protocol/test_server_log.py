@@ -1,4 +1,4 @@
-"""What a server tells of itself on stderr: lines of text, or of JSON."""
+"""The server's log on stderr: lines of text, or of JSON."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Stdin and stdout of `dbtools serve`: only messages on them, whatever else prints, reads or ends."""
+"""Stdin and stdout of `dbtools serve` carry only messages, whatever else prints, reads or ends."""
 
 import json
 import os
@@ -224,7 +224,7 @@ async def test_client_that_vanishes_ends_an_idle_server(path: Path, tmp_path: Pa
 
 
 async def test_client_that_stops_reading_ends_the_server(path: Path, tmp_path: Path) -> None:
-    """Stdin stays open, but nobody reads any more."""
+    """Stdin stays open, but the client no longer reads."""
     async with spawn(path, tmp_path, program=FRESH) as client:
         await client.open()
         client.stop_reading()

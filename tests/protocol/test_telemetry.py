@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told: spans of statements within those of calls, and metrics, without any value."""
+"""OpenTelemetry gets spans of statements within those of calls, and metrics, without any value."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Manners at a terminal: colours, width, progress and interrupts. The terminals are real."""
+"""Behaviour at a real terminal: colours, width, progress and interrupts."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_rows_that_are_too_wide_have_one_field_on_each_line(folder: Path) -> Non
 
 
 def test_text_is_not_broken_by_us(folder: Path) -> None:
-    """Whoever copies a cursor from a terminal gets it whole."""
+    """A cursor that is copied from a terminal is complete."""
     shown = shown_by(*ROWS, folder=folder, columns=30, environment={"NO_COLOR": "1"})
     cursor = next(line for line in shown.splitlines() if line.startswith("next_cursor: "))
     called = shown_by(*ROWS, f"cursor={cursor.split()[1]}", "--json", folder=folder)

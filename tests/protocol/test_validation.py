@@ -1,4 +1,4 @@
-"""A message that is wrong fails the test that reads it, over lines and over HTTP."""
+"""An invalid message fails the test that reads it, over lines and over HTTP."""
 
 import asyncio
 import json

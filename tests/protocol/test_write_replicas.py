@@ -1,4 +1,4 @@
-"""Replicas and workers that are given the same key or confirmation at once: the change is made once."""
+"""Replicas and workers that get the same key or confirmation at once make the change once."""
 
 import asyncio
 import os
@@ -13,7 +13,6 @@ import httpx2
 import pytest
 
 from dbtools.alembic import upgrade
-from tests.processes import FRESH
 from tests.protocol.command_line import run
 from tests.protocol.http_server import HttpServer, call, http_server
 
@@ -49,7 +48,7 @@ async def _clients(
         for number in range(count):
             own = folder / str(number)
             own.mkdir()
-            servers.append(await stack.enter_async_context(http_server(path, own, *options, program=FRESH)))
+            servers.append(await stack.enter_async_context(http_server(path, own, *options)))
         yield servers, [await stack.enter_async_context(each.client()) for each in servers]
 
 

@@ -1,4 +1,4 @@
-"""Calls of `aggregate_rows` on the tables of the tests."""
+"""Tables for tests of `aggregate_rows`."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Calls that find no rows of a shop: what they ask of the database, and what their notes say."""
+"""Calls that find no rows of a shop: which questions they ask the database, and their notes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

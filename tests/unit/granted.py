@@ -1,4 +1,4 @@
-"""Roles of the tests, and what they see of a catalog."""
+"""Roles for tests, and what they see of a catalog."""
 
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.policy import Grant, Role, Rule, restrict

@@ -1,4 +1,4 @@
-"""Sinks of the audit log, and calls to record."""
+"""Data for tests of the audit log."""
 
 from datetime import datetime, timedelta, timezone
 

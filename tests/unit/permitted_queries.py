@@ -1,4 +1,4 @@
-"""Permitted queries of the tests, and their tools."""
+"""Permitted queries for tests, and their tools."""
 
 import re
 from collections.abc import Mapping

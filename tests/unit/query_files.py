@@ -1,4 +1,4 @@
-"""Query files of the tests: text in, queries or complaints out."""
+"""Query files for tests: text in, queries or findings out."""
 
 import pytest
 

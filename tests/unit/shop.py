@@ -1,4 +1,4 @@
-"""A small shop, as values: what tests of the pure wing are about."""
+"""A small shop, as values, for tests of the pure wing."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hosts, origins, URLs and hashes as a configuration names them: what is none is refused, in plain words."""
+"""Hosts, origins, URLs and hashes in a configuration: invalid ones are rejected with a clear message."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Calls of `aggregate_rows`: what they ask of the database, and how they are refused."""
+"""Calls of `aggregate_rows`: the statements that they make, and how mistakes are reported."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Any text at all is read as queries or complained of, quickly."""
+"""Any text is read as queries or reported, quickly."""
 
 from itertools import chain, combinations
 

@@ -1,4 +1,4 @@
-"""Arguments are read or refused by name, within bounds."""
+"""Arguments are read, or rejected by name, within limits."""
 
 import math
 import tracemalloc

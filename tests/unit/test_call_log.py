@@ -1,4 +1,4 @@
-"""The queue of the audit log: nothing is lost or held up while its sink fails."""
+"""The queue of the audit log: nothing is lost or delayed while its sink fails."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from tests.unit.log_sinks import ENTRY, PATIENCE
 
 
 class Memory:
-    """A sink that keeps lines, fails as often as it is told, and waits until it may go on."""
+    """A sink that keeps lines, fails a given number of times, and waits for an event."""
 
     def __init__(self, *, failures: int = 0) -> None:
         self.lines: list[bytes] = []
@@ -166,7 +166,7 @@ def test_calls_that_a_stuck_sink_has_no_room_for_are_counted(caplog: pytest.LogC
 
     missing = _missing(sink, 3 * MAX_WAITING_LINES)
     assert missing >= MAX_WAITING_LINES - 1
-    assert f"{missing} calls are missing" in caplog.text
+    assert f"Missing calls: {missing}." in caplog.text
 
 
 def test_failing_sink_is_said_once_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -192,7 +192,7 @@ def test_what_a_failing_sink_never_took_is_counted_at_the_end(caplog: pytest.Log
     sink.failures = 0
     log.close()  # so that nothing is missing when the interpreter ends
 
-    assert "7 calls are missing" in said
+    assert "Missing calls: 7." in said
 
 
 def test_backlog_of_a_failing_sink_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
@@ -208,7 +208,7 @@ def test_backlog_of_a_failing_sink_is_bounded(caplog: pytest.LogCaptureFixture) 
 
     missing = _missing(sink, 2 * (MAX_WAITING_LINES - 1_000) + 1)
     assert missing >= MAX_WAITING_LINES - 2_016
-    assert f"{missing} calls are missing" in caplog.text
+    assert f"Missing calls: {missing}." in caplog.text
 
 
 def test_entry_that_cannot_be_encoded_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The catalog: what names mean, and which tables are wanted."""
+"""The catalog: how names are resolved, and which tables are selected."""
 
 from dataclasses import replace
 

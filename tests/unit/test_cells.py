@@ -1,4 +1,4 @@
-"""Cells: whatever a driver read has an encoding, and nothing of it is lost."""
+"""Cells: whatever a driver reads can be encoded, without loss."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""What is read of CHECK constraints, and what is rather not."""
+"""Which limits are read from CHECK constraints, and which are not."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""What is known of a caller, as values of the types that a configuration declares."""
+"""Claims of a caller, as values of the types that a configuration declares."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table of column types: what each family reads, refuses, advertises and compares."""
+"""The table of column types: what each family reads, rejects, advertises and compares."""
 
 from dataclasses import replace
 
@@ -160,7 +160,7 @@ def test_text_that_means_no_value_is_refused(type: ColumnType, text: str) -> Non
         type.decode(text)
 
     assert raised.value.code == "bad_value"
-    # Bounds are told to whom they concern: an integer that is beyond them.
+    # The message has the bounds only for an integer outside of them.
     whole = text.isascii() and text.strip().lstrip("+-").isdecimal()
     wants = type.expected if whole or type.family is not Family.INTEGER else FAMILIES[Family.INTEGER].expected
     assert wants in raised.value.message

@@ -1,4 +1,4 @@
-"""Claims without a type in conditions and queries: of which another value may let rows in."""
+"""Claims without a type in conditions and queries: where another type could let rows in."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Values for the variables of resource templates: what the catalog knows, and what is asked of the rows."""
+"""Values for the variables of resource templates: from the catalog, and from the rows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The configuration: what a file may say, and complaints that name the file and the key."""
+"""The configuration: what a file may contain, and errors that name the file and the key."""
 
 import tomllib
 from collections.abc import Callable

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from dbtools import errors
-from dbtools.service.transactions import VALID, Confirmations
+from dbtools.service.transactions import TOKEN_LIFETIME, Confirmations
 
 SECRET = "a secret that two workers share, long enough"
 PREVIEW = b"sixteen bytes of"
@@ -58,8 +58,8 @@ def test_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     confirmations, now = Confirmations(SECRET), time.time()
     token = confirmations.seal("call", PREVIEW)
 
-    monkeypatch.setattr(time, "time", lambda: now + VALID - 1)
+    monkeypatch.setattr(time, "time", lambda: now + TOKEN_LIFETIME - 1)
     assert confirmations.open(token, "call").preview == PREVIEW
-    monkeypatch.setattr(time, "time", lambda: now + VALID + 1)
+    monkeypatch.setattr(time, "time", lambda: now + TOKEN_LIFETIME + 1)
     with pytest.raises(errors.NotConfirmed, match="expired"):
         confirmations.open(token, "call")

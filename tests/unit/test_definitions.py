@@ -1,4 +1,4 @@
-"""What tools advertise, held against what they read and what they answer."""
+"""The schemas of tools agree with what the tools read and answer."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""`describe_tables`: which tables are meant, and how much is said of each."""
+"""`describe_tables`: which tables it describes, and in how much detail."""
 
 import json
 from dataclasses import replace

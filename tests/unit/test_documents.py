@@ -1,4 +1,4 @@
-"""Clients' files: one entry comes or goes, and nothing else changes."""
+"""Clients' files: one entry is added or removed, and nothing else changes."""
 
 import json
 from typing import Any

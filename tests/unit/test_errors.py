@@ -1,4 +1,4 @@
-"""The tree of errors: what each is called, and what it says."""
+"""The tree of errors: the codes and default messages."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a caller is told where a statement fails: a stand-in for the database refuses it."""
+"""The error messages of a statement that fails, with a stub of the database."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -35,7 +35,7 @@ class Failing:
         return self
 
     def compile(self, shape: Shape) -> Plan:
-        """Return the plan of *shape*, whose SQL nobody reads."""
+        """Return the plan of *shape*, whose SQL does not matter."""
         return plan_of(shape)
 
     async def run(self, run: Run) -> ResultSet:

@@ -1,4 +1,4 @@
-"""Expressions: what a text means, its type, and what is said of one that means nothing."""
+"""Expressions: the meaning and the type of a text, and the messages for mistakes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Free SQL of callers is checked without keeping other calls waiting."""
+"""Checking free SQL does not delay other calls."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""`get_T`: one row by its key, whole as long as it fits, with pictures beside it."""
+"""`get_T`: one row by its key, whole as long as it fits, with images attached."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What callers write from habit is answered with what to write instead."""
+"""SQL that callers write out of habit gets a hint about what to write instead."""
 
 from dataclasses import replace
 
@@ -46,9 +46,9 @@ TOOLS = tools(PRODUCT, SALE)
         ('price * 2 as "two prices"', "A name after as"),
         ("price > 5", '"op": "gt"'),
         ("name = 'x'", '"op": "gt"'),
-        ("rank(name)", "Only order_by of a list takes rank(column)"),
-        ("sum(price) where sold = true", "aggregate the rows themselves"),
-        ("count(order_line) filter", "aggregate the rows themselves"),
+        ("rank(name)", "rank(column) is for order_by of a list"),
+        ("sum(price) where sold = true", "call aggregate_rows on their table"),
+        ("count(order_line) filter", "call aggregate_rows on their table"),
         ("name, price", "each item of the array"),
         ("2024-03-05 - added_on", "'2024-03-05'"),
     ],

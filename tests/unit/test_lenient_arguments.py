@@ -1,4 +1,4 @@
-"""Arguments as models write them: numbers as texts, JSON as text, operators of SQL, one item for a list."""
+"""Arguments as models write them: numbers as text, JSON as text, SQL operators, one item for a list."""
 
 from datetime import date
 from typing import Any

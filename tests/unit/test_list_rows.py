@@ -1,4 +1,4 @@
-"""`list_T`: what a call asks of the database, and the page that it makes of the rows."""
+"""`list_T`: the statement that a call makes, and the page that it makes of the rows."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`list_tables`: which tables a search finds, the best first, and the pages that they come in."""
+"""`list_tables`: which tables a search finds, best first, and their pages."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Lines of the audit log: what they hold of a call, and what they leave out."""
+"""Lines of the audit log: what they contain of a call, and what they leave out."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Files of the audit log: written whole by several processes, followed, renamed and emptied."""
+"""Files of the audit log: written by several processes, followed, renamed and truncated."""
 
 import json
 import os

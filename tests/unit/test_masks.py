@@ -1,4 +1,4 @@
-"""Masks: what is shown of a cell that may not be read, whatever the cell is."""
+"""Masks: how a masked cell is shown, whatever it contains."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Which stored values an empty answer shows: which conditions are doubted, and what is near a value."""
+"""Which stored values the note of an empty answer lists."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

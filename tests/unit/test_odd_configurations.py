@@ -1,4 +1,4 @@
-"""Configurations with unknown keys, wrong types and odd TOML: each is read, or refused with file and line."""
+"""Configurations with unknown keys, wrong types and odd TOML are read, or rejected with file and line."""
 
 import re
 import types
@@ -19,7 +19,7 @@ HASH = "a" * 64
 JWT = '[auth.jwt]\nissuer = "x"\naudience = "https://db.example.com/mcp"\n'
 PLACE = re.compile(r"dbtools\.toml:[1-9]\d*: [^\n\x1b]*")
 
-#: What no key wants, or few do, as TOML.
+#: Values that few keys or none accept, as TOML.
 ODD = (
     *("0", "-1", "true", "nan", "-inf", "1e400", "9" * 30, "9" * 4_300, "0x" + "f" * 5_000),
     *("[]", "[[]]", "[1]", "['x']", "[{}]", "[" * 200 + "]" * 200, "{}", "{ x = 1 }"),

@@ -1,4 +1,4 @@
-"""Orders: steps of a column and a direction, and what is refused."""
+"""Orders: a column and a direction for each step, and which are rejected."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Calls that are out of date: they wait for what is new, no longer than they may, and end no refresh."""
+"""Calls on an outdated snapshot wait for the new one within their timeout, and never end its refresh."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,4 +1,4 @@
-"""The scanner of SQL that operators write: what is a parameter, what is not, and what is refused."""
+"""The tokenizer of operators' SQL: which texts are parameters, and which are rejected."""
 
 import re
 from string import ascii_letters, digits

@@ -1,4 +1,4 @@
-"""Foreign-key paths: how relations are named, what a path means, and what a tool lists of them."""
+"""Foreign-key paths: how relations are named, which columns a path names, and what a tool lists."""
 
 from collections.abc import Sequence
 from typing import Any

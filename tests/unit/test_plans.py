@@ -1,4 +1,4 @@
-"""What a compiled statement says of the size of its rows."""
+"""What a compiled statement says about the size of its rows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The pool of connections, with stand-ins for these: who gets one, and when one is closed."""
+"""The connection pool, with stubs of connections: who gets one, and when one is closed."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,19 +15,19 @@ pytestmark = pytest.mark.anyio
 
 
 class Stub:
-    """Stands in for a connection."""
+    """A stub of a connection."""
 
     def __init__(self) -> None:
         self.usable, self.ended = True, asyncio.Event()
 
     def end(self) -> None:
-        """End it."""
+        """Close the connection."""
         self.usable = False
         self.ended.set()
 
 
 class Opening:
-    """Opens stand-ins, or fails as often as it is to."""
+    """Opens stubs, after the given number of failures."""
 
     def __init__(self) -> None:
         self.opened: list[Stub] = []
@@ -39,26 +39,26 @@ class Opening:
         await self.gate.wait()
         if self.failures:
             self.failures -= 1
-            raise ConnectionError("nobody is there")
+            raise ConnectionError("connection refused")
         self.opened.append(Stub())
         return self.opened[-1]
 
 
 @pytest.fixture
 def opening() -> Opening:
-    """Give what opens."""
+    """Return a function that opens connections."""
     return Opening()
 
 
 @pytest.fixture
 def pool(opening: Opening) -> Pool:
-    """Give a pool of two."""
+    """Return a pool of two connections."""
     return Pool(opening, size=2, is_usable=lambda each: each.usable, end=Stub.end)
 
 
 @pytest.fixture
 def start() -> Callable[..., Any]:
-    """Give a function that starts a task and lets it come as far as it can."""
+    """Return a function that starts a task and lets it run until it waits."""
 
     async def start(work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -74,7 +74,7 @@ async def _use(pool: Pool, seen: list[Any], mark: object = None) -> None:
         seen.append(connection if mark is None else mark)
 
 
-async def test_connection_used_last_is_lent_first(pool: Pool, opening: Opening) -> None:
+async def test_connection_used_last_is_reused_first(pool: Pool, opening: Opening) -> None:
     seen: list[Stub] = []
     async with pool.connection() as first, pool.connection() as second:
         pass
@@ -82,21 +82,21 @@ async def test_connection_used_last_is_lent_first(pool: Pool, opening: Opening) 
         await _use(pool, seen)
 
     assert opening.opened == [first, second]
-    assert seen == [first] * 3  # the outer one came back last
+    assert seen == [first] * 3  # the outer one was released last
 
 
-async def test_call_that_has_waited_longest_comes_first(pool: Pool, start: Callable[..., Any]) -> None:
+async def test_call_that_has_waited_longest_is_served_first(pool: Pool, start: Callable[..., Any]) -> None:
     seen: list[object] = []
     async with pool.connection(), pool.connection():
         waiting = [await start(_use(pool, seen, mark)) for mark in range(4)]
-    # Two connections are free at this moment, which those that wait have not taken yet.
+    # Two connections are free now, but the waiting tasks have not run yet.
     await _use(pool, seen, "late")
     await asyncio.gather(*waiting)
 
     assert seen == [0, 1, 2, 3, "late"]
 
 
-async def test_no_more_are_opened_than_there_may_be(pool: Pool, opening: Opening) -> None:
+async def test_pool_opens_no_more_connections_than_its_size(pool: Pool, opening: Opening) -> None:
     async def use() -> None:
         async with pool.connection():
             await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def test_no_more_are_opened_than_there_may_be(pool: Pool, opening: Opening
     assert len(opening.opened) == 2
 
 
-async def test_call_that_gets_no_connection_in_time_is_refused(
+async def test_call_that_gets_no_connection_in_time_is_busy(
     pool: Pool, clock: Clock, opening: Opening, start: Callable[..., Any]
 ) -> None:
     async with pool.connection(), pool.connection():
@@ -120,7 +120,7 @@ async def test_call_that_gets_no_connection_in_time_is_refused(
     assert seen[0] in opening.opened
 
 
-async def test_cancelled_wait_takes_no_turn(pool: Pool, start: Callable[..., Any]) -> None:
+async def test_cancelled_wait_gets_no_connection(pool: Pool, start: Callable[..., Any]) -> None:
     seen: list[object] = []
     async with pool.connection(), pool.connection():
         gone = await start(_use(pool, seen, "gone"))
@@ -132,14 +132,14 @@ async def test_cancelled_wait_takes_no_turn(pool: Pool, start: Callable[..., Any
     assert seen == ["stays"]
 
 
-async def test_connection_that_comes_as_the_wait_is_cancelled_is_passed_on(
+async def test_connection_of_a_wait_that_is_cancelled_goes_to_the_next(
     pool: Pool, start: Callable[..., Any]
 ) -> None:
     seen: list[object] = []
     async with pool.connection(), pool.connection():
         gone = await start(_use(pool, seen, "gone"))
         stays = await start(_use(pool, seen, "stays"))
-    # Both have got their connection by now, and have not run yet.
+    # Both have a connection now, but have not run yet.
     gone.cancel()
     with anyio.fail_after(30):
         await stays
@@ -149,7 +149,7 @@ async def test_connection_that_comes_as_the_wait_is_cancelled_is_passed_on(
     assert seen == ["stays", "both"]
 
 
-async def test_right_to_open_one_is_passed_on_where_opening_fails(
+async def test_slot_goes_to_the_next_call_if_opening_fails(
     pool: Pool, opening: Opening, start: Callable[..., Any]
 ) -> None:
     opening.gate.clear()
@@ -159,14 +159,14 @@ async def test_right_to_open_one_is_passed_on_where_opening_fails(
     opening.failures = 2
     opening.gate.set()
     with anyio.fail_after(30):
-        told = await asyncio.gather(*failing, return_exceptions=True)
+        results = await asyncio.gather(*failing, return_exceptions=True)
         await waiting
 
-    assert [type(each) for each in told] == [ConnectionError] * 2
+    assert [type(each) for each in results] == [ConnectionError] * 2
     assert seen == ["waiting"]
 
 
-async def test_connection_that_has_ended_is_replaced(pool: Pool, opening: Opening) -> None:
+async def test_closed_connection_is_replaced(pool: Pool, opening: Opening) -> None:
     seen: list[Stub] = []
     await _use(pool, seen)
     seen[0].usable = False
@@ -180,20 +180,20 @@ async def test_connection_that_has_ended_is_replaced(pool: Pool, opening: Openin
     assert len(opening.opened) == 4
 
 
-async def test_pool_that_is_disposed_of_closes_what_is_lent_when_it_comes_back(
+async def test_disposed_pool_closes_a_connection_in_use_when_it_is_released(
     pool: Pool, opening: Opening
 ) -> None:
-    async with pool.connection() as lent:
+    async with pool.connection() as used:
         async with pool.connection() as idle:
             pass
         await pool.dispose()
 
-        assert (idle.ended.is_set(), lent.ended.is_set()) == (True, False)
+        assert (idle.ended.is_set(), used.ended.is_set()) == (True, False)
     async with pool.connection() as other:
         pass
 
-    assert lent.ended.is_set()
-    assert opening.opened == [lent, idle, other]
+    assert used.ended.is_set()
+    assert opening.opened == [used, idle, other]
 
 
 async def test_idle_connection_is_closed(pool: Pool, clock: Clock) -> None:

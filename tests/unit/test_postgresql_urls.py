@@ -1,4 +1,4 @@
-"""URLs of PostgreSQL: what each parameter does, which are refused and why, and what is raw in a password."""
+"""PostgreSQL URLs: the effect of each parameter, which are rejected, and raw characters in passwords."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ URL = "postgresql://ann@db.example.com/shop"
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let no file and no variable of whoever runs the tests count."""
+    """Hide the files and variables of the user who runs the tests."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for each in PARAMETERS.values():
         monkeypatch.delenv(each.variable, raising=False)

@@ -1,4 +1,4 @@
-"""Query files: what their headers say, and how a file is split into queries."""
+"""Query files: what their headers mean, and how a file is split into queries."""
 
 import pytest
 

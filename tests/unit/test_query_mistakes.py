@@ -1,4 +1,4 @@
-"""Mistakes in query files: each is named with its line and what is expected."""
+"""Mistakes in query files: each is reported with its line and the right form."""
 
 import pytest
 

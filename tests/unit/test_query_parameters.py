@@ -1,4 +1,4 @@
-"""The `-- param` lines of a query file: what they declare, and how their mistakes are named."""
+"""The `-- param` lines of a query file: what they declare, and how mistakes are reported."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which tools of queries are listed, how they are found, and what they answer."""
+"""Which tools of queries are listed, how queries are found, and the answers."""
 
 import json
 from collections.abc import Mapping

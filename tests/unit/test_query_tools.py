@@ -1,4 +1,4 @@
-"""Tools of queries: how arguments are advertised, read and refused."""
+"""Tools of queries: how arguments are advertised, read and rejected."""
 
 import json
 from collections.abc import Mapping

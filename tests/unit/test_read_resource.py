@@ -1,4 +1,4 @@
-"""Resources: rows and cells by their address, under the same lens as the tools."""
+"""Resources: rows and cells by URI, under the same policy as the tools."""
 
 import json
 

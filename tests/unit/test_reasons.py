@@ -1,4 +1,4 @@
-"""Why nothing was found: empty aggregates, ranges of values, pages past the end, and closed tables."""
+"""Why an answer is empty: empty aggregates, ranges of values, pages past the end."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Settings while their files change: only what is whole and can be used comes into force."""
+"""Settings while their files change: only complete, valid files take effect."""
 
 import os
 import time
@@ -27,7 +27,7 @@ tables.people = { columns = ["id", "name"] }
 
 
 def _write(path: Path, text: str, *, age: float = 3600) -> None:
-    """Write *text* to *path*, as somebody did so many seconds ago."""
+    """Write *text* to *path*, dated so many seconds ago."""
     path.write_text(text)
     then = path.stat().st_mtime - age
     os.utime(path, (then, then))
@@ -217,11 +217,11 @@ def test_settings_read_at_start_are_reported_and_the_rest_is_in_force(
 
 @pytest.fixture
 def pipe(path: Path) -> Iterator[Path]:
-    """Give a pipe among the queries, to which nobody writes."""
+    """Create a named pipe among the queries, which has no writer."""
     pipe = path.parent / "queries" / "pipe.sql"
     os.mkfifo(pipe)
     yield pipe
-    # Whoever reads from it is let go.
+    # This releases a thread that reads from it.
     with suppress(OSError):
         end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         pipe.unlink()

@@ -1,4 +1,4 @@
-"""Results: encoded once, the same in both channels, and never larger than they may be."""
+"""Results: encoded once, the same in both channels, and never larger than the limit."""
 
 import csv
 import io

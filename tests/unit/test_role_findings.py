@@ -1,4 +1,4 @@
-"""What is wrong with roles is found with file and line, and withholds what it is about."""
+"""Mistakes in roles are reported with file and line, and withhold the tables that they concern."""
 
 from dataclasses import replace
 
@@ -191,7 +191,7 @@ def test_filter_of_all_that_a_longer_pattern_overrides_is_reported(
     ],
 )
 def test_pattern_that_is_the_name_of_a_table_means_both(text: str, seen: list[str], roles: Roles) -> None:
-    """Whoever creates a table of that name changes nothing for the others."""
+    """A new table with this name changes nothing for the others."""
     places = (("main", "a[1]"), ("hr", "a[1]"), ("main", "a1"))
     catalog = Catalog(
         tables=tuple(table(ID, name=name, schema=schema) for schema, name in places), default_schema="main"

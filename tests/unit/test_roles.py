@@ -1,4 +1,4 @@
-"""Roles of a configuration: their rules, parents and limits, and what is refused by file and key."""
+"""Roles of a configuration: their rules, parents and limits, and which are rejected, by file and key."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""The tool run_sql: its definition, who gets it, what the audit log keeps, and how a lens becomes views."""
+"""The tool run_sql: its definition, who gets it, what the audit log keeps, and how tables become views."""
 
 from collections.abc import Hashable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,16 +15,17 @@ from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role, Source
 from dbtools.records.entries import AuditEntry
+from dbtools.results import ResultSet
 from dbtools.service.execution import free_run
 from dbtools.service.posture import offered
 from dbtools.service.snapshot import take_snapshot
 from dbtools.settings import Settings
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSection
-from dbtools.statement import FreeStatement
+from dbtools.statement import FreeStatement, Output
 from dbtools.tools import define, unknown_tool
-from dbtools.tools.definition import ToolContext, tokens_in
-from dbtools.tools.run_sql import unique_names
+from dbtools.tools.definition import SingleCall, ToolContext, tokens_in
+from dbtools.tools.run_sql import MISSPELT, unique_names
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import resolved
 
@@ -58,7 +60,7 @@ def test_column_masked_by_a_hash_is_told_from_an_unknown_one() -> None:
         for name in ("orders.card", "cards")
     )
 
-    assert masked.startswith("The column 'card' is masked by a hash, so run_sql does not read it.")
+    assert masked.startswith("run_sql cannot read 'card', which is masked by a hash.")
     assert unknown.startswith("There is no column 'cards'. describe_tables")
 
 
@@ -76,6 +78,29 @@ def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
     refusal = str(unknown_tool("execute_sql", define(context("SQLite 3.40.1"))))
 
     assert "Use run_sql." in refusal
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_explained"),
+    [
+        ("status = 'shiped'", True),
+        ("status IN ( 'shiped')", True),
+        ("status <> 'shiped'", False),
+        ("placed >= 'a'", False),
+        ("placed = '2024-02-30'", False),
+        ("total = 5", False),
+    ],
+)
+def test_answer_without_a_match_says_how_texts_are_compared(condition: str, is_explained: bool) -> None:
+    call = define(context("SQLite 3.40.1"))["run_sql"].bind(
+        {"sql": f"select id from orders where {condition}"}
+    )
+    one = ResultSet(outputs=(Output(term=Column(name="id", type=INTEGER)),), rows=((1,),))
+    assert isinstance(call, SingleCall)
+    full, *empty = (call.answer(replace(one, rows=rows)) for rows in (one.rows, (), ((0,),), ((None,),)))
+
+    assert [each.structured.get("note") == MISSPELT for each in empty] == [is_explained] * 3
+    assert "note" not in full.structured
 
 
 @pytest.mark.parametrize(

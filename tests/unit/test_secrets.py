@@ -1,4 +1,4 @@
-"""Columns that look like secrets: by the words of their names, and by their types."""
+"""Columns that look like secrets, by the words in their names and by their types."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whose the comments in SQLite's CREATE statements are, and which constraints stand there."""
+"""Comments and constraints in SQLite's CREATE statements."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""What the types that SQLite's columns declare become."""
+"""The column types of SQLite."""
 
 import pytest
 

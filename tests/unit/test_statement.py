@@ -1,4 +1,4 @@
-"""Conditions: which values they bind, and what is refused."""
+"""Conditions: which values they bind, and which are rejected."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which tools are listed: those of each table or those for any, by what their definitions cost."""
+"""Which tools are listed, by what their definitions cost: those of each table, or generic ones."""
 
 import json
 from collections.abc import Sequence

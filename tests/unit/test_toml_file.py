@@ -1,4 +1,4 @@
-"""Positions: on which line of a TOML file a key is written."""
+"""On which line of a TOML file a key is written."""
 
 import tomllib
 from collections.abc import Iterator
@@ -178,7 +178,7 @@ def _spelled(name: str) -> str:
 
 
 def _paths(document: Document) -> Iterator[tuple[str, ...]]:
-    """Yield each path on the way to a key that is written, the shortest first."""
+    """Yield each prefix of the path of a written key, the shortest first."""
     seen = {path[:end] for path in document.written for end in range(1, len(path) + 1)}
     return iter(sorted(seen, key=len))
 

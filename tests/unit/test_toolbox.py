@@ -255,7 +255,7 @@ async def _surfaces(listing: Listing, *catalogs: Catalog) -> list[tuple[bool, in
 
 
 async def test_surface_is_chosen_at_the_start_and_kept() -> None:
-    """Three tables have seven tools of their own, and one has three; there are five for any table."""
+    """Three tables have seven tools each, and one has three; five tools take any table."""
     listing = Listing(budget=1_400)
 
     growing, shrinking = await _surfaces(listing, SMALL, LARGE), await _surfaces(listing, LARGE, SMALL)
@@ -320,7 +320,7 @@ async def test_others_are_answered_while_a_large_result_is_rendered(
     waited = []
 
     class Cell:
-        """A cell that waits until somebody else has been answered."""
+        """A cell that waits until another call has been answered."""
 
         def __str__(self) -> str:
             waited.append(answered.wait(5))

@@ -1,4 +1,4 @@
-"""A row filter that can raise an error is known by its text."""
+"""Which row filters may raise an error, by their text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Addresses of rows and cells: written and read back."""
+"""URIs of rows and cells: written and read back."""
 
 import base64
 

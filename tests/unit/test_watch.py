@@ -1,4 +1,4 @@
-"""Watching: what is noticed leads to a refresh, what fails is told once, and all stays as it was."""
+"""Watching: a change leads to a refresh, a failure is reported once, and the old snapshot stays."""
 
 import asyncio
 import selectors
@@ -224,7 +224,7 @@ async def test_resolved_warning_is_reported_unless_another_remains(world: World)
 
 
 class Leaps(selectors.SelectSelector):
-    """Waits for nobody: time leaps to what is due next."""
+    """Does not wait: time jumps to the next deadline."""
 
     now = 0.0
 

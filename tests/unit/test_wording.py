@@ -1,4 +1,4 @@
-"""Descriptions: short, on one line, and free of what a comment may smuggle."""
+"""Descriptions: short, on one line, and without what a comment could smuggle in."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""What a role may change follows from its grants; what they cannot mean is found with file and line."""
+"""What a role may change follows from its grants; mistakes are reported with file and line."""
 
 from collections.abc import Sequence
 

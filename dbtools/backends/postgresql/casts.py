@@ -89,7 +89,7 @@ class Casts:
         self._qualify(at, cast + length)
 
     def _cast_of(self, names: Sequence[str]) -> str | None:
-        """Return the qualified type that *names* mean; that of the system before others."""
+        """Return the qualified type that *names* refer to; a system type takes precedence."""
         name = SQL_TYPES.get(names[-1], names[-1])
         if name in self._vocabulary.types and names[:-1] in ([], [SYSTEM]):
             return f"{identifier(SYSTEM)}.{identifier(name)}"
@@ -141,14 +141,15 @@ class Casts:
             # interval '2' day
             field = self._lexemes.pop(end + 1).value
             if field not in FIELDS or not string.value.strip().isdigit():
-                raise refused("This interval is not permitted", "interval '1 day'", position=string.offset)
+                raise refused("This is not an interval", "Write interval '1 day'.", position=string.offset)
             string = string_lexeme(f"{string.value} {field}", string.offset)
         self._lexemes[at : end + 1] = [string, Lexeme(LexemeKind.SIGN, "::", string.offset), *type]
 
     def _check_collation(self, at: int) -> None:
         names = self._names(at)
         if names[-1] not in self._vocabulary.collations or names[:-1] not in ([], [SYSTEM]):
-            raise refused("This collation is not permitted", 'collate "C"', position=self._offset(at - 1))
+            hint = HABITS.get(names[-1], 'Write collate "C".')
+            raise refused("Unknown collation", hint, position=self._offset(at - 1))
         self._qualify(at, f"{identifier(SYSTEM)}.{identifier(names[-1])}")
 
 

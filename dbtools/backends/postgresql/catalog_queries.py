@@ -18,7 +18,7 @@ def of_extension(catalog: str, number: str) -> str:
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
 #: The planner overestimates the cost of these statements: compiling them takes longer than running them.
 SETTINGS = "set local jit = off"
-IMPATIENT = "set local lock_timeout = '100ms'"
+SHORT_LOCK_TIMEOUT = "set local lock_timeout = '100ms'"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
 #: The estimated number of rows of relation c. Before ANALYZE it is -1, or 0 before version 14.
 ROWS = """nullif(c.reltuples, case

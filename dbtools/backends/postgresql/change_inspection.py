@@ -1,10 +1,9 @@
 """Check a query that changes rows before it is served. A connection and pieces in, an Inspected out.
 
 The server prepares the query and explains it in a read-only transaction, with nulls as parameters: neither
-runs it. The plan names the tables that it changes, those beneath views included, and explaining checks the
-privileges. A rule of a temporary table, which is rolled back, holds the parsed query: it shows the columns
-that are read and changed, and the functions that are called. The catalog says which foreign keys and triggers
-change more.
+runs it. The plan names the tables that it changes, also through views, and explaining checks the privileges.
+A rule of a temporary table, which is rolled back, holds the parsed query: it shows the columns that are read
+and changed, and the functions that are called. The catalog says which foreign keys and triggers change more.
 """
 
 import json
@@ -24,8 +23,8 @@ from dbtools.backends.postgresql.inspection import (
     READING,
     PostgresqlInspector,
     PostgresqlQuery,
-    Shown,
-    is_passing,
+    QueryReport,
+    is_temporary,
     prepare_query,
     refusing,
 )
@@ -35,8 +34,8 @@ from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.query_syntax import AFTER_CHANGE, CHANGE, Piece, main_of, within_with
 from dbtools.queries import Effect, Effects
 
-#: What the changes $3 of the columns $4 (empty: all) of the tables $2 in the schemas $1 lead to: themselves,
-#: and those of foreign keys; each with the functions of triggers that they fire.
+#: The changes $3 to the columns $4 (empty: all) of the tables $2 in the schemas $1, and those that foreign
+#: keys make in consequence; each with the functions of the triggers that it fires.
 CONSEQUENCES = """
 with recursive touched (relation, kind, number) as (
     select c.oid, w.kind, a.attnum
@@ -82,7 +81,7 @@ left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum = t.nu
 class PostgresqlChangeInspector(PostgresqlInspector):
     """Asks a server what queries that change rows mean, on a connection of the login that writes."""
 
-    allowed = ("nextval",)  #: rows need numbers
+    allowed = ("nextval",)  #: it numbers new rows
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the server reports about the query in *pieces*, or raise Refused."""
@@ -98,11 +97,11 @@ class PostgresqlChangeInspector(PostgresqlInspector):
             whole = f"{replace(prepared, query=nested).with_nulls}{AFTER_CHANGE}select 1"
             explained, versions = await self._explain(whole)
             rule = f"create rule {INSPECTED} as on insert to {INSPECTED} do instead {whole}"
-            ruled = await self.shown(prepared, f"create temporary table {INSPECTED} ()", rule)
+            ruled = await self.report(prepared, f"create temporary table {INSPECTED} ()", rule)
             parsed = ruled.parsed if ruled else Parsed(changes=explained)
-            shown = Shown(columns=prepared.columns, parsed=parsed, versions=versions)
+            reported = QueryReport(columns=prepared.columns, parsed=parsed, versions=versions)
             effects = await self._effects(parsed.changes, explained)
-            return replace(await self.inspected(prepared, shown), effects=effects)
+            return replace(await self.inspected(prepared, reported), effects=effects)
 
     async def _explain(self, sql: str) -> tuple[Sequence[Effect], tuple[str, ...]]:
         """Return the changes in the plan of *sql*, the query's own first, and the versions of its tables."""
@@ -115,7 +114,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
         except asyncpg.InvalidCachedStatementError:
             raise
         except asyncpg.PostgresError as exc:
-            if is_passing(exc):
+            if is_temporary(exc):
                 raise
             hint = GRANTING if exc.sqlstate == "42501" else ""
             raise refusal(f"{exc.args[0]}.", hint=hint) from exc
@@ -125,7 +124,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
         return [effect for _, effect in changes], versions
 
     async def _effects(self, changes: Sequence[Effect], explained: Sequence[Effect]) -> Effects:
-        """Return *changes* with those *explained* that are beneath views, and what they lead to."""
+        """Return *changes*, those *explained* that are made through views, and the consequences of both."""
         known = {each[:3] for each in changes}
         beneath = [each._replace(named=False) for each in explained if each[:3] not in known]
         direct = [*changes, *beneath]

@@ -1,4 +1,4 @@
-"""Notice changes of a PostgreSQL schema. A connection in; fingerprints, versions and notifications out.
+"""Notice changes to a PostgreSQL schema. A connection in; fingerprints, versions and notifications out.
 
 The fingerprint of a schema comes from catalogs that every login may read. It changes with everything that a
 tool could show, including grants and policies, but not with rows, statistics and VACUUM. Polling it needs
@@ -34,7 +34,7 @@ UNANSWERED = "The database does not answer whether its schema has changed."
 BEGIN = "begin read only; set local jit = off"
 
 #: Temporary relations belong to one session.
-PERMANENT = "not in (select p.oid from passing as p)"
+PERMANENT = "not in (select r.oid from temporary_relations as r)"
 #: Selects the roles of which the login is a member.
 CONCERNED = "pg_catalog.pg_has_role(x.{}, 'member')"
 NOT_SYSTEM = "not pg_catalog.starts_with({}.nspname::pg_catalog.text, 'pg_')"
@@ -76,7 +76,11 @@ NUMBERS = [
     *(f"select {HASH.format(columns)} from pg_catalog.{rows}" for columns, rows in HASHED),
 ]
 FINGERPRINT = f"""
-with passing as materialized (select c.oid from pg_catalog.pg_class as c where c.relpersistence = 't'),
+with temporary_relations as materialized (
+    select c.oid
+    from pg_catalog.pg_class as c
+    where c.relpersistence = 't'
+),
 written (number) as ({" union all ".join(NUMBERS)})
 select pg_catalog.concat_ws(' ', pg_catalog.count(*), pg_catalog.sum(w.number))
 from written as w
@@ -126,7 +130,7 @@ order by c.oid
 #: Run by a migration in its own transaction, so that the notification arrives with the commit.
 ANNOUNCEMENT = "select pg_catalog.pg_notify('dbtools_schema', 'migration')"
 
-SCRIPT = r"""-- Notifies dbtools of each change of the schema, at its COMMIT.
+SCRIPT = r"""-- Notifies dbtools of each schema change, at its COMMIT.
 -- Only a superuser may create event triggers.
 -- To remove it:
 --     drop event trigger if exists dbtools_changed;

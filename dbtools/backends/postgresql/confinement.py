@@ -7,19 +7,21 @@ relation, neither when it is parsed nor when it is planned.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.free import MISSING, FreeRun, refused, unknown_column
+from dbtools.backends.free import MISSING, OUTSIDE, SIMPLER, FreeRun, refused, unknown_column
 from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.guard import Guarded
-from dbtools.backends.postgresql.parsing import SIMPLER, habit
+from dbtools.backends.postgresql.parsing import habit
 from dbtools.backends.postgresql.pipeline import ServerConnection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
+from dbtools.backends.postgresql.vocabulary import NAMESAKES
 from dbtools.types import quoted
 
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
@@ -31,24 +33,25 @@ where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
 """)
 EXPLAIN = "explain (format json, costs off) "
 CAST = "Cast the values, as in x::numeric, x::text or x::timestamp."
-OUTSIDE = "Use it in a subquery, and its condition outside."
-#: SQLSTATEs, our words and a hint. {name}: of what is wrong, if it is known.
+ALIAS = "WHERE and HAVING cannot use an alias of SELECT: repeat its expression."
+#: SQLSTATEs, our words and a hint. {name}: of what is wrong, or … if it is unknown.
 RULES: Sequence[tuple[str, str, str]] = (
     ("42P01 42501 3F000", "There is no table or alias {name}", "Name each table in from, before its use."),
-    ("42601", "The statement cannot be read near {name}", MISSING),
-    ("42702", "{name} could be a column of several tables", "Write table.column."),
+    ("42601", "Syntax error near {name}", MISSING),
+    ("42702", "The column {name} is in several tables", "Write table.column."),
     ("42712", "Two tables have the same name", "Give each an alias."),
-    ("42803", "{name} does not fit the groups", "Group by it, or aggregate it, but not in where."),
-    ("42883 42725", "No single function or operator {name} takes values of these types", CAST),
-    ("42804 42846 42P18 42P21 42P22", "The types do not fit at {name}", CAST),
+    ("42803", "{name} must be grouped or aggregated", "Conditions on aggregates belong in HAVING."),
+    ("42883 42725 42809", "No function or operator {name} takes these types", CAST),
+    ("42804 42846 42P18 42P21 42P22", "The types do not match at {name}", CAST),
     ("42P20", "A window function is not permitted here", OUTSIDE),
-    ("42P19", "This recursion is not permitted", "select … union all select … from the CTE itself, once."),
-    ("42P10", "order by or distinct on does not fit the columns", "Order by columns of the result."),
+    ("42P19", "This recursion is not permitted", "Write select … union all select … from the CTE, once."),
+    ("42P10", "ORDER BY or DISTINCT ON does not match the columns", "Order by columns of the result."),
     ("21000", "A subquery returned more than one row", "Add limit 1, or use in."),
     ("22003", "A number is out of range", "Cast to bigint or numeric first."),
-    ("22023 2201W 2201X", "A value is not permitted there", "Is it negative?"),
-    ("22012", "A division by zero", "Write a / nullif(b, 0)."),
-    ("22P02 22007 22008", "A text is not a value of the type that is needed here", "Cast to text instead."),
+    ("22023", "An argument of a function is not valid", "Is a number negative, or a unit unknown?"),
+    ("2201W 2201X", "LIMIT or OFFSET is negative", ""),
+    ("22012", "Division by zero", "Write a / nullif(b, 0)."),
+    ("22P02 22007 22008", "A text cannot be cast to the type needed", "Compare as text: x::text."),
     ("0A000", "{name} is not supported here", SIMPLER),
     ("25006", "The statement tries to write, but may only read", "Use the tools that change rows."),
 )
@@ -124,7 +127,7 @@ class Confined:
         try:
             yield
         except asyncpg.UnsupportedClientFeatureError as exc:
-            rule = "A column of the result is a row, or a range of moments"
+            rule = "A column of the result is a row, or a range of timestamps"
             raise refused(rule, "Cast it to text, or select its parts.") from exc
         except asyncpg.PostgresError as exc:
             if is_lost(exc):
@@ -141,15 +144,23 @@ class Confined:
         offset, name = (None, "") if at is None else (self.guarded.lexemes[at].offset, self._name_at(at))
         tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
+            if name in self._aliases():
+                return refused(f"There is no column {quoted(name)}", ALIAS, position=offset)
             return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
         if state in RULE_BY_STATE:
             rule, hint = RULE_BY_STATE[state]
             if state == "42601" and at is not None:
                 hint = habit(self.guarded.lexemes, at) or hint
-            return refused(rule.format(name=quoted(name, 60) if name else "it"), hint, position=offset)
+            elif hint == CAST:
+                hint = NAMESAKES.get(name, hint)
+            return refused(rule.format(name=quoted(name, 60) if name else "…"), hint, position=offset)
         if state.startswith(REFUSED):
             return refused("The database cannot run this statement", SIMPLER, position=offset)
         return translated(error)
+
+    def _aliases(self) -> set[str]:
+        """Return the names that may be aliases of columns."""
+        return {after.value for before, after in pairwise(self.guarded.lexemes) if before.text in ("as", ")")}
 
     def _name_at(self, at: int) -> str:
         """Return the name, with the names after its dots, that begins with lexeme number *at*."""

@@ -42,16 +42,16 @@ COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<t
 #: The types of the columns of functions in FROM.
 MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
 
-#: The volatile functions of the system that a query may call. All others may write, or affect more than their
+#: The volatile system functions that a query may call. All others may write, or affect more than their
 #: own statement: a read-only transaction stops few of them.
 HARMLESS = words(
     "array_sample array_shuffle clock_timestamp currval gen_random_uuid lastval pg_*_size pg_blocking_pids "
     "pg_current_wal_* pg_is_* pg_last_* pg_partition_* pg_sleep* pg_stat_get_* pg_xact_* random* timeofday "
     "txid_status uuidv*"
 )
-#: More functions of the system and of extensions that no query may call. Users' functions of the same names
-#: are allowed.
-ACTING = words(
+#: More functions, of the system and of extensions, that no query may call. User-defined functions of the
+#: same names are allowed.
+WITH_SIDE_EFFECTS = words(
     # Transaction IDs, which otherwise only writes consume; and statistics.
     "txid_current pg_current_xact_id pg_stat_statements_reset "
     # Files and caches of the server, and large objects.
@@ -78,7 +78,7 @@ from pg_catalog.pg_rewrite as r
 where r.ev_class = any($1::pg_catalog.oid[]) and r.ev_type = '1'
 """
 #: The functions $1, and those with the names $2: whether they may read tables, whether they came with the
-#: system or with an extension, and whether they are volatile ones of the system.
+#: system or with an extension, and whether they are volatile system functions.
 CALLED = f"""
 select f.oid as number, n.nspname::text as schema, f.proname::text as name,
     f.oid >= '16384' and not (e.known and f.provolatile = 'i') as reads,
@@ -198,7 +198,7 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
 def _others(tree: str, called: Iterable[Record]) -> Iterator[str]:
     """Yield what a view of *tree* may read besides tables, in words; *called* are its functions."""
     for row in called:
-        if row["reads"] or acts(row) or _is_among(row["name"], DESCRIBING):
+        if row["reads"] or has_side_effects(row) or _is_among(row["name"], DESCRIBING):
             yield f"what the function {row['schema']}.{row['name']} reads, which is not known"
     if types_made_in(tree) & NAMING_TYPES:
         yield "names of objects"
@@ -238,11 +238,11 @@ def location_of(rows: Sequence[Record]) -> ColumnPlace:
     return (rows[0]["schema"], rows[0]["name"], "")
 
 
-def acts(function: Record) -> bool:
-    """Return whether *function* of the system or of an extension may do more than read."""
+def has_side_effects(function: Record) -> bool:
+    """Return whether *function*, of the system or of an extension, may do more than read."""
     name = function["name"]
     return (function["volatile"] and not _is_among(name, HARMLESS)) or (
-        function["known"] and _is_among(name, ACTING)
+        function["known"] and _is_among(name, WITH_SIDE_EFFECTS)
     )
 
 

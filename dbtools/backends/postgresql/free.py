@@ -148,7 +148,7 @@ class PostgresqlFreeRunner:
                     await self.pool.dispose()
         except TimeoutError as exc:
             if began == math.inf:
-                raise errors.Busy("Other statements are still running.", hint="Try again.") from exc
+                raise errors.Busy("Too many statements are running.", hint="Try again in a moment.") from exc
             raise errors.TimedOut from exc
         finally:
             if time.monotonic() - began > SLOW:
@@ -255,8 +255,8 @@ async def _explanation(connection: ServerConnection, statement: Confined) -> Fre
         sql=statement.plan.sql,
         parameters=statement.values,
         verdicts=(
-            f"The guard permits it: it {reads}.",
-            "The server plans it without any other relation, in a read-only transaction.",
+            f"It {reads}.",
+            "PostgreSQL plans it without any other relation, in a read-only transaction.",
         ),
     )
 

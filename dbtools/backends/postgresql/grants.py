@@ -126,7 +126,7 @@ async def write_script(
     }
     needed = {login: reading | changing}
     if writer and changing:
-        # The role that both logins become needs what both need.
+        # Both logins switch to this role, so it needs the privileges of both.
         needed = {login: reading | changing if set_role else reading, writer: changing}
     named = {*catalog.search_path, *_schemas_named(shown)} - {SCHEMA}
     used = {schema for (schema, _), *_ in reading | changing}
@@ -242,7 +242,7 @@ async def _reads_of_conditions(inspector: PostgresqlInspector, table: Table) -> 
 async def _needs_of_changes(
     connection: Any, shown: Sequence[Catalog], queries: Sequence[Permitted]
 ) -> set[Need]:
-    """Return what changes of rows need besides the tables: sequences, and the journal if there is one."""
+    """Return what changes need besides tables: sequences, and the journal if there is one."""
     # One role or query may give the column that another one lets the sequence number.
     given = [presets_of(catalog.tables) for catalog in shown]
     given += [inserted_by(query.effects.changes) for query in queries if query.effects]

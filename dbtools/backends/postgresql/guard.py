@@ -13,16 +13,18 @@ PostgreSQL disagree about what a name means. Every node of the tree must be of a
 string must occur in it, and every name before a bracket must be a permitted function or an alias.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from sqlglot import exp
 
-from dbtools.backends.free import refused, unknown_function, unknown_table
+from dbtools.backends.free import SIMPLER, refused, unknown_function, unknown_table
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.casts import Casts
 from dbtools.backends.postgresql.lens import lens, numbered
-from dbtools.backends.postgresql.parsing import SIMPLER, Lexeme, LexemeKind, Tree, spelled
+from dbtools.backends.postgresql.parsing import Lexeme, LexemeKind, Tree, spelled
 from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import SqlRefused, listing
@@ -48,12 +50,9 @@ class Guarded:
     calls_others: bool  #: whether it calls a function that is not a part of the system
 
     def lexeme_at(self, position: int) -> int | None:
-        """Return the number of the lexeme at *position* of the SQL, from 0."""
-        for at, lexeme in enumerate(self.lexemes if position >= 0 else ()):
-            position -= len(lexeme.written)
-            if position < 0:
-                return at
-        return None
+        """Return the number of the lexeme at *position* of the SQL, from 0; beyond its end, the last one."""
+        ends = list(accumulate(len(lexeme.written) for lexeme in self.lexemes))
+        return min(bisect_right(ends, position), len(ends) - 1) if position >= 0 else None
 
 
 def guard(sql: str, catalog: Catalog, whole: Catalog, vocabulary: Vocabulary) -> Guarded:
@@ -131,7 +130,7 @@ class _Guard:
         """Return the number of the lexeme that *node*, a name, is."""
         at = self._tree.lexeme_of(node)
         if at is None or self._lexemes[at].kind is not LexemeKind.NAME:
-            raise refused("A name cannot be read here", SIMPLER, position=self._tree.offset_of(node))
+            raise refused("A name is not permitted here", SIMPLER, position=self._tree.offset_of(node))
         return at
 
     def _name_in(self, cte: exp.CTE) -> int:
@@ -167,13 +166,13 @@ class _Guard:
             raise self._unknown_table(node, offset)
         label = quoted(self._catalog.label(table), 60)
         if not table.aggregated:
-            rule = f"The rows of {label} may not be aggregated, so run_sql does not read them"
-            raise refused(rule, "Use the tools that list it.", position=offset)
+            rule = f"run_sql cannot read {label}, whose rows may not be aggregated"
+            raise refused(rule, "Use the tools that list its rows.", position=offset)
         if lens(table, self._whole) is None:
             return self._sources.setdefault(table, f"{identifier(table.schema)}.{identifier(table.name)}")
         # PostgreSQL would ignore the word before the name of a CTE.
         if node.args.get("only") or self._word(at - (3 if node.db else 1)) == "only":
-            raise refused(f"Only is not permitted for {label}", "Leave it out.", position=offset)
+            raise refused(f"ONLY is not permitted for {label}", "Leave it out.", position=offset)
         return self._sources.setdefault(table, identifier(f"dbtools table {at}"))
 
     def _table_of(self, node: exp.Table) -> Table | None:
@@ -206,7 +205,7 @@ class _Guard:
         for at, lexeme in enumerate(self._lexemes):
             if lexeme.kind in (LexemeKind.NAME, LexemeKind.STRING) and at not in read | called:
                 raise refused(
-                    f"{quoted(lexeme.value, 40)} cannot be read here", SIMPLER, position=lexeme.offset
+                    f"{quoted(lexeme.value, 40)} is not permitted here", SIMPLER, position=lexeme.offset
                 )
             if lexeme.kind is LexemeKind.KEYWORD and at in called and lexeme.text not in FORMS:
                 raise self._unknown_function(lexeme.text, lexeme.offset)

@@ -26,15 +26,15 @@ from dbtools.backends.port import (
     Declared,
     Inspected,
     check_names,
-    passing_refusal,
     refusal,
+    temporary_refusal,
 )
 from dbtools.backends.postgresql.changes import TABLE_VERSIONS
 from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
     CALLED,
     Parsed,
-    acts,
+    has_side_effects,
     read_tree,
 )
 from dbtools.backends.postgresql.pipeline import end_prepare, rolled_back
@@ -77,10 +77,10 @@ WRITING = f"begin read write; {SETUP}"
 READING = f"begin read only; {SETUP}"
 #: SQLSTATE classes that concern the query, even if null parameters have caused the error.
 CERTAIN = ("42", "0A", "25")
-UNFILLED = "55000"  #: the SQLSTATE of a materialized view without data, among others
+NOT_POPULATED = "55000"  #: the SQLSTATE of a materialized view without data, among others
 LOCK_TIMEOUT = "500"  #: milliseconds; a migration that locks one table must not delay the others
-#: A row filter waits as long as a call does: without its filter, a table is withheld.
-PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
+#: The check of a row filter waits for a lock as long as a call does: without its filter, a table is withheld.
+CHECK_FILTER = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
 #: The families that a parameter declared as text may turn out to be.
 AS_TEXT = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
 UNANSWERED = "The queries cannot be checked against the database."
@@ -90,7 +90,7 @@ BEFORE, AFTER = "select 1 as one from (", "\n) as q limit 0"
 BEFORE_COLUMNS = "select * from ("
 NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
 #: SQLSTATE classes of errors that are not about the query.
-PASSING = ("08", "40", "53", "55", "57", "58", "XX")
+TEMPORARY = ("08", "40", "53", "55", "57", "58", "XX")
 
 #: The SQL types of declared types, if their names differ.
 CASTS: Mapping[str, str] = {
@@ -163,8 +163,8 @@ class PreparedQuery:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What the server shows of a query."""
+class QueryReport:
+    """What the server reports about a query."""
 
     columns: NamedTypes
     parsed: Parsed
@@ -200,10 +200,10 @@ class PostgresqlInspector:
         with refusing():
             prepared = await prepare_query(self.connection, query)
             view = f"create temporary view {INSPECTED} as select * from ({prepared.with_nulls}\n) as q"
-            shown = await self.shown(prepared, view) or await self._without_view(prepared)
-            check_names(name for name, _ in shown.columns)
+            reported = await self.report(prepared, view) or await self._without_view(prepared)
+            check_names(name for name, _ in reported.columns)
             await self._try(prepared)
-            return await self.inspected(prepared, shown)
+            return await self.inspected(prepared, reported)
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
         """Return the types that the server infers for the parameters of *condition*."""
@@ -212,7 +212,7 @@ class PostgresqlInspector:
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
         sql = f"select 1 from {name} where ({written}\n)"
         with refusing(condition.text):
-            async with rolled_back(self.connection, PATIENT):
+            async with rolled_back(self.connection, CHECK_FILTER):
                 prepared = await self.connection.prepare(sql)
                 # EXPLAIN checks privileges, and runs nothing.
                 nulls = [None for _ in prepared.get_parameters()]
@@ -229,11 +229,11 @@ class PostgresqlInspector:
         except asyncpg.PostgresError as exc:
             if (exc.sqlstate or "").startswith(CERTAIN):
                 raise refused(exc, prepared.query) from exc
-            if is_passing(exc):
+            if is_temporary(exc):
                 raise
 
-    async def shown(self, prepared: PreparedQuery, *creating: str) -> Shown | None:
-        """Return what INSPECTED shows after the statements *creating*; None if the server does not run these.
+    async def report(self, prepared: PreparedQuery, *creating: str) -> QueryReport | None:
+        """Return what the server reports after the statements *creating*, or None if it does not run them.
 
         Raise Refused if the query calls a function that does more than read.
         """
@@ -248,22 +248,22 @@ class PostgresqlInspector:
                 relation, tree = await self.connection.fetchrow(TREE)
                 parsed = await read_tree(self.connection, tree, relation)
         except asyncpg.PostgresError as exc:
-            if is_passing(exc):
+            if is_temporary(exc):
                 raise
             self._check_functions(prepared.query, await self._named_functions(prepared.query))
             return None
         self._check_functions(prepared.query, parsed.called)
         columns = [(name, (type, modifier)) for name, type, modifier in found]
-        return Shown(columns=columns, parsed=parsed, versions=versions)
+        return QueryReport(columns=columns, parsed=parsed, versions=versions)
 
-    async def _without_view(self, prepared: PreparedQuery) -> Shown:
+    async def _without_view(self, prepared: PreparedQuery) -> QueryReport:
         """Return what is known without a view: the types of columns, but not their lengths and domains."""
         query = replace(prepared.query, before=BEFORE_COLUMNS)
         async with rolled_back(self.connection, READING):
             statement = await _prepare(self.connection, query)
             versions = await self._locked(query)
         columns = replace(prepared, statement=statement).columns
-        return Shown(columns=columns, parsed=Parsed(), versions=versions)
+        return QueryReport(columns=columns, parsed=Parsed(), versions=versions)
 
     async def _locked(self, query: PostgresqlQuery) -> tuple[str, ...]:
         """Return the versions of the tables that *query* reads; parsing it locks them until ROLLBACK."""
@@ -271,7 +271,7 @@ class PostgresqlInspector:
         return tuple(row["version"] for row in await self.connection.fetch(TABLE_VERSIONS))
 
     async def _named_functions(self, query: PostgresqlQuery) -> Sequence[Record]:
-        """Return the functions with names that *query* seems to call, for want of a parsed one."""
+        """Return the functions whose names *query* seems to call: the server could not parse it."""
         if ESCAPED.search(query.text):
             # Words in the text are not the names of the functions that it calls.
             raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
@@ -281,14 +281,16 @@ class PostgresqlInspector:
 
     def _check_functions(self, query: PostgresqlQuery, called: Iterable[Record]) -> None:
         """Raise Refused if one of the functions *called* does more than read."""
-        for name in (row["name"] for row in called if acts(row) and row["name"] not in self.allowed):
+        for name in (
+            row["name"] for row in called if has_side_effects(row) and row["name"] not in self.allowed
+        ):
             calls = reversed([*names_before("(", query.text)])
             raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
 
-    async def inspected(self, prepared: PreparedQuery, shown: Shown) -> Inspected:
-        """Return what is *shown* of *prepared*, with the types of columns and parameters."""
+    async def inspected(self, prepared: PreparedQuery, reported: QueryReport) -> Inspected:
+        """Return *reported*, about the query *prepared*, with the types of its columns and parameters."""
         taken = {name: (type.oid, UNLIMITED) for name, type in prepared.types.items()}
-        wanted = {*(number for _, number in shown.columns), *taken.values()}
+        wanted = {*(number for _, number in reported.columns), *taken.values()}
         async with rolled_back(self.connection, READING):
             rows = await read_types(self.connection, wanted - self._types.keys())
         self._types.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
@@ -304,18 +306,18 @@ class PostgresqlInspector:
                     offset=prepared.query.start_of([*map(str, prepared.query.source)].index(f":{name}")),
                 )
         return Inspected(
-            columns=tuple(Column(name=name, type=types[number].type) for name, number in shown.columns),
+            columns=tuple(Column(name=name, type=types[number].type) for name, number in reported.columns),
             parameters=parameters,
             casts={name: type.cast for name, type in parameters.items()},
-            reads=shown.parsed.reads,
-            functions=shown.parsed.functions,
-            versions=shown.versions,
+            reads=reported.parsed.reads,
+            functions=reported.parsed.functions,
+            versions=reported.versions,
         )
 
 
-def is_passing(error: asyncpg.PostgresError) -> bool:
+def is_temporary(error: asyncpg.PostgresError) -> bool:
     """Return whether *error* is temporary or about the server, not about the statement."""
-    return (error.sqlstate or "").startswith(PASSING)
+    return (error.sqlstate or "").startswith(TEMPORARY)
 
 
 async def prepare_query(connection: Any, query: PostgresqlQuery) -> PreparedQuery:
@@ -333,7 +335,7 @@ async def prepare_query(connection: Any, query: PostgresqlQuery) -> PreparedQuer
             types = dict(zip(cast.parameters, statement.get_parameters(), strict=True))
             return PreparedQuery(query=cast, statement=statement, types=types)
         except asyncpg.PostgresError as exc:
-            if is_passing(exc):
+            if is_temporary(exc):
                 raise
             problem = exc
     raise await _refused(connection, problem, replace(query, casts=casts)) from problem
@@ -378,6 +380,6 @@ def refusing(condition: str | None = None) -> Iterator[None]:
     except asyncpg.PostgresError as exc:
         if is_lost(exc):
             raise
-        passes = exc.sqlstate != UNFILLED if condition is None else is_passing(exc)
+        temporary = exc.sqlstate != NOT_POPULATED if condition is None else is_temporary(exc)
         hint = placeholder_hint(exc.sqlstate, condition or "")
-        raise (passing_refusal if passes else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc
+        raise (temporary_refusal if temporary else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc

@@ -75,7 +75,7 @@ SENTENCES: Mapping[str, str] = {
     "member": "The login is a member of {names}.",
     "rolcreaterole": "The login{roles} may create roles.",
     "rolcreatedb": "The login{roles} may create databases.",
-    "rolreplication": "The login{roles} may replicate: it can read every change of every database.",
+    "rolreplication": "The login{roles} may replicate: it can read every change to every database.",
 }
 
 ColumnsByNumber = Mapping[int, Mapping[int, Column]]  #: by the numbers of table and column
@@ -165,7 +165,7 @@ async def _read_definitions(connection: DriverConnection, facts: _Facts) -> Mapp
     views = [number for number, row in facts.relations.items() if row["kind"] in DERIVED]
     try:
         async with connection.transaction():
-            await connection.execute(catalog_queries.IMPATIENT)
+            await connection.execute(catalog_queries.SHORT_LOCK_TIMEOUT)
             rows = await connection.fetch(catalog_queries.DEFINITIONS, views[:MOST_DEFINITIONS])
     except asyncpg.PostgresError:
         # Definitions are optional. A table may be locked, or may have been dropped since the list was read.

@@ -21,10 +21,10 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
-from dbtools.backends.free import SELECT_ONLY, refused, statement_of
+from dbtools.backends.free import SELECT_ONLY, SIMPLER, refused, statement_of
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.types import NAME_BYTES, lexis
-from dbtools.backends.postgresql.vocabulary import HABITS
+from dbtools.backends.postgresql.vocabulary import WORDS
 from dbtools.sql import Token, TokenKind, words
 from dbtools.types import quoted
 
@@ -57,17 +57,14 @@ CALLABLE = words(
     "collate cross full ilike inner is isnull join left like natural notnull outer overlaps right similar "
     "tablesample"
 )
+VALUES = words("null true false end current_date current_time current_timestamp localtime localtimestamp")
 #: Keywords that end a value or, before `join`, a table.
-ENDINGS = words(
-    "null true false end current_date current_time current_timestamp localtime localtimestamp cross full "
-    "inner left natural outer right"
-)
+ENDINGS = VALUES | words("cross full inner left natural outer right")
 SAME = {"!=": "<>", ":=": "=>"}
 NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w$])")
 ESCAPED = re.compile(r"(?:[^'\\]|''|\\.)*", re.DOTALL)
 CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 Node = exp.Expr
-SIMPLER = "Write it more simply."
 #: The classes of nodes whose meaning depends on nothing but their parts and the names in them, besides
 #: operators with one or two operands.
 NODES = words(
@@ -81,7 +78,6 @@ NODES = words(
 )
 #: The signs that sqlglot reads as they are.
 READ = words("+ - * / = < > <= >= <> || :: => : . , ( ) [ ]")
-VALUES = words("null true false end current_date current_time current_timestamp localtime localtimestamp")
 #: The functions that have words between their arguments.
 FORMS = words("CAST EXTRACT OVERLAY POSITION SUBSTRING TRIM")
 #: sqlglot would log callers' SQL.
@@ -152,10 +148,10 @@ def name_lexeme(name: str, offset: int) -> Lexeme:
 def _tokens(sql: str) -> Sequence[Token]:
     tokens = list(_with_whole_numbers(statement_of(sql, lexis), sql))
     if len(tokens) > MOST_LEXEMES:
-        raise refused(f"The statement has more than {MOST_LEXEMES} words and signs", "Ask for less at once.")
+        raise refused(f"The statement has more than {MOST_LEXEMES} words and signs", "Split it.")
     depths = ((each.kind is TokenKind.OPENING) - (each.kind is TokenKind.CLOSING) for each in tokens)
     if max(accumulate(depths)) > DEEPEST:
-        raise refused(f"More than {DEEPEST} brackets are open", "Use with.")
+        raise refused(f"More than {DEEPEST} brackets are nested", "Use WITH.")
     return tokens
 
 
@@ -244,7 +240,7 @@ def _string(token: Token) -> str:
         mark = text.index("$", 1) + 1
         return text[mark:-mark]
     if not ESCAPED.fullmatch(text[2:-1]):
-        raise refused("A string E'…' goes on in another line", "Write one string.", position=token.offset)
+        raise refused("A string E'…' continues on another line", "Write one string.", position=token.offset)
     return "".join(_unescaped(each, token.offset) for each in re.findall(r"''|\\.|.", text[2:-1], re.DOTALL))
 
 
@@ -311,15 +307,15 @@ class Tree:
         column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
         last = max((at for start, at in self._places.items() if start < column), default=0)
         lexeme = self._lexemes[last]
-        rule = f"The statement cannot be read near {quoted(lexeme.value or lexeme.text, 40)}"
+        rule = f"Syntax error near {quoted(lexeme.value or lexeme.text, 40)}"
         hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
         return refused(rule, habit(self._lexemes, last) or hint, position=lexeme.offset)
 
 
 def habit(lexemes: Sequence[Lexeme], at: int) -> str:
-    """Return what to write instead of lexeme number *at*, or the one before it, if that is known."""
-    names = [lexeme.value or lexeme.text for lexeme in lexemes[max(0, at - 1) : at + 1]]
-    return next((HABITS[name] for name in reversed(names) if name in HABITS), "")
+    """Return what to write instead of lexeme number *at*, or of one beside it, if that is known."""
+    names = [lexeme.value or lexeme.text for lexeme in lexemes[max(0, at - 1) : at + 2]]
+    return next((WORDS[name] for name in names if name in WORDS), "")
 
 
 def _read_as(lexeme: Lexeme, after: Lexeme | None = None, *, before: Lexeme | None) -> str:

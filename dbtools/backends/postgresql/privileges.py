@@ -77,7 +77,7 @@ async def lacking(inspector: PostgresqlInspector, tables: Sequence[Table], place
             try:
                 await inspector.condition(table, condition.condition)
             except errors.Refused as exc:
-                if exc.passes:
+                if exc.temporary:
                     raise
                 found[table.location] = f"{place}: {exc.message} {GRANTING}"
     return Lacking(found, await _lacking_journal(inspector, place))
@@ -150,7 +150,7 @@ def inserted_by(effects: Iterable[Effect]) -> Given:
 
 
 async def sequences_of(connection: Any, given: Given) -> Mapping[tuple[Location, Location], bool]:
-    """Return the sequences that number new rows with the columns *given*, each with its table.
+    """Return the sequences that fill columns of new rows other than those *given*, each with its table.
 
     The values say whether the login may use them.
     """

@@ -6,12 +6,13 @@ the system. So each transaction here sets PATH, and reads no table that an untru
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from dbtools.backends.postgresql.connections import connect
 from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS
@@ -132,8 +133,9 @@ async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record
 
 
 class PostgresqlRecords:
-    """The RecordStore in the database at *url*, with its own event loop.
+    """The RecordStore in the database at *url*.
 
+    Its event loop has its own thread, so that an interrupt reaches the caller at once and breaks no task.
     *timeout*: seconds that a step may take, where the server's own timeouts are too long.
     """
 
@@ -149,7 +151,8 @@ class PostgresqlRecords:
     def __init__(self, url: str, timeout: float | None) -> None:
         self._url = url
         self._timeout = timeout
-        self._runner: asyncio.Runner | None = None
+        self._portal: BlockingPortal | None = None
+        self._resources = ExitStack()
         self._connection: Any = None
 
     def moment(self, text: str) -> datetime:
@@ -178,7 +181,7 @@ class PostgresqlRecords:
             # A rollback could take long.
             connection, self._connection = self._connection, None
             if connection is not None:
-                connection.terminate()
+                self._loop().call(connection.terminate)
             if isinstance(exc, DRIVER_ERRORS):
                 raise OSError(exc.args[0] if isinstance(exc, asyncpg.PostgresError) else str(exc)) from exc
             raise
@@ -193,12 +196,13 @@ class PostgresqlRecords:
         self._run(self._connection.executemany, sql, [[_storable(each) for each in row] for row in rows])
 
     def _run(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-        self._runner = self._runner or asyncio.Runner()
-        try:
-            return self._runner.run(self._bounded(step, *arguments))
-        except asyncio.CancelledError as exc:
-            # Runner forgets an interrupt that arrives before its loop runs (Python 3.11 to 3.14).
-            raise KeyboardInterrupt from exc
+        result: T = self._loop().call(self._bounded, step, *arguments)
+        return result
+
+    def _loop(self) -> BlockingPortal:
+        if self._portal is None:
+            self._portal = self._resources.enter_context(start_blocking_portal())
+        return self._portal
 
     async def _bounded(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
         async with asyncio.timeout(self._timeout):
@@ -209,9 +213,10 @@ class PostgresqlRecords:
         if self._connection is not None:
             with suppress(TimeoutError, *DRIVER_ERRORS):
                 self._run(partial(self._connection.close, timeout=2))
-        if self._runner is not None:
-            self._runner.close()
-        self._connection = self._runner = None
+        if self._portal is not None:
+            self._portal.call(self._portal.stop, True)  # cancels a step that an interrupt has left
+        self._resources.close()
+        self._connection = self._portal = None
 
 
 def _storable(value: object) -> object:

@@ -34,7 +34,7 @@ Counts = tuple[bool, int, int, int]  #: whether a table has partitions; its inse
 NO_CHANGES: Counts = (False, 0, 0, 0)
 
 
-class Unbegun(Exception):
+class NotBegun(Exception):
     """The connection was lost before a transaction began on it."""
 
 
@@ -62,14 +62,14 @@ class OpenTransaction:
 
     @contextmanager
     def _beginning(self) -> Iterator[None]:
-        """Raise Unbegun if the connection is lost before the server has answered anything."""
+        """Raise NotBegun if the connection is lost before the server has answered anything."""
         try:
             yield
         except DRIVER_ERRORS as exc:
             if self._is_begun or not is_lost(exc):
                 raise
             self._connection.terminate()
-            raise Unbegun from exc
+            raise NotBegun from exc
         self._is_begun = True
 
     def add(self, before: bytes) -> None:

@@ -330,9 +330,9 @@ def without_password(url: str) -> tuple[str, Mapping[str, str]]:
     secrets |= {"password": unquote(password)} if password else {}
     query = "&".join("".join(each) for each in options if each[0] not in SECRETS)
     known = sorted({each.variable for each in PARAMETERS.values() if os.environ.get(each.variable)})
-    told = {PARAMETERS[name].variable: value for name, value in secrets.items() if value}
+    secret = {PARAMETERS[name].variable: value for name, value in secrets.items() if value}
     shared = f"{parts.scheme}://{user}{at}{host}{parts.path}{'?' if query else ''}{query}"
-    return shared, {**{name: os.environ[name] for name in known}, **told}
+    return shared, {**{name: os.environ[name] for name in known}, **secret}
 
 
 def with_full_paths(url: str, folder: Path) -> str:

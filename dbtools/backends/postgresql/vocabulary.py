@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncpg import Record
 
-from dbtools.backends.free import DESCRIBED, FreeOffer
+from dbtools.backends.free import DESCRIBED, OUTSIDE, FreeOffer
 from dbtools.policy import FunctionRules
 from dbtools.sql import words
 
@@ -40,32 +40,61 @@ OIDS = """array(
     where t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace
         and t.typname::text = any(pg_catalog.string_to_array('{}', ' '))
 )"""
-#: What to write for words of other databases.
-HABITS: Mapping[str, str] = {
-    **dict.fromkeys(("getdate", "sysdate", "clock_timestamp"), "Write now()."),
-    **dict.fromkeys(("group_concat", "listagg", "separator"), "Write string_agg(x::text, ', ')."),
-    **dict.fromkeys(("ifnull", "nvl", "isnull"), "Write coalesce(a, b)."),
-    **dict.fromkeys(("if", "iif"), "Write case when … then … else … end."),
-    **dict.fromkeys(("date_format", "strftime"), "Write to_char(x, 'YYYY-MM')."),
-    **dict.fromkeys(("year", "quarter", "month", "week", "day", "hour"), "Write extract(year from x)."),
-    **dict.fromkeys(("datediff", "julianday", "timestampdiff"), "Write a - b."),
-    **dict.fromkeys(("interval", "date_add", "date_sub", "dateadd"), "Write x + interval '1 day'."),
-    **dict.fromkeys(("instr", "charindex", "locate"), "Write strpos(text, part)."),
-    **dict.fromkeys(("json_extract", "json_value"), "Write x ->> 'key', or x #>> '{a,b}'."),
-    **dict.fromkeys(("json_group_array", "json_arrayagg"), "Write json_agg."),
-    **dict.fromkeys(("median", "percentile"), "Write percentile_cont(0.5) within group (order by x)."),
-    **dict.fromkeys(("try_cast", "safe_cast"), "Write case when x ~ '^[0-9]+$' then x::int end."),
-    **dict.fromkeys(("regexp", "rlike", "glob"), "Write ~ for a regular expression, or like."),
-    **dict.fromkeys(("for", "into"), "run_sql only reads: leave it out."),
-    "pg_typeof": DESCRIBED,
-    "total": "Write coalesce(sum(x), 0).",
-    "`": "Write names in double quotes.",
-    "==": "Write =.",
-    "?": "run_sql has no parameters: write the value.",
+LATER = "Write x + interval '1 day'."
+AGGREGATED = "Write string_agg(x::text, ', ')."
+MEDIAN = "Write percentile_cont(0.5) within group (order by x)."
+#: What to write for words and signs of other databases, which are syntax errors.
+WORDS: Mapping[str, str] = {
+    "interval": LATER,
+    "separator": AGGREGATED,
     "top": "Write limit 5 at the end.",
     "limit": "Write limit 10 offset 5.",
-    "qualify": "Write the window function in a subquery, and its condition outside.",
+    "apply": "Write cross join lateral.",
+    "qualify": OUTSIDE,
     "in": "Select one column in the subquery, or give both sides equally many.",
+    **dict.fromkeys(words("for into"), "run_sql only reads: leave it out."),
+    **dict.fromkeys(words("` ["), "Write names in double quotes."),
+    "?": "Parameters are not supported: write the value.",
+}
+#: What to write for these, and for functions, types and operators of other databases.
+HABITS: Mapping[str, str] = {
+    **WORDS,
+    **{unit: f"Write extract({unit} from x)." for unit in words("year quarter month week day hour minute")},
+    **dict.fromkeys(words("dayofweek weekday dayname"), "Write extract(dow from x): 0 is Sunday."),
+    **dict.fromkeys(words("date_format strftime"), "Write to_char(x, 'YYYY-MM')."),
+    **dict.fromkeys(words("datediff date_diff julianday timestampdiff"), "Write a - b."),
+    **dict.fromkeys(words("date_add date_sub dateadd adddate subdate"), LATER),
+    **dict.fromkeys(
+        words("last_day eomonth"), "Write date_trunc('month', x) + interval '1 month' - interval '1 day'."
+    ),
+    **dict.fromkeys(words("getdate sysdate clock_timestamp"), "Write now()."),
+    "datetime": "Write now(), or x::timestamp.",
+    **dict.fromkeys(words("curdate today current_date"), "Write current_date without brackets."),
+    **dict.fromkeys(words("group_concat listagg"), AGGREGATED),
+    **dict.fromkeys(words("json_group_array json_arrayagg"), "Write json_agg(x)."),
+    **dict.fromkeys(words("json_extract json_value"), "Write x ->> 'key', or x #>> '{a,b}'."),
+    **dict.fromkeys(words("ifnull nvl isnull"), "Write coalesce(a, b)."),
+    **dict.fromkeys(words("if iif"), "Write case when … then … else … end."),
+    **dict.fromkeys(words("instr charindex locate"), "Write strpos(text, part)."),
+    "total": "Write coalesce(sum(x), 0).",
+    **dict.fromkeys(words("count_if countif"), "Write count(*) filter (where …)."),
+    **dict.fromkeys(words("median percentile"), MEDIAN),
+    **dict.fromkeys(words("try_cast safe_cast"), "Write case when x ~ '^[0-9]+$' then x::int end."),
+    "string": "Write text.",
+    "double": "Write double precision.",
+    **dict.fromkeys(words("regexp rlike glob"), "Write ~ for a regular expression, or like."),
+    "nocase": "Write ilike, or lower(x).",
+    **dict.fromkeys(words("typeof pg_typeof"), DESCRIBED),
+    "==": "Write =.",
+}
+#: What to write for functions and operators of other databases with names that PostgreSQL has, too.
+NAMESAKES: Mapping[str, str] = {
+    "+": "Write a || b for texts; cast other values.",
+    "count": "Write count(distinct (a, b)).",
+    "date": LATER,
+    "decode": "Write case when … then … else … end.",
+    "format": "Write to_char(x, 'YYYY-MM').",
+    **dict.fromkeys(words("percentile_cont percentile_disc"), MEDIAN),
 }
 #: Operators that PostgreSQL applies where SQL does not write them, as in IN, LIKE, BETWEEN and USING.
 IMPLIED = words("= <> < > <= >= ~~ !~~ ~~* !~~* ~ !~")

@@ -35,7 +35,7 @@ from dbtools.backends.postgresql.runner import (
     open_connection,
     translated,
 )
-from dbtools.backends.postgresql.transaction import OpenTransaction, Unbegun, changed_elsewhere
+from dbtools.backends.postgresql.transaction import NotBegun, OpenTransaction, changed_elsewhere
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.queries import compile_changing_query
 from dbtools.backends.scripts import journal_of, script_of
@@ -124,12 +124,12 @@ class PostgresqlWriter:
         """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK if it does not keep them."""
         try:
             return await self._write(run)
-        except Unbegun:
+        except NotBegun:
             # The idle connections are probably lost as well.
             await self.pool.dispose()
         try:
             return await self._write(run)
-        except Unbegun as exc:
+        except NotBegun as exc:
             raise errors.DatabaseUnavailable(UNDONE) from exc
 
     async def _write(self, run: WriteRun) -> WriteResult:
@@ -194,7 +194,7 @@ class PostgresqlWriter:
         try:
             connection = await open_connection(self._url)
         except DRIVER_ERRORS as exc:
-            raise Unbegun from exc
+            raise NotBegun from exc
         connection.begin = messages(BEGIN) + setting(connection.local)
         return connection
 

@@ -28,7 +28,7 @@ REPLACES = "OR REPLACE deletes rows that are not counted."
 REPLACED = "A constraint of the table has ON CONFLICT REPLACE, which deletes rows that are not counted."
 DEFINITION = "select sql from main.sqlite_schema where type = 'table' and name = ?"
 UPSERT = "Write ON CONFLICT … DO UPDATE."
-VIEW_CHANGED = "SQLite does not count the rows that a change of a view affects."
+VIEW_CHANGED = "SQLite does not count the rows that a change to a view affects."
 
 
 def inspect_change(

@@ -375,7 +375,7 @@ def explain(
 
 
 def _warm(connection: sqlite3.Connection) -> None:
-    """Connect virtual tables once: this asks to write the schema table, which is denied later (3.40)."""
+    """Connect virtual tables once: SQLite 3.40 asks for a write to the schema, which is denied later."""
     connection.execute("select 1 from json_each('[1]'), json_tree('[1]')").fetchall()
     connection.execute("explain select 1 from pragma_table_list").fetchall()
     # Running it would resolve all views. Only virtual tables have no root page.

@@ -138,13 +138,13 @@ class SqliteFreeRunner:
         read = {name: sql for name, sql in lens.views.items() if fold(name) in names_in(run.sql)}
         views = [f"create temp view {identifier(name)} as {sql};\n" for name, sql in read.items()]
         seen = errors.listing(read)
-        named = f", these as views of what the role sees: {seen}" if read else ""
+        named = f", and reads {seen} as the role sees them" if read else ""
         return FreeExplanation(
             sql="".join(views) + readable(run.sql),
             parameters=(),
             verdicts=(
-                f"The names permit it: it can name {len(lens.direct) + len(lens.views)} tables{named}.",
-                "The compiled program permits it: it opens only these tables, and changes nothing.",
+                f"It can name {len(lens.direct) + len(lens.views)} tables{named}.",
+                "The program that SQLite compiles opens only these, and changes nothing.",
             ),
         )
 
@@ -205,7 +205,7 @@ class SqliteFreeRunner:
             return {"error": "lost"}
         except TimeoutError as exc:
             if process is None:
-                raise errors.Busy("Other statements are still running.", hint="Try again.") from exc
+                raise errors.Busy("Too many statements are running.", hint="Try again in a moment.") from exc
             raise errors.TimedOut from exc
 
     def _lens(self, run: FreeRun) -> tuple[Mapping[str, Any], frozenset[str]]:

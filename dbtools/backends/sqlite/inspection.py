@@ -22,8 +22,8 @@ from dbtools.backends.port import (
     Declared,
     Inspected,
     check_names,
-    passing_refusal,
     refusal,
+    temporary_refusal,
 )
 from dbtools.backends.query_syntax import TEXT, ListForms, Piece, WrittenQuery
 from dbtools.backends.sqlite.files import (
@@ -65,7 +65,7 @@ LIST_FORMS = ListForms(
     closing="))",
 )
 #: Errors that are temporary or about the file, not about the statement.
-PASSING = (*BUSY, *UNFINISHED, "SQLITE_IOERR", "SQLITE_CANTOPEN")
+TEMPORARY = (*BUSY, *UNFINISHED, "SQLITE_IOERR", "SQLITE_CANTOPEN")
 UNREADABLE = "The database file is busy, or cannot be read."
 INSPECTED = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names for the row
@@ -191,7 +191,7 @@ def refusing(query: SqliteQuery, otherwise: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, sqlite3.Warning) as exc:
-        if has_code(exc, PASSING):
+        if has_code(exc, TEMPORARY):
             raise
         message = str(exc).rstrip(".")
         problem = otherwise if has_code(exc, "SQLITE_AUTH") else explained(message, query.text)
@@ -259,7 +259,7 @@ class SqliteInspector:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
         except sqlite3.Error as exc:
-            raise passing_refusal(UNREADABLE) from exc
+            raise temporary_refusal(UNREADABLE) from exc
 
     def _explain(self, table: Table, condition: Fragment) -> None:
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
@@ -272,7 +272,7 @@ class SqliteInspector:
         try:
             self._connection.execute(sql, nulls).close()
         except sqlite3.Error as exc:
-            if has_code(exc, PASSING):
+            if has_code(exc, TEMPORARY):
                 raise
             raise Refused(explained(str(exc), condition.text)) from exc
 

@@ -267,7 +267,7 @@ def _row_identifier(structure: Structure) -> str | None:
 def _identity(structure: Structure, keys: Sequence[Key], columns: Sequence[Column]) -> tuple[Column, ...]:
     """Return what identifies a row of a table: its rowid, or else its primary key.
 
-    A change of a table that replaces rows could delete rows that the role does not see.
+    A change to a table that replaces rows could delete rows that the role does not see.
     """
     if structure.kind is not TableKind.TABLE or REPLACING.search(structure.sql):
         return ()

@@ -10,7 +10,9 @@ from dbtools import errors
 from dbtools.backends.free import (
     DESCRIBED,
     MISSING,
+    OUTSIDE,
     SELECT_ONLY,
+    SIMPLER,
     FreeRun,
     refused,
     statement_of,
@@ -25,47 +27,86 @@ from dbtools.sql import Token, TokenKind, code_of, words
 from dbtools.types import quoted
 from dbtools.vetting import NAMES
 
-#: What to write for words of other databases.
-HABITS: Mapping[str, str] = {
+MEDIAN = "Number the rows with row_number() in a subquery, and read the middle one."
+UNION = "Write union all of one select for each grouping."
+LATER = "Write date(x, '+1 day'), or datetime('now', '-1 day')."
+#: What to write for functions of other databases.
+FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("date_trunc", "date_part", "extract", "to_char", "year", "month"), "Write strftime('%Y-%m', x)."
+        words("extract date_part datepart year month day dayofmonth hour minute second"),
+        "Write strftime('%Y', x); %m is the month, %d the day, %H the hour.",
     ),
-    **dict.fromkeys(("interval", "date_add", "date_sub", "dateadd"), "Write date(x, '+1 day')."),
-    **dict.fromkeys(("datediff", "age"), "Write julianday(a) - julianday(b)."),
-    **dict.fromkeys(("now", "getdate"), "Write datetime('now')."),
-    **dict.fromkeys(("date", "timestamp"), "Write date('2024-12-31') or datetime('2024-12-31 10:00')."),
-    **dict.fromkeys(("string_agg", "array_agg", "listagg"), "Write group_concat or json_group_array."),
-    **dict.fromkeys(("array", "unnest"), "Write a JSON array and json_each."),
-    **dict.fromkeys(("concat", "concat_ws"), "Write a || b."),
-    **dict.fromkeys(("ilike", "similar"), "Write like, which ignores the case of ASCII letters."),
-    **dict.fromkeys(("regexp", "regexp_like"), "Write like or glob."),
-    **dict.fromkeys(("left", "right"), "Write substr(x, 1, 2), or substr(x, -2)."),
-    **dict.fromkeys(("split_part", "strpos", "position", "charindex"), "Write instr and substr."),
-    **dict.fromkeys(("lpad", "format"), "Write printf, such as printf('%05d', x)."),
-    **dict.fromkeys(("greatest", "least"), "Write max or min with several arguments."),
+    **dict.fromkeys(words("to_char date_format"), "Write strftime('%Y-%m-%d', x)."),
+    **dict.fromkeys(words("date_trunc datetrunc"), "Write strftime('%Y-%m-01', x)."),
+    **dict.fromkeys(words("dayofweek weekday dayname"), "Write strftime('%w', x): 0 is Sunday."),
+    "quarter": "Write (strftime('%m', x) + 2) / 3.",
+    **dict.fromkeys(words("last_day eomonth"), "Write date(x, 'start of month', '+1 month', '-1 day')."),
+    **dict.fromkeys(words("datediff date_diff timestampdiff age"), "Write julianday(a) - julianday(b)."),
+    **dict.fromkeys(words("dateadd date_add date_sub adddate subdate"), LATER),
     **dict.fromkeys(
-        ("median", "percentile_cont", "within"),
-        "Number the rows with row_number() in a subquery, and read the middle one.",
+        words("now getdate curdate today sysdate"), "Write datetime('now'), or date('now', '-1 day')."
     ),
-    **dict.fromkeys(("stddev", "stddev_pop"), "Write sqrt(avg(x * x) - avg(x) * avg(x))."),
-    **dict.fromkeys(("rollup", "cube"), "Write union all of one select for each grouping."),
-    **dict.fromkeys(("top", "fetch"), "Write limit 5 at the end."),
-    "lateral": "Write a correlated subquery, or row_number() in a subquery.",
-    "on": "For distinct on, write row_number() in a subquery.",
-    "qualify": "Write the window function in a subquery, and its condition outside.",
+    **dict.fromkeys(words("to_date to_timestamp"), "Write date('2024-12-31')."),
+    **dict.fromkeys(words("string_agg listagg"), "Write group_concat(x, ', ')."),
+    **dict.fromkeys(words("array_agg json_agg jsonb_agg json_arrayagg"), "Write json_group_array(x)."),
+    **dict.fromkeys(words("unnest jsonb_array_elements json_array_elements"), "Write from json_each(x)."),
+    **dict.fromkeys(words("array_length jsonb_array_length json_length"), "Write json_array_length(x)."),
+    **dict.fromkeys(words("json_value json_query"), "Write json_extract(x, '$.key')."),
+    **dict.fromkeys(words("concat concat_ws"), "Write a || b."),
+    **dict.fromkeys(words("regexp regexp_like regexp_matches"), "Write like or glob."),
+    **dict.fromkeys(words("left right mid"), "Write substr(x, 1, 2), or substr(x, -2)."),
+    **dict.fromkeys(
+        words("split_part substring_index strpos position charindex locate"),
+        "Write instr(text, part), and substr.",
+    ),
+    **dict.fromkeys(words("lpad rpad format"), "Write printf, such as printf('%05d', x)."),
+    **dict.fromkeys(words("nvl isnull"), "Write ifnull(a, b)."),
+    **dict.fromkeys(words("if decode"), "Write case when … then … else … end."),
+    **dict.fromkeys(words("try_cast safe_cast convert to_number"), "Write cast(x as integer)."),
+    **dict.fromkeys(words("greatest least"), "Write max or min with several arguments."),
+    **dict.fromkeys(words("count_if countif bool_or"), "Write sum(x > 1)."),
+    **dict.fromkeys(words("median percentile_cont percentile_disc"), MEDIAN),
+    **dict.fromkeys(
+        words("stddev stddev_pop stddev_samp variance var_pop"), "Write sqrt(avg(x * x) - avg(x) * avg(x))."
+    ),
+    **dict.fromkeys(words("rollup cube"), UNION),
     "generate_series": "Write with recursive n(i) as (select 1 union all select i + 1 from n where i < 9).",
 }
-#: Types before a text, which SQLite takes for columns.
-TYPES = ("date", "timestamp", "interval")
+#: What to write for words of other databases that SQLite takes for columns.
+COLUMNS: Mapping[str, str] = {
+    **dict.fromkeys(("date", "timestamp"), "Write date('2024-12-31') or datetime('2024-12-31 10:00')."),
+    "interval": LATER,
+}
+#: What to write for words and signs of other databases, which are syntax errors.
+PHRASES: Mapping[str, str] = {
+    r"\binterval\b": LATER,
+    r"\bcurrent_(date|time|timestamp) \(": "Write current_date without brackets.",
+    "::": "Write cast(x as type), not x::type.",
+    r"\^": "Write pow(a, b).",
+    r"\b(ilike|similar to)\b": "Write like, which ignores the case of ASCII letters.",
+    r"~|\brlike\b": "Write like or glob.",
+    r"\b(top \(? ?\d|fetch (first|next))": "Write limit 5 at the end.",
+    r"^(?!.* limit ).* offset \d": "Write limit 5 offset 10.",
+    r"\bdistinct on\b": "For distinct on, write row_number() in a subquery.",
+    r"\b(lateral|apply) \(": "Write a correlated subquery, or row_number() in a subquery.",
+    r"\bqualify\b": OUTSIDE,
+    r"\bsubstring \([^(),]* from\b": "Write substr(x, 1, 2).",
+    r"\bwithin group\b": MEDIAN,
+    r"\b(group_concat|string_agg) \([^()]* (order by|separator)\b": "Write group_concat(x, ', ').",
+    r"\bgrouping sets\b": UNION,
+    r"\bpivot \(": "Write sum(iif(…, x, 0)) for each column.",
+    r"\) as \w+ \( \w": "Name the columns before: with t(x) as (values …).",
+    r"\barray \[": "Write json_array(1, 2), and json_each.",
+    r"\bfor update\b": "Leave it out: run_sql only reads.",
+}
 #: Tables of SQLite, which are not in the catalog.
 RESERVED = words(
     "sqlite_master sqlite_schema sqlite_temp_master sqlite_temp_schema sqlite_sequence "
     "sqlite_stat1 sqlite_stat4"
 )
-OUTSIDE = "Use it in a subquery, and its condition outside."
 UNCLEAR = "A column does not exist, or is in several tables"
 QUALIFY = "Write table.column."
-UNKNOWN = "The statement reads what does not exist here"
+UNKNOWN = "The statement reads a table that does not exist"
 TOO_MUCH_MEMORY = "The statement needs too much memory"
 SMALLER = "Aggregate earlier, or read fewer rows and columns."
 #: By the beginning of SQLite's name for the error.
@@ -76,11 +117,10 @@ STATES: Mapping[str, Callable[[], errors.CallError]] = {
 }
 #: A part of what SQLite says, our words, and a hint.
 RULES: Sequence[tuple[str, str, str]] = (
-    ("incomplete input", "The statement is not complete", "End its last part."),
-    ("misuse of aggregate", "An aggregate function is where none may be", "Use HAVING, or a subquery."),
-    ("misuse of aliased aggregate", "An aggregate function is where none may be", "Use HAVING."),
-    ("misuse of", "A window function is where none may be", OUTSIDE),
-    ("unrecognized token", "A sign cannot be read", "Write cast(x as type), not x::type."),
+    ("incomplete input", "The statement is not complete", "Is a word missing at its end?"),
+    ("misuse of aggregate", "An aggregate function is not permitted here", "Use HAVING, or a subquery."),
+    ("misuse of aliased aggregate", "An aggregate function is not permitted here", "Use HAVING."),
+    ("misuse of", "A window function is not permitted here", OUTSIDE),
     ("recursive", "A recursive WITH query must be SELECT … UNION [ALL] SELECT …", ""),
     ("cannot join using", "A column after USING is not in both tables", "Write ON."),
     ("sub-select returns", "A subquery returns several columns where one is expected", "Select one column."),
@@ -88,12 +128,12 @@ RULES: Sequence[tuple[str, str, str]] = (
     ("malformed JSON", "A JSON function got a text that is not JSON", "Test it with json_valid first."),
     ("JSON path error", "A JSON path is not valid", "A path begins with $, such as $.name."),
     ("too big", "A text or blob is larger than 16 MiB", SMALLER),
-    ("the same number", "Parts of the statement have different columns", "Give each equally many."),
-    ("GROUP BY", "The GROUP BY clause is not valid", "Give each expression, or its number."),
-    ("ORDER BY", "The ORDER BY clause is not valid", "Order by columns of the result, or their numbers."),
+    ("the same number", "Parts have different numbers of columns", "Select equally many in each."),
+    ("GROUP BY", "The GROUP BY clause is not valid", "Write columns, or their numbers in the result."),
+    ("ORDER BY", "The ORDER BY clause is not valid", "Write columns of the result, or their numbers."),
     ("fts5: syntax error", "The search after MATCH is not valid", 'Write words as "word".'),
     ("unterminated string", "The search after MATCH is not valid", 'Write words as "word".'),
-    ("unable to use function", "MATCH, snippet and bm25 need a full-text table seen whole", DESCRIBED),
+    ("unable to use function", "MATCH, snippet and bm25 need a full-text table seen in full", DESCRIBED),
     ("too ", "The statement is too large or nested too deeply", "Split it, or use WITH."),
     ("out of memory", TOO_MUCH_MEMORY, SMALLER),
 )  # fmt: skip
@@ -157,7 +197,7 @@ class _Words:
         self._run, self._catalog = run, run.catalog
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}
-        self._called = {fold(name.value) for name, after in pairwise(self._tokens) if after.text == "("}
+        self._called = [fold(name.value) for name, after in pairwise(self._tokens) if after.text == "("]
 
     def of_event(self, action: int, first: str | None, second: str | None) -> errors.SqlRefused:
         """Return the refusal of what the authorizer denied."""
@@ -169,13 +209,16 @@ class _Words:
 
     def of_message(self, text: str) -> errors.SqlRefused:
         """Return the refusal that stands for what SQLite says."""
+        known = permitted(self._run.functions)
+        if foreign := [name for name in self._called if name in FUNCTIONS and name not in known]:
+            return self._of_function(foreign[0])
         for pattern, word in MESSAGES.items():
             if found := re.fullmatch(pattern, text, re.DOTALL):
                 return word(self, found[1])
         for part, rule, hint in RULES:
             if part in text:
                 return refused(rule, hint)
-        return refused("The database cannot compute this statement", "Try a simpler one.")
+        return refused("The database cannot run this statement", SIMPLER)
 
     def _is_written(self, name: str) -> bool:
         """Return whether the caller wrote *name*, or each part of it."""
@@ -192,32 +235,28 @@ class _Words:
         if not self._is_written(name):
             return refused(UNKNOWN, DESCRIBED)
         if any(fold(table.name) == name for table in self._catalog.tables if is_withheld(table)):
-            return refused(f"run_sql does not read {name}", "Use list_rows.")
+            return refused(f"run_sql cannot read {quoted(name)}", "Use the tools that list its rows.")
         place = self._position(name)
         if name in self._called:
-            rule = f"There is no table function {quoted(name)}"
-            return refused(rule, HABITS.get(name, DESCRIBED), position=place)
+            return refused(f"There is no table function {quoted(name)}", DESCRIBED, position=place)
         return unknown_table(name, self._catalog, position=place)
 
     def _of_function(self, name: str) -> errors.SqlRefused:
         known = fold(name) if self._is_written(name) else ""
         # It may be one of another version of SQLite.
         others = [each for each in permitted(self._run.functions) if each != known]
-        hint, place = HABITS.get(known, ""), self._position(known)
+        hint, place = FUNCTIONS.get(known, ""), self._position(known)
         return unknown_function(known, others, hint=hint, position=place)
 
     def _of_syntax(self, near: str) -> errors.SqlRefused:
-        rule = f"Syntax error near {near}" if self._is_written(near) else "Syntax error"
-        place = self._position(near)
-        before = next((word.word for word, after in pairwise(self._tokens) if after.offset == place), "")
-        # Of "on", only "distinct on" is a habit.
-        words = [each for each in (fold(near), before) if each != "on" or "distinct" in self._names]
-        hint = next((HABITS[each] for each in words if each in HABITS), MISSING)
-        return refused(rule, hint, position=place)
+        rule = f"Syntax error near {quoted(near)}" if self._is_written(near) else "Syntax error"
+        text = f" {' '.join(token.word for token in self._tokens)} "
+        hint = next((hint for phrase, hint in PHRASES.items() if re.search(phrase, text)), MISSING)
+        return refused(rule, hint, position=self._position(near))
 
     def _of_arguments(self, name: str) -> errors.SqlRefused:
-        shown = f"The function {fold(name)}" if self._is_written(name) else "A function"
-        return refused(f"{shown} takes another number of arguments")
+        shown = f"the function {quoted(fold(name))}" if self._is_written(name) else "a function"
+        return refused(f"Wrong number of arguments for {shown}")
 
     def _of_column(self, name: str) -> errors.SqlRefused:
         # Before the name of a column, SQLite may write that of the file, which is a secret.
@@ -225,15 +264,15 @@ class _Words:
         place = self._position(column)
         if not self._is_written(column):
             return refused(UNCLEAR, QUALIFY)
-        if fold(column) in TYPES:
-            return refused(f"There is no column {quoted(column)}", HABITS[fold(column)], position=place)
+        if hint := COLUMNS.get(fold(column)):
+            return refused(f"There is no column {quoted(column)}", hint, position=place)
         shown = f"{qualifier}.{column}" if qualifier and self._is_written(qualifier) else column
         return unknown_column(shown, self._run.sql, self._catalog, tables=self._names, position=place)
 
     def _of_ambiguous(self, name: str) -> errors.SqlRefused:
         column = name.rpartition(".")[2]
         known = self._is_written(column)
-        return refused(f"The column {column} is in several tables" if known else UNCLEAR, QUALIFY)
+        return refused(f"The column {quoted(column)} is in several tables" if known else UNCLEAR, QUALIFY)
 
 
 #: What SQLite says, with the name in it.
@@ -245,4 +284,5 @@ MESSAGES: Mapping[str, Callable[[_Words, str], errors.SqlRefused]] = {
     "'(.*)' is not a function": _Words._of_table,
     r"wrong number of arguments to function (.*)\(\)": _Words._of_arguments,
     'near "(.*)": syntax error': _Words._of_syntax,
+    'unrecognized token: "(.*)"': _Words._of_syntax,
 }
