@@ -53,6 +53,7 @@ TOKEN = re.compile(
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
 COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
+QUOTES = "Write names with other characters in double quotes."
 MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Text cannot be concatenated."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
@@ -120,9 +121,7 @@ class Expressions:
         """Return *term*, or raise an error if it would aggregate rows that the role may only list."""
         path = term.path if self.aggregating and isinstance(term, PathColumn) else ()
         if not all(step.target.aggregated for step in path):
-            raise errors.Denied(
-                f"{argument}: {term.name} may not be aggregated.", hint="list_rows reads such rows."
-            )
+            raise errors.Denied(f"{argument}: {term.name} may be listed, but not aggregated.")
         return term
 
     def named(self, text: str, argument: str) -> tuple[str, Operand]:
@@ -200,7 +199,8 @@ class _Parser:
             match = TOKEN.match(self._text, at)
             if match is None:
                 at += len(self._text[at:]) - len(self._text[at:].lstrip())
-                raise self._refusal(at, f"{quoted(self._text[at])} is not part of an expression")
+                what = f"{quoted(self._text[at])} is not part of an expression"
+                raise self._refusal(at, what, hint=QUOTES)
             kind = str(match.lastgroup)
             tokens.append(_Token(kind, match[kind], match.start(kind)))
             at = match.end()
@@ -311,7 +311,7 @@ class _Parser:
         following = pairwise(self._tokens[self._next :])
         first = next((each for each, after in following if each.kind in NAMES and after.text != "("), None)
         if first is None:
-            raise self._expected("a relation")
+            raise self._expected("related rows")
         relation, self._terms = self._outer.related(_unquoted(first), self._argument, aggregating=True)
         if not relation.target.aggregated:
             message = f"{self._argument}: rows of {relation.name} may not be aggregated."
@@ -348,12 +348,11 @@ class _Parser:
 
     def _expected(self, what: str) -> errors.BadArgument:
         token = self._token
-        found = "the end" if token.kind == "end" else quoted(token.text)
-        return self._refusal(token.at, f"expected {what}, found {found}")
+        if token.kind == "end":
+            return self._refusal(token.at, f"expected {what}, found the end")
+        return self._refusal(token.at, f"expected {what}, found {quoted(token.text)}", hint=QUOTES)
 
-    def _refusal(
-        self, at: int, what: str, hint: str = "Write names with other characters in double quotes."
-    ) -> errors.BadArgument:
+    def _refusal(self, at: int, what: str, hint: str = "") -> errors.BadArgument:
         return errors.BadArgument(
             f"{self._argument}: {quoted(self._text)}, position {at + 1}: {what}.", hint=hint
         )

@@ -1,7 +1,10 @@
-"""Hints for callers who write SQL out of habit. A text in, a hint on what to write instead out."""
+"""Hints for callers who write SQL or other tools' JSON out of habit. What they wrote in, a hint out."""
 
+import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, product
 
 from dbtools.terms import Bucket
 
@@ -51,7 +54,7 @@ def hint(text: str) -> str:
 #: Names of arguments in other tools, and what to write instead.
 ARGUMENTS: Mapping[str, str] = {
     **dict.fromkeys(("filter", "filters", "conditions"), "where"),
-    **dict.fromkeys(("sort", "sort_by", "order"), "order_by"),
+    **dict.fromkeys(("sort", "sort_by", "order", "direction"), "order_by"),
     **dict.fromkeys(("fields", "select"), "columns"),
     **dict.fromkeys(("group", "groups", "dimensions"), "group_by"),
     **dict.fromkeys(("aggregates", "aggregations", "metrics"), "measures"),
@@ -83,6 +86,172 @@ MEANT: Mapping[str, str] = {
     "and": "all",
     "or": "any",
     "distinct": "count_distinct",
-    "count(*)": "count without a column",
     **dict.fromkeys(BUCKET_NAMES, "a bucket in group_by, such as ordered_on:month"),
+}
+#: Names of keys in other tools, and what to write instead, by the array in whose items they are.
+KEYS: Mapping[str, Mapping[str, str]] = {
+    "where": {
+        "field": "column",
+        **dict.fromkeys(("operator", "operation", "comparison"), "op"),
+        "exists": "some",
+        "not_exists": "none",
+    },
+    "measures": {
+        "field": "column",
+        **dict.fromkeys(("func", "fn", "agg", "aggregate", "aggregation"), "function"),
+        **dict.fromkeys(("as", "alias", "label"), "name"),
+    },
+    "order_by": {"field": "column", **dict.fromkeys(("dir", "order", "sort"), "direction")},
+    "group_by": {"field": "column", "granularity": "bucket"},
+}
+OPPOSITES = {"eq": "ne", "in": "not_in", "lt": "gte", "gt": "lte", "true": "false"}
+OPPOSITES |= {opposite: each for each, opposite in OPPOSITES.items()}
+MOST_CLAUSES = 20
+COMPARISON = re.compile(
+    r"([\w.:]+)\s*(?:(is\s+(?:not\s+)?null)|([<>=!]{1,2})\s*(?:'([^']*)'|(-?[\d.]+)))", re.IGNORECASE
+)
+MEASURE = re.compile(
+    r"(count_distinct|count|sum|avg|min|max)(?:\s*\((\s*distinct\s)?\s*\*?(.*?)\))?(?:\s+as\s+(\w+))?", re.I
+)
+STEP = re.compile(r"([^,]*?\w)\s*[:\s]\s*(asc|desc)(?:ending)?(?:\s+nulls\s+\w+)?", re.I)
+Clauses = Sequence[Sequence[Mapping[str, object]]]  #: of each inner sequence, one condition must hold
+
+
+def corrected(argument: str, given: object) -> Sequence[object]:
+    """Return the items that *given*, an item of the array *argument*, seems to mean, if any."""
+    try:
+        return CORRECTIONS[argument](given)
+    except (KeyError, ValueError):
+        return ()
+
+
+def written(items: Iterable[object]) -> str:
+    """Return *items* as JSON that callers can copy; a Python program may pass other values."""
+    return ", ".join(json.dumps(each, default=str) for each in items)
+
+
+def _renamed(argument: str, given: object) -> dict[str, object]:
+    """Return the object *given* with the right names of its keys."""
+    if not isinstance(given, Mapping):
+        raise ValueError(given)
+    return {KEYS[argument].get(str(name).lower(), str(name)): value for name, value in given.items()}
+
+
+def _where(given: object) -> Sequence[object]:
+    return [each[0] if len(each) == 1 else {"any": each} for each in _clauses(given, negative=False)]
+
+
+def _clauses(given: object, *, negative: bool) -> Clauses:
+    """Return the condition *given*, or its opposite, without nesting."""
+    if isinstance(given, str):
+        given = [_compared(each) for each in re.split(r"\sand\s", given, flags=re.I)]
+    if isinstance(given, list | tuple):
+        return _joined([_clauses(each, negative=negative) for each in given], any=negative)
+    given = _renamed("where", given)
+    if given.keys() & {"column", "some", "none"}:
+        return [[_condition(given, negative=negative)]]
+    if given.keys() & {"op", "value", "values", "value_column"}:
+        raise ValueError(given)  # It is a condition without its column.
+    parts: list[Clauses] = []
+    for name, value in given.items():
+        word = name.lower().lstrip("$")
+        if word in ("and", "all", "or", "any", "not"):
+            inner = negative != (word == "not")
+            nested = [_clauses(each, negative=inner) for each in _items(value)]
+            parts.append(_joined(nested, any=inner != (word in ("or", "any"))))
+        else:
+            operands = value if isinstance(value, Mapping) else {"eq": value}
+            compared = ({"column": name, "op": f"{op}".lstrip("$"), "value": operands[op]} for op in operands)
+            parts.append(_clauses(list(compared), negative=negative))
+    return _joined(parts, any=negative)
+
+
+def _joined(parts: Sequence[Clauses], *, any: bool) -> Clauses:
+    """Return *parts* joined with "and", or with "or" if *any*."""
+    if not any:
+        return list(chain(*parts))
+    if not 0 < math.prod(map(len, parts)) <= MOST_CLAUSES or not parts:
+        raise ValueError(parts)
+    return [list(chain(*each)) for each in product(*parts)]
+
+
+def _compared(text: str) -> Mapping[str, object]:
+    """Return the condition that *text* such as "total > 100" means."""
+    column, null, operator, quoted, number = _groups(COMPARISON, text)
+    if null:
+        return {"column": column, "op": "is_null", "value": "false" if "not" in null.lower() else "true"}
+    return {"column": column, "op": operator, "value": quoted or number}
+
+
+def _condition(given: Mapping[str, object], *, negative: bool) -> Mapping[str, object]:
+    """Return the condition *given*, or its opposite, with its values where they belong."""
+    if "column" not in given:
+        names = {"some": "none", "none": "some"} if negative else {}
+        return {
+            names.get(name, name): _where(each) if name == "where" else each for name, each in given.items()
+        }
+    op, value = str(given.get("op", "eq")).lower(), given.get("values", given.get("value"))
+    op = MEANT_BY_SIGN.get(op, op)
+    if value is None and ("value" in given or "null" in op):
+        op, value = "is_null", "false" if "not" in op or op == "ne" else "true"
+    if isinstance(value, list | tuple):
+        op = {"eq": "in", "ne": "not_in"}.get(op, op)
+    if negative:
+        op, value = (op, OPPOSITES[f"{value}".lower()]) if op == "is_null" else (OPPOSITES[op], value)
+    values = {"values": _items(value)} if op in ("in", "not_in", "between") else {"value": value}
+    others = {name: each for name, each in given.items() if name not in ("op", "value", "values")}
+    return {**others, **({"op": op} if op != "eq" else {}), **(values if value is not None else {})}
+
+
+def _measures(given: object) -> Sequence[object]:
+    if isinstance(given, str):
+        return [_measured(given)]
+    given = _renamed("measures", given)
+    if "function" in given:
+        return [{**given, **_measured(f"{given['function']}")}]
+    ((name, value),) = given.items()
+    return [_measured(f"{value} as {name}" if MEASURE.fullmatch(f"{value}") else f"{name}({value})")]
+
+
+def _measured(text: str) -> Mapping[str, object]:
+    """Return the measure that *text* such as "sum(total) as revenue" means."""
+    function, distinct, column, name = _groups(MEASURE, text)
+    parts = {"function": "count_distinct" if distinct else function.lower(), "column": column, "name": name}
+    return {key: each for key, each in parts.items() if each}
+
+
+def _steps(given: object) -> Sequence[object]:
+    if isinstance(given, str):
+        return [" ".join(_groups(STEP, step)) for step in given.split(",")]
+    given = _renamed("order_by", given)
+    if given.keys() <= {"column", "direction"}:
+        given = {str(given["column"]): given.get("direction", "asc")}
+    return _steps(", ".join(f"{column} {direction}" for column, direction in given.items()))
+
+
+def _terms(given: object) -> Sequence[object]:
+    given = _renamed("group_by", given)
+    column, bucket = given.pop("column"), given.pop("bucket", "")
+    if given:
+        raise ValueError(given)
+    return [f"{column}:{bucket}" if bucket else f"{column}"]
+
+
+def _groups(pattern: re.Pattern[str], text: str) -> Sequence[str]:
+    match = pattern.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    if match is None:
+        raise ValueError(text)
+    return match.groups("")
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+#: How the items of arrays are corrected.
+CORRECTIONS: Mapping[str, Callable[[object], Sequence[object]]] = {
+    **dict.fromkeys(("where", "having"), _where),
+    "measures": _measures,
+    "order_by": _steps,
+    **dict.fromkeys(("group_by", "columns"), _terms),
 }

@@ -225,7 +225,12 @@ class Names:
         path, table, (part, *further) = self._walk(text)
         relations = self.paths.relations(table)
         columns = [spelled(name) for name in table.column_by_name]
-        if further and len(path) == MOST_STEPS:
+        related = None if self.nested else folded(part, self.paths.referrers(table))
+        what = "path" if further else "column"
+        if related is not None:
+            message = f"{related.name} are related rows of {table.name}, not a {what}."
+            hint = self._through(related, further, outside=not path)
+        elif further and len(path) == MOST_STEPS:
             message, hint = f"{quoted(text)} has more than {MOST_STEPS} steps.", ""
         elif part in relations and not further:
             end = PathColumn(path=(*path, relations[part]), column=relations[part].example)
@@ -233,7 +238,7 @@ class Names:
             hint = f"Name one of its columns, such as {end.name}."
         else:
             within = f" as in {quoted(text)}" if text != part else ""
-            message = f"{table.name} has no {'path' if further else 'column'} {quoted(part)}{within}."
+            message = f"{table.name} has no {what} {quoted(part)}{within}."
             leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
             near = relations if further else columns if path else [*columns, *self._ends(part)]
             meant = (
@@ -249,9 +254,15 @@ class Names:
         if self.nested or not known:
             return ""
         some = next((each for each in known if part.lower() in each), next(iter(known)))
-        measures = f"count({some}) or max({some}.…), or " if known[some].target.aggregated else ""
-        how = f"write {measures}some and none in where"
-        return f" Related rows: {listing(known)}: {how}."
+        return f" Related rows: {listing(known)}: write {_measured(known[some])}."
+
+    def _through(self, related: Relation, further: Sequence[str], *, outside: bool) -> str:
+        """Return how to read *related* rows: in their own table, or also in an expression *outside* paths."""
+        text, target = ".".join(map(spelled, further)), related.target
+        place = Names(table=target, paths=self.paths).get(text) if further else None
+        label, by = self.paths.catalog.label(target), f" by {text}" if place is not None else ""
+        own = f"Aggregate {label}{by}" if target.aggregated else f"List {label}"
+        return f"{own}, or write {_measured(related)}." if outside else f"{own}."
 
     def _ends(self, name: str) -> Iterator[str]:
         """Yield the paths of one step, without the keys at their ends, and longer ones to a column *name*."""
@@ -268,6 +279,13 @@ class Names:
 
     def _steps(self, path: Sequence[Relation]) -> Iterable[Relation]:
         return self.paths.relations(path[-1].target if path else self.table).values()
+
+
+def _measured(related: Relation) -> str:
+    """Return what callers may write about *related* rows."""
+    name = related.name
+    measures = f"count({name}) or max({name}.…), or " if related.target.aggregated else ""
+    return f"{measures}some and none in where"
 
 
 ValueT = TypeVar("ValueT")

@@ -32,7 +32,7 @@ HINTS = (
     "For totals, counts and rankings use aggregate_rows; group by the key too if names may repeat. "
     "A column may be a path (customer.country), an expression "
     "(quantity * price as amount; shipped_on - ordered_on gives days; coalesce abs round length lower "
-    "upper), a date bucket (ordered_on:month) or a measure of referring rows (count(orders)). In where: "
+    "upper), a date bucket (ordered_on:month) or a measure of related rows (count(orders)). In where: "
     'in, not_in, between take values, is_null true or false, value_column another column. "A and (B or '
     'C)" is A, {"any": [B, C]}; "(A and B) or C" is {"any": [A, C]}, {"any": [B, C]}; {"none": "orders"} '
     "finds rows without orders; these do not nest. eq and in respect case, contains, starts_with and "

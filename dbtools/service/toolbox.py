@@ -229,5 +229,5 @@ class Toolbox:
 def _tool(view: View, name: str) -> Tool:
     tool = view.tools.get(name)
     if tool is None:
-        raise unknown_tool(name, view.tools)
+        raise unknown_tool(name, view.tools, [each.name for each in view.definitions])
     return tool

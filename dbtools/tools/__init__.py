@@ -78,9 +78,9 @@ def listed(listing: Listing, typed: frozenset[ToolGroup], tools: Toolset, catalo
             yield tool
 
 
-def unknown_tool(name: str, tools: Toolset) -> errors.UnknownTool:
-    """Return the error that no tool of *tools* has this *name*."""
-    hint = nearest(name, tools)
+def unknown_tool(name: str, tools: Toolset, listed: Iterable[str]) -> errors.UnknownTool:
+    """Return the error that no tool of *tools* has this *name*; hints name only those that are *listed*."""
+    hint = nearest(name, listed)
     if tools and not SQL_WORDS.isdisjoint(words_of(name)):
         instead = " or ".join(use for name, use in INSTEAD.items() if name in tools)
         hint = "Use run_sql. " if "run_sql" in tools else f"No tool runs SQL: use {instead}. "

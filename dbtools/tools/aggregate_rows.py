@@ -29,7 +29,7 @@ from dbtools.tools.arguments import (
 )
 from dbtools.tools.binding import bind_having, bind_order, bind_where
 from dbtools.tools.definition import ROWS_SCHEMA, Tool, ToolContext, ToolDefinition
-from dbtools.tools.reasons import PAST_END, Reasons
+from dbtools.tools.reasons import PAST_END, Reasons, null_note
 from dbtools.types import quoted
 
 ROWS = Measure(function=Function.COUNT)
@@ -38,12 +38,11 @@ MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
 DESCRIPTION = (
-    "Count, sum, average or group rows of one table or view by columns, foreign-key paths "
+    "Count, sum, average or group the rows of a table or view by columns, foreign-key paths "
     "(describe_tables lists them) and date buckets. Revenue by country and month: group_by "
     '["customer.country", "ordered_on:month"], measures [{"function": "sum", "column": "total", "name": '
-    '"revenue"}]. count without a column counts rows; sum and avg take numbers. Buckets go in group_by and '
-    "count_distinct, in UTC: weekday (1 is Monday) and hour (00 to 23); year quarter month week day are "
-    "whole periods."
+    '"revenue"}]. count without a column counts rows. Buckets, in UTC: year, quarter, month (2024-03), '
+    "week, day; weekday (1 is Monday), hour (00 to 23)."
 )
 
 
@@ -89,7 +88,7 @@ class AggregateRows(Tool):
         asked = self.context.read(AggregateArguments, arguments)
         table, most = self.context.table(asked.table), self.context.limits.max_cell
         if not table.aggregated:
-            raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
+            raise Denied(f"Rows of {table.name} may be listed, but not aggregated.")
         names = Expressions(names=self.context.names(table), aggregating=True)
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
@@ -167,7 +166,7 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
         if isinstance(group, Literal) or not (group.type.equatable and group.type.ordered):
             raise BadArgument(f"group_by[{at}]: {described(group)} cannot be grouped by.")
         if group in groups.values() or label in groups:
-            raise BadArgument(f"group_by: {group.name} appears twice.")
+            raise BadArgument(f"group_by[{at}]: {group.name} appears twice.")
         groups[label] = group
     return groups
 
@@ -185,7 +184,9 @@ def _measures(
         measure = _measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is already used.", hint="Give each measure its own name.")
+            raise BadArgument(
+                f"{argument}: the name {name} is already used.", hint="Give each measure its own name."
+            )
         measures[name] = measure
     return measures
 
@@ -238,7 +239,8 @@ class AggregateCall:
         page = budget.page(found, self.columns)
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
-        note = " ".join(filter(None, [said, self.reasons.meanings]))
+        null = null_note(self.shape.groups, found.columns)
+        note = " ".join(filter(None, [said, null, self.reasons.meanings]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
     @property

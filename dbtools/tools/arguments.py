@@ -10,12 +10,12 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES
+from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES, corrected, written
 from dbtools.statement import Match
 from dbtools.types import UNSENDABLE, Operator, quoted
 
-ORDER_FORM = 'Write "column" or "column desc".'
 DEEPEST = 32
+LONGEST_FORM = 500  #: characters of a corrected item
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
 MOST_CONDITIONS = 50
@@ -25,6 +25,7 @@ MOST_VALUES = 1_000  #: of a condition
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
+EMPTY: Mapping[str, object] = {}
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 
@@ -34,7 +35,7 @@ def check(arguments: object) -> None:
     if problem := _problem(arguments):
         given = arguments.items() if isinstance(arguments, Mapping) else ()
         name = next((str(name) for name, value in given if _problem(value)), "arguments")
-        raise errors.BadArgument(f"{quoted(name)[1:-1]}: {problem}.")
+        raise errors.BadArgument(f"{quoted(name)[1:-1]} {problem}.")
 
 
 def _problem(arguments: object) -> str:
@@ -59,10 +60,10 @@ def _problem(arguments: object) -> str:
         level, depth = nested, depth + 1
     text = "".join(texts)
     if level or parts > MOST_PARTS:
-        many = f"more than {MOST_PARTS:,} values and names in one call"
-        return many if parts > MOST_PARTS else f"nested deeper than {DEEPEST} levels"
+        many = f"must have at most {MOST_PARTS:,} values and names"
+        return many if parts > MOST_PARTS else f"must be nested at most {DEEPEST} levels deep"
     if len(text) > MOST_CHARACTERS:
-        return f"more than {MOST_CHARACTERS:,} characters in one call"
+        return f"must have at most {MOST_CHARACTERS:,} characters"
     if UNSENDABLE.search(text):
         return "must be valid Unicode text without NUL"
     digits = "must have at most 400 digits. Write NaN and Infinity as strings"
@@ -138,10 +139,7 @@ class Comparison(Arguments):
 
     example = '{"column": "id", "value": "1"}'
     column: str
-    op: Annotated[Operator, Meant] = Field(
-        default=Operator.EQ,
-        description='is_null: value "true" or "false"; in, not_in: values; between: both values included',
-    )
+    op: Annotated[Operator, Meant] = Operator.EQ
     value: AsText | SkipJsonSchema[None] = None
     values: Annotated[tuple[AsText, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
     value_column: str | SkipJsonSchema[None] = None
@@ -168,7 +166,7 @@ class Within(Comparison):
 class Where(Within):
     """One condition."""
 
-    some: str = Field(default="", description="relation with such rows; none: without")
+    some: str = Field(default="", description="with such related rows")
     none: str = ""
     where: Annotated[tuple[Within, ...], Field(max_length=MOST_CONDITIONS), Array, OBJECTS] = Field(
         default=(), description="as where"
@@ -198,89 +196,124 @@ def read(
     try:
         asked = model.model_validate(given)
     except ValidationError as exc:
-        raise _complaint(exc, model, listed) from exc
+        raise _complaint(exc, model, arguments, listed) from exc
     limit: int = getattr(asked, "limit", 0)
     if max_rows is None or limit <= max_rows:
         return asked
     if "limit" in given:
-        refused = errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
+        refused = errors.BadArgument(f"limit must be at most {max_rows}, not {limit}.")
         refused.limit = "max_rows"
         raise refused
     # The caller has not set this limit.
     return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})
 
 
-def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
-    """Return the error for an unknown argument *name*."""
-    within = f"{place}: there" if place else "There"
+def unknown_argument(
+    name: str, known: Sequence[str], place: str = "", given: Mapping[str, object] = EMPTY
+) -> errors.UnknownArgument:
+    """Return the error for an unknown argument *name*, one of those *given*."""
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
     meant = ARGUMENTS.get(name.lower())
-    if joins and (place.startswith("where") or "match" in known):
+    if joins and "match" in known:
         advice = MATCH
     elif place.startswith("measures[") and name in OF_MEASURES:
         advice = OF_MEASURES[name]
     else:
         advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
-        advice = advice or next((hint for each, hint in VALUES_IN.items() if each in known), "")
+        advice = advice or _values_in(known, given)
     return errors.UnknownArgument(
-        f"{within} is no argument {quoted(name)}.",
+        f"{f'{place} has' if place else 'There is'} no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
     )
 
 
-def unknown_column(name: str, known: Sequence[str], place: str, problem: str) -> errors.UnknownArgument:
+def _values_in(known: Sequence[str], given: Mapping[str, object]) -> str:
+    """Return the argument that holds values by name, with those that are *given* outside it."""
+    place = next((each for each in VALUES_IN if each in known and each not in given), "")
+    values = {name: value for name, value in given.items() if name not in known}
+    if not (place and values) or values.keys() & {*ARGUMENTS, *ARGUMENTS.values()}:
+        return ""
+    form = written([[values] if place == "rows" else values])
+    return f'Write "{place}": {form}. ' if len(form) <= LONGEST_FORM else ""
+
+
+def unknown_column(name: str, known: Sequence[str], place: str) -> errors.UnknownArgument:
     """Return the error for the unknown column *name* in the object at *place*."""
     hint = f"{nearest(name, known)}Columns: {listing(known)}."
-    return errors.UnknownArgument(f"{place}: {problem} {quoted(name)}.", hint=hint)
+    return errors.UnknownArgument(f"{place} takes no column {quoted(name)}.", hint=hint)
 
 
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-#: Where the values of columns belong, by the argument that takes them.
-VALUES_IN: Mapping[str, str] = {
-    "rows": 'Put the values of columns into rows, as in [{"name": "Ann"}]. ',
-    "set": "New values of columns belong in set. ",
-}
+VALUES_IN = ("rows", "set", "key", "arguments")  #: arguments that hold values by name
 WANTED: Mapping[str, str] = {
-    "enum": "there is no {got}",
-    "greater_than_equal": "at least {ge}, not {given}",
-    "less_than_equal": "at most {le:,}, not {given}",
-    "string_too_long": "at most {max_length} characters",
-    "too_long": "at most {max_length:,} items, not {actual_length}",
+    "enum": "cannot be {got}",
+    "greater_than_equal": "must be at least {ge}, not {given}",
+    "less_than_equal": "must be at most {le:,}, not {given}",
+    "string_too_long": "must have at most {max_length:,} characters",
+    "too_long": "must have at most {max_length:,} items, not {actual_length}",
     "too_short": "must not be empty",
     "string_type": "must be a string, not {got}",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "value_error"), "must be an integer"),
     "tuple_type": "must be a JSON array, not {got}",
-    "model_type": "must be an object such as {example}, not {got}",
-    "dict_type": "must be an object, not {got}",
+    **dict.fromkeys(("model_type", "dict_type"), "must be an object, not {got}"),
     "missing": "is missing",
 }
 
 
-def _complaint(exc: ValidationError, model: type[Arguments], listed: Sequence[str]) -> errors.CallError:
+def _complaint(
+    exc: ValidationError, model: type[Arguments], arguments: Mapping[str, object], listed: Sequence[str]
+) -> errors.CallError:
     found = exc.errors(include_url=False)
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     kind, given, context = first["type"], first["input"], first.get("ctx", {})
     if kind == "extra_forbidden":
         *within, name = first["loc"]
         place, within_model = _place(within), _model_at(model, within)
-        known = list(within_model.model_fields) if within or not listed else listed
-        error = unknown_argument(str(name), known, place)
+        fields = within_model.model_fields
+        known = list(fields) if within or not listed else listed
+        own = {each: value for each, value in arguments.items() if each in known or each not in fields}
+        error = unknown_argument(str(name), known, place, EMPTY if within else own)
         if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
-            error.hint += f" Such as {within_model.example}."
+            error.hint += f" For example: {within_model.example}."
+        error.hint = _corrected(model, arguments, within, place) or error.hint
         return error
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
-    words = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
-    hint = ORDER_FORM if place.startswith("order_by[") else ""
-    if kind == "enum":
-        meant = MEANT.get(str(given).strip().lower(), "")
-        hint = f"{f'Use {meant}. ' if meant else ''}Use one of {context['expected']}."
-    elif place.endswith("].value") and isinstance(given, list | tuple):
-        hint = "Put several values in values."
-    return errors.BadArgument(
-        f"{place}: {WANTED.get(kind, 'cannot be read').format(**words, **context)}.", hint=hint
-    )
+    words = {"given": given, "got": named(given)}
+    hint = ""
+    if kind == "model_type":
+        hint = f"For example: {_model_at(model, first['loc']).example}."
+    elif kind == "dict_type" and isinstance(given, str | int | float):
+        hint = f'For example: {{"id": {written([given])}}}.'
+    elif kind == "enum":
+        known = f"one of {context['expected']}"
+        hint = f"Use {MEANT.get(str(given).strip().lower(), known)}."
+    hint = _corrected(model, arguments, first["loc"], place) or hint
+    problem = WANTED.get(kind, "cannot be read").format(**words, **context)
+    return errors.BadArgument(f"{place} {problem}.", hint=hint)
+
+
+def _corrected(
+    model: type[Arguments], arguments: Mapping[str, object], location: Sequence[int | str], place: str
+) -> str:
+    """Return what to write instead of the item of an array that contains *location*, if known."""
+    if len(location) < 2 or not isinstance(location[1], int):
+        return ""
+    name, at = str(location[0]), location[1]
+    given = _as_array(arguments[name])
+    items = corrected(name, given[at]) if isinstance(given, ARRAYS) else ()
+    # These items are joined with "and".
+    if len(items) > 1 and name == "where" and arguments.get("match") == Match.ANY:
+        return ""
+    of, form = _model_at(model, location[:2]), written(items)
+    try:
+        for each in items if of is not model else ():
+            of.model_validate(each)
+    except ValidationError:
+        return ""
+    there = f" as {name}[{at}]" if place != f"{name}[{at}]" else ""
+    return f"Write {form}{there}." if 0 < len(form) <= LONGEST_FORM else ""
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:

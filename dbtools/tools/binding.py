@@ -8,6 +8,7 @@ from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.expressions import Expressions, refuse_masked
+from dbtools.habits import corrected, written
 from dbtools.paths import PathColumn
 from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Order
 from dbtools.terms import (
@@ -22,7 +23,7 @@ from dbtools.terms import (
     buckets_of,
     text_index_of,
 )
-from dbtools.tools.arguments import MOST_CONDITIONS, ORDER_FORM, Comparison, Where, Within
+from dbtools.tools.arguments import MOST_CONDITIONS, Comparison, Where, Within
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
@@ -108,7 +109,7 @@ class _Bound:
             return AnyOf(conditions=self.conditions(terms, clause.any, f"{argument}.any"))
         if clause.any or not clause.column:
             raise errors.BadArgument(
-                f"{argument}: a condition needs one of column, any, some and none.",
+                f"{argument} needs column, any, some or none.",
                 hint=f"For example: {clause.example}.",
             )
         return self._condition(terms, clause, argument)
@@ -129,7 +130,7 @@ class _Bound:
 
     def _check(self, holds: bool, most: str) -> None:
         if not holds:
-            raise errors.BadArgument(f"At most {most} in one call.")
+            raise errors.BadArgument(f"One call takes at most {most}.")
 
 
 def _bind(
@@ -212,7 +213,7 @@ def _bind_other(names: TermFinder, comparison: Comparison, argument: str, term: 
     """Return the condition that compares *term* with another one."""
     operator, text = comparison.op, comparison.value_column
     if comparison.value is not None or comparison.values is not None:
-        raise errors.BadArgument(f"{argument}: value_column excludes value and values.")
+        raise errors.BadArgument(f"{argument} has value_column and values: pass one of them.")
     if operator not in SIGNED:
         raise errors.BadOperator(
             f"{argument}.op: {operator} does not take value_column.", hint=f"Operators: {listing(SIGNED)}."
@@ -265,7 +266,9 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
         return _bucket(term, text, argument)
     if operator in SEARCHING:
         if len(text) > LONGEST_PATTERN:
-            raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
+            raise errors.BadValue(
+                f"{argument} must have at most {LONGEST_PATTERN:,} characters, not {len(text):,}."
+            )
         if operator is Operator.MATCHES and not _wants(text):
             raise errors.BadValue(f"{argument}: {quoted(text)} has no word to look for.", hint=SEARCH_FORM)
         if term.type.family is not Family.ARRAY:
@@ -326,8 +329,9 @@ def bind_order(
         name, direction = _directed(names, step)
         try:
             term = _column(names, name, argument)
-        except errors.UnknownColumn as exc:
-            exc.hint = exc.hint if name != step else f"{ORDER_FORM} {exc.hint}"
+        except errors.CallError as exc:
+            meant = written(corrected("order_by", step)) if name == step else ""
+            exc.hint = f"Write {meant}." if meant else exc.hint
             raise
         refuse_masked(term, argument)
         if ORDER[0] not in term.type.operators and term.type.family is not Family.BOOLEAN:
@@ -345,7 +349,8 @@ def _ranked(names: TermFinder, step: str, argument: str, conditions: Sequence[Cl
     plain = (each for each in conditions if isinstance(each, Condition))
     search = next((each for each in plain if each.term == term and each.operator is Operator.MATCHES), None)
     if search is None:
-        message = f"{argument}: rank({term.name}) needs a condition in where: {term.name} matches a search."
+        form = f'{{"column": "{term.name}", "op": "matches", "value": "words"}}'
+        message = f"{argument}: rank({term.name}) needs a condition in where such as {form}."
         raise errors.BadArgument(message)
     index = text_index_of(term)
     if not (isinstance(term, Column | PathColumn) and index and index.ranked):

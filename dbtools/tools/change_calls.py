@@ -19,7 +19,7 @@ from dbtools.tools.get_row import Lookup, key_arguments
 
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
-INSIDE = "Of run_query, put it into arguments."
+INSIDE = "In run_query, put it into arguments."
 CHANGED_SINCE = "The call would no longer make the change that was confirmed."
 NO_MATCH = "No row matches where."
 NO_CHANGE = "The query changed no row."

@@ -86,7 +86,7 @@ def change_schemas(context: ToolContext, *, confirms: bool) -> Mapping[str, Mapp
         "dry_run": {"description": "preview, change nothing", **BOOLEAN},
         "idempotency_key": {"description": f"makes the change once per key, for {kept}", **STRING},
     }
-    token = {"description": "from the answer to this call without it", **STRING}
+    token = {"description": "token from the answer that asks for it", **STRING}
     return shown | ({"confirm": token} if confirms else {})
 
 
@@ -214,9 +214,9 @@ def read_values(
     for written, value in given.items():
         column = folded(written, known)
         if column is None:
-            raise unknown_column(written, list(known), place, "cannot set")
+            raise unknown_column(written, list(known), place)
         if column in values:
-            raise errors.BadArgument(f"{place}.{column.name} is given twice.")
+            raise errors.BadArgument(f"{place}.{column.name} appears twice.")
         values[column] = _value(column, value, f"{place}.{column.name}")
     return values
 
@@ -224,12 +224,12 @@ def read_values(
 def _value(column: Column, value: object, place: str) -> object:
     if value is None:
         if not column.nullable and not column.assigned:
-            raise errors.BadValue(f"{place}: must not be null.")
+            raise errors.BadValue(f"{place} must not be null.")
         return None
     if isinstance(value, str) and column.choices and value not in column.choices:
-        message = f"{place}: {quoted(value)} is not one of {listing(column.choices)}."
+        message = f"{place} must be one of {listing(column.choices)}, not {quoted(value)}."
         raise errors.BadValue(message, hint=nearest(value, column.choices).rstrip())
-    return decoded(column.type, value, f"{place}: ")
+    return decoded(column.type, value, place)
 
 
 def decoded(type: ColumnType, value: object, place: str) -> object:
@@ -240,17 +240,17 @@ def decoded(type: ColumnType, value: object, place: str) -> object:
     if type.family is Family.ARRAY and type.element is not None:
         items = as_json(value)
         if not isinstance(items, list | tuple):
-            raise errors.BadValue(f"{place}must be an array, not {named(value)}.")
+            raise errors.BadValue(f"{place} must be an array, not {named(value)}.")
         # An array of arrays has the same type.
         types = [type if isinstance(each, list) else type.element for each in items]
         return [
             None if each is None else decoded(of, each, place) for of, each in zip(types, items, strict=True)
         ]
     if structured:
-        raise errors.BadValue(f"{place}must be {type.expected}, not {named(value)}.")
+        raise errors.BadValue(f"{place} must be {type.expected}, not {named(value)}.")
     if type.family is Family.ANY and isinstance(value, str):
         return value
-    return type.decode(str(as_text(value)), place)
+    return type.decode(str(as_text(value)), f"{place}: ")
 
 
 def _json_text(type: ColumnType, value: object) -> object:
@@ -283,7 +283,7 @@ def transaction_of(
     """Return the transaction of *writes* as *asked*, or raise BadArgument if *what* needs no token."""
     if asked.confirm and (asked.dry_run or not confirms):
         why = "a dry run" if asked.dry_run else what
-        raise errors.BadArgument(f"confirm: {why} needs no confirmation.", hint="Leave it out.")
+        raise errors.BadArgument(f"confirm is not needed for {why}.", hint="Leave it out.")
     return Transaction(
         writes=writes,
         dry_run=asked.dry_run,

@@ -74,8 +74,8 @@ class DescribeTables(Tool):
         """How the tool is listed."""
         description = (
             "Describe tables and views: columns, types, keys, comments; relations, the steps of paths such "
-            "as customer.country; referenced_by, the relations for count(orders), some and none. "
-            "detail: names, summary, or full with defaults, bounds and views' SQL. "
+            "as customer.country; referenced_by, the related rows for count(orders), some and none. "
+            "detail full adds defaults, bounds and views' SQL. "
             f"(Schema {self.context.digest}.)"
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)

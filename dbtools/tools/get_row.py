@@ -12,6 +12,7 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
 from dbtools.expressions import Expressions
+from dbtools.habits import written
 from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
@@ -86,7 +87,7 @@ class GetRow(TableTool):
         table = self.context.table(asked.table)
         keys = {column.name: column for column in key_arguments(table).values()}
         if not keys:
-            raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
+            raise errors.BadArgument(f"{table.name} has no key.", hint="List its rows, with where.")
         found = Lookup(context=self.context, table=table, keys=keys, columns=asked.columns)
         return found.bind(found.texts(asked.key, "key."))
 
@@ -115,6 +116,9 @@ class Lookup:
                 error = unknown_argument(name, list(known), place.removesuffix("."))
                 lists = folded(name, self.table.column_by_name) is not None
                 error.hint += " List tools find rows by other columns, with where." * lists
+                instead = value if isinstance(value, Mapping) else dict.fromkeys(known, value)
+                if len(known) == len(instead) == len(arguments) and not lists:
+                    error.hint = f"Write {written([instead])}."
                 raise error
             if key in given:
                 raise errors.BadArgument(f"{place}{key} appears twice.")
@@ -126,7 +130,7 @@ class Lookup:
                 raise errors.BadArgument(f"{place}{name} is missing.", hint=f"The key is: {listing(known)}.")
             if not isinstance(text, str):
                 problem = f"must be {column.type.expected}, not an array or an object"
-                raise errors.BadArgument(f"{place}{name}: {problem}.")
+                raise errors.BadArgument(f"{place}{name} {problem}.")
             texts.append(text)
         return texts
 

@@ -99,7 +99,7 @@ class InsertRows(ChangeTool):
         most = writes.most or MOST_INSERTED
         if len(asked.rows) > most:
             raise errors.TooManyRows(
-                f"rows: at most {most} a call, not {len(asked.rows)}.", hint="Split them."
+                f"rows must have at most {most} items, not {len(asked.rows)}.", hint="Split them."
             )
         columns, outputs = writes.insert or (), outputs_of(self.context, table)
         rows = [read_values(columns, row, f"rows[{at}]") for at, row in enumerate(asked.rows)]
@@ -108,7 +108,7 @@ class InsertRows(ChangeTool):
         for at, values in enumerate(rows):
             missing = [each.name for each in columns if each.required and each not in values]
             if missing:
-                raise errors.BadArgument(f"rows[{at}]: needs {listing(missing)}.")
+                raise errors.BadArgument(f"rows[{at}] needs {listing(missing)}.")
             shape = Write(
                 kind=WriteKind.INSERT,
                 table=table,
@@ -163,14 +163,14 @@ def _conflict_key(
     if asked.on_conflict is OnConflict.ERROR:
         if asked.conflict_key:
             raise errors.BadArgument(
-                "conflict_key: has no effect without on_conflict.", hint="Set on_conflict, or leave it out."
+                "conflict_key has no effect without on_conflict.", hint="Set on_conflict, or leave it out."
             )
         return ()
     if asked.on_conflict is OnConflict.UPDATE and not writes.update:
         raise errors.Denied(f"on_conflict: update is not granted for {table.name}.")
     keys = writes.conflict_keys
     if not keys:
-        raise errors.BadArgument(f"on_conflict: {table.name} has no unique key that rows can give.")
+        raise errors.BadArgument(f"on_conflict: {table.name} has no unique key that may be inserted.")
     if asked.conflict_key:
         keys = (_named_key(table, keys, asked.conflict_key),)
     preset = {each.column for each in writes.insert_presets}
@@ -183,9 +183,7 @@ def _conflict_key(
         key.primary and key.columns == tuple(each.name for each in fitting[0]) for key in table.keys
     )
     if len(fitting) > 1 and not primary:
-        raise errors.BadArgument(
-            "conflict_key: the rows give several unique keys.", hint=f"Choose one. {hint}"
-        )
+        raise errors.BadArgument("conflict_key is needed: the rows give several unique keys.", hint=hint)
     return fitting[0]
 
 
@@ -195,7 +193,7 @@ def _named_key(table: Table, keys: Sequence[KeyColumns], names: Sequence[str]) -
     for key in keys:
         if {each.name for each in key} == {each and each.name for each in found}:
             return key
-    message = f"conflict_key: {listing(names)} is not a unique key of {table.name} that rows can give."
+    message = f"conflict_key: {listing(names)} is not a unique key of {table.name} that may be inserted."
     raise errors.BadArgument(message, hint=f"Keys: {_spelled(keys)}.")
 
 

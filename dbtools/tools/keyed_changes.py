@@ -150,16 +150,16 @@ class KeyedTool(ChangeTool):
         known = {name: name for name in ([KEY] if self._wraps else self._keys)}
         for name in key:
             if folded(name, known) is None:
-                raise unknown_argument(name, list(self.definition.input_schema["properties"]))
+                raise unknown_argument(name, list(self.definition.input_schema["properties"]), "", arguments)
         return {**own, **(key if self._wraps else {KEY: key})}
 
     def _keyed(self, shape: Write, asked: KeyedArguments, new: Mapping[str, object]) -> ChangeCall:
         """Return the call that changes the row with the key of *asked*."""
         if asked.key is None:
             hint = "Or choose rows with where." * (self.table is None)
-            raise errors.BadArgument("key: is missing.", hint=hint)
+            raise errors.BadArgument("key is missing.", hint=hint)
         if "match" in asked.model_fields_set:
-            raise errors.BadArgument("match: only with where.", hint="Leave it out.")
+            raise errors.BadArgument("match is only for where.", hint="Leave it out.")
         typed = self.table is not None
         keys = self._keys if typed else {each.name: each for each in key_arguments(shape.table).values()}
         lookup = Lookup(context=self.context, table=shape.table, keys=keys)
@@ -175,10 +175,10 @@ class KeyedTool(ChangeTool):
         """Return the call that changes the rows that meet the conditions of *asked*."""
         if not asked.where:
             hint = f"Name at least one condition, such as {Comparison.example}."
-            raise errors.BadArgument("where: is empty.", hint=hint)
+            raise errors.BadArgument("where must not be empty.", hint=hint)
         for name, hint in ((KEY, "Pass one of them."), ("expected", "Put the old values into where.")):
             if name in asked.model_fields_set:
-                raise errors.BadArgument(f"{name}: not together with where.", hint=hint)
+                raise errors.BadArgument(f"{name} must not be passed together with where.", hint=hint)
         table = shape.table
         terms = Expressions(names=self.context.names(table))
         conditions, values = bind_where(terms, asked.where)
@@ -223,9 +223,8 @@ class UpdateRow(KeyedTool):
         assert isinstance(asked, UpdateArguments)
         columns = granted_writes(table).update
         if not asked.set:
-            raise errors.BadArgument(
-                "set: is empty.", hint=f"Columns: {listing(each.name for each in columns)}."
-            )
+            hint = f"Columns: {listing(each.name for each in columns)}."
+            raise errors.BadArgument("set must not be empty.", hint=hint)
         return read_values(columns, asked.set, "set")
 
 
@@ -256,16 +255,18 @@ def _expected(
     for at, (name, value) in enumerate(expected.items()):
         column = folded(name, table.column_by_name)
         if column is None:
-            raise unknown_column(name, list(table.column_by_name), "expected", "there is no column")
+            raise unknown_column(name, list(table.column_by_name), "expected")
         place = f"expected.{column.name}"
         refuse_masked(column, place)
         if value is None:
             conditions.append(Condition(term=column, operator=Operator.IS_NULL))
             continue
         if Operator.EQ not in column.type.operators:
-            raise errors.BadArgument(f"{place}: {column.type.name} cannot be compared.", hint="Leave it out.")
+            raise errors.BadArgument(
+                f"{place} ({column.type.name}) cannot be compared.", hint="Leave it out."
+            )
         if isinstance(value, list | tuple | Mapping):
-            raise errors.BadValue(f"{place}: must be {column.type.expected}, not {named(value)}.")
+            raise errors.BadValue(f"{place} must be {column.type.expected}, not {named(value)}.")
         conditions.append(equality(column, f"x{at}"))
         values[f"x{at}"] = equal_value(column, str(as_text(value)), place)
     return conditions, values

@@ -28,7 +28,7 @@ from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.definition import ROWS_SCHEMA, TableTool, ToolContext, ToolDefinition
-from dbtools.tools.reasons import PAST_END, Reasons
+from dbtools.tools.reasons import PAST_END, Reasons, null_note
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
 from dbtools.types import Family
 from dbtools.uris import CELL_TEMPLATE
@@ -74,11 +74,11 @@ class ListRows(TableTool):
         if table is None:
             return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
-        listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
-        related = listing(self.context.paths.referrers(table))
-        referring = f" Referred to by: {related}." if related else ""
+        listed = f"List {table_name(catalog, table)}{comment and f' {comment}'}."
+        referring = listing(self.context.paths.referrers(table))
+        related = f" Related rows: {referring}." if referring else ""
         columns, searches = columns_line(catalog, table), searches_line(table)
-        description = f"{listed} Columns: {columns}.{referring}{searches and f' {searches}'}"
+        description = f"{listed} Columns: {columns}.{related}{searches and f' {searches}'}"
         return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.context.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
@@ -97,7 +97,7 @@ def bind_list(context: ToolContext, names: Names, asked: ListArguments) -> "List
     conditions, values = bind_where(terms, asked.where)
     total = total_order(names.table, bind_order(terms, asked.order_by, conditions))
     if asked.cursor and asked.offset:
-        raise BadArgument("offset: not allowed with a cursor.", hint="Pass one of them.")
+        raise BadArgument("offset must not be passed together with cursor.", hint="Pass one of them.")
     position = Position(skip=asked.offset)
     if asked.cursor:
         position = read_cursor(asked.cursor, _mark(context, names.table, asked, total), total)
@@ -147,7 +147,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
         label, term = terms.named(text, f"columns[{at}]")
         label = term.name if isinstance(term, Column) else label
         if term in columns.values() or label in columns:
-            raise BadArgument(f"columns: {term.name} appears twice.")
+            raise BadArgument(f"columns[{at}]: {term.name} appears twice.")
         columns[label] = term
     return columns
 
@@ -231,7 +231,7 @@ class ListCall:
         more = cut = null = ""
         if nulls := self.reasons.nulls(self._nulls(page.found)) if further else ():
             said = [each.finding(rows) for each, rows in zip(nulls, further, strict=False)]
-            null = " ".join(filter(None, said))
+            null = " ".join(filter(None, said)) or null_note(self.columns.values(), page.found.columns)
         if page.capped:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:

@@ -120,9 +120,9 @@ def _wants(parameter: QueryParameter) -> str:
     """Describe *parameter* and its values."""
     bounds = {"at least": parameter.minimum, "at most": parameter.maximum, "matching": parameter.pattern}
     bounds["one of"] = listing(parameter.choices)
-    type = f"It is {parameter.type.name}{'[]' if parameter.array else ''}"
+    type = f"Expected: {parameter.type.name}{'[]' if parameter.array else ''}"
     parts = ", ".join([type, *(f"{words} {bound}" for words, bound in bounds.items() if bound)])
-    return f"{parts}: {parameter.description}".rstrip(": .") + "."
+    return f"{parts}. {parameter.description}".rstrip(". ") + "."
 
 
 def _items(given: object, parameter: QueryParameter) -> Sequence[object]:
@@ -143,7 +143,7 @@ def _text(given: object, type: ColumnType, place: str) -> str:
         return str(int(given))
     text = as_text(given)
     if not isinstance(text, str):
-        raise errors.BadArgument(f"{place}: must be one {type.name}, not {named(text)}.")
+        raise errors.BadArgument(f"{place} must be one {type.name}, not {named(text)}.")
     if not type.trims:
         return text
     return text.strip().lower() if type.family is Family.BOOLEAN else text.strip().removeprefix("+")
@@ -156,7 +156,7 @@ def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -
         check_value(place, text, parameter)
     except ValueError as exc:
         hint = f"{nearest(text, parameter.choices)}{_wants(parameter)}"
-        raise errors.BadValue(f"{place}: {quoted(text)} is not allowed.", hint=hint) from exc
+        raise errors.BadValue(f"{place} cannot be {quoted(text)}.", hint=hint) from exc
     if type.family is Family.ANY:
         return text if isinstance(declared, str) else declared
     value = type.decode(text, f"{place}: ")

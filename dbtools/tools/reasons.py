@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
@@ -60,7 +60,7 @@ MISTAKABLE = (Operator.EQ, Operator.NE, Operator.LTE, Operator.GT)
 SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
 STORED = ""  #: the finding if all wanted values are stored
 PAST_END = "Past the last row."
-TOGETHER = "Each condition asks for something that is stored, but no row meets all of them."
+TOGETHER = "Each condition asks for a stored value, but no row meets all of them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +273,14 @@ class Reasons:
         advice = (column_advice(self.terms.names, comparison.op, text) for text in comparison.texts)
         null = any(text.strip().lower() in NULLS for text in comparison.texts)
         return next(filter(None, advice), FOR_NULL if null else "")
+
+
+def null_note(terms: Iterable[Term], columns: Iterable[Sequence[object]]) -> str:
+    """Return a note if a bucket of texts among *terms* is null in all rows, whose cells are *columns*."""
+    for term, cells in zip(terms, columns, strict=False):
+        if isinstance(term, Bucketed) and term.place.type.family in WORDS and not any(cells):
+            return f"{term.name} is null: no value of {term.place.name} here is a date such as 2024-03-05."
+    return ""
 
 
 def _meaning_note(comparison: Comparison, condition: Condition) -> str:

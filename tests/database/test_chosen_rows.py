@@ -167,20 +167,20 @@ def test_no_row_is_no_error_and_needs_no_confirmation(confirm: bool, opened: Ope
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param({"where": []}, "where: is empty. Name at least one condition", id="empty"),
-        pytest.param({}, "key: is missing. Or choose rows with where.", id="neither"),
+        pytest.param({"where": []}, "where must not be empty. Name at least one condition", id="empty"),
+        pytest.param({}, "key is missing. Or choose rows with where.", id="neither"),
         pytest.param(
             {"key": {"id": 1}, "where": [{"column": "id", "value": 1}]},
-            "key: not together with where",
+            "key must not be passed together with where",
             id="both",
         ),
         pytest.param(
             {"expected": {"id": 1}, "where": [{"column": "id", "value": 1}]},
-            "expected: not together with where",
+            "expected must not be passed together with where",
             id="expected",
         ),
-        pytest.param({"key": {"id": 1}, "match": "any"}, "match: only with where", id="match"),
-        pytest.param({"where": [{}]}, "where[0]: a condition needs one of column", id="no column"),
+        pytest.param({"key": {"id": 1}, "match": "any"}, "match is only for where", id="match"),
+        pytest.param({"where": [{}]}, "where[0] needs column, any, some or none", id="no column"),
         pytest.param(
             {"where": [{"column": "margin", "value": 1}]},
             "where[0].column: orders has no column 'margin'",

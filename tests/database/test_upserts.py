@@ -136,8 +136,8 @@ def test_key_is_the_primary_key_if_all_rows_give_it_else_the_only_one(opened: Op
 
     assert [each["affected"] for each in (primary, only, named)] == [1, 1, 1]
     assert found == [(1, "c", "two", 1, 5)]
-    assert str(several).startswith("conflict_key: the rows give several unique keys.")
-    assert several.hint == "Choose one. Keys: code or name."
+    assert str(several).startswith("conflict_key is needed: the rows give several unique keys.")
+    assert several.hint == "Keys: code or name."
     assert str(lacking) == "on_conflict: each row must give all columns of one unique key. Keys: name."
     assert none.hint == "Keys: id or code or name."
     assert described[0]["changes"]["conflict_keys"] == [["id"], ["code"], ["name"]]

@@ -222,7 +222,7 @@ def test_refused_limit_is_explained_by_its_own_line(
     result = run("explain", str(path), "--role", role, *words, "limit=201", "--json")
     found = json.loads(result.stdout)
 
-    assert (found["allowed"], found["reason"]) == (False, f"limit: at most {most}, not 201.")
+    assert (found["allowed"], found["reason"]) == (False, f"limit must be at most {most}, not 201.")
     assert found["rule"] == {"file": "policy.toml", "line": line}
 
 

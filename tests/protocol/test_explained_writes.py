@@ -151,7 +151,7 @@ WITHOUT = "requires the claim most, which is missing."
         pytest.param(
             ("update_ticket", {"id": 1, "set": {"title": "x"}}),
             CLAIMS,
-            "set: cannot set 'title'. Columns: status.",
+            "set takes no column 'title'. Columns: status.",
             id="column that is preset",
         ),
         pytest.param(

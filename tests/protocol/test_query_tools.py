@@ -116,9 +116,9 @@ async def test_queries_are_listed_and_called(url: str, version: str, tmp_path: P
     assert [each["query"] for each in searched["structuredContent"]["queries"]] == ["notes_by"]
     assert [(each["isError"], _text(each)) for each in (wrong, missing, unknown, over)] == [
         (True, "ids[0]: 'one' is not an integer such as 42."),
-        (True, "author is missing. It is text: Who wrote them."),
+        (True, "author is missing. Expected: text. Who wrote them."),
         (True, "There is no argument 'auhtor'. Did you mean author? Arguments: author, ids."),
-        (True, "limit_to: '10' is not allowed. It is integer, at most 9."),
+        (True, "limit_to cannot be '10'. Expected: integer, at most 9."),
     ]
     assert gone["error"]["code"] == never["error"]["code"] == broken["error"]["code"] == -32602
     assert gone["error"]["message"].replace("hidden", "…") == never["error"]["message"].replace("hiding", "…")

@@ -135,7 +135,7 @@ def test_key_that_cannot_be_compared_makes_no_tool() -> None:
 
 def test_description_says_what_the_table_is() -> None:
     assert TOOLS["list_product"].definition.description.startswith(
-        "List rows of product 'What the shop sells'. Columns: id bigint key; name text"
+        "List product 'What the shop sells'. Columns: id bigint key; name text"
     )
     assert "product.id" in TOOLS["list_order_line"].definition.description
     assert "product" in TOOLS["get_product"].definition.description

@@ -1,12 +1,15 @@
 """SQL that callers write out of habit gets a hint about what to write instead."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from dbtools.catalog import ForeignKey, Table
 from dbtools.errors import CallError, UnknownColumn
-from dbtools.habits import hint
+from dbtools.habits import corrected, hint, written
+from dbtools.tools.arguments import read
+from dbtools.tools.list_rows import ListArguments
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, terms, tools
 
 TOOLS = tools(PRODUCT, SALE)
@@ -80,7 +83,7 @@ def test_very_long_text_is_looked_at_quickly() -> None:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        ("count(*)", "Use count without a column."),
+        ("count(*)", 'Write {"function": "count"} as measures[0].'),
         ("month", "Use a bucket in group_by"),
         ("distinct", "Use count_distinct."),
     ],
@@ -92,6 +95,97 @@ def test_function_of_another_name_is_answered_with_the_right_one(function: str, 
     assert raised.value.hint.startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("argument", "given", "form"),
+    [
+        ("order_by", "total:desc", '"total desc"'),
+        ("order_by", "total DESC NULLS LAST", '"total DESC"'),
+        ("order_by", "total desc, id asc", '"total desc", "id asc"'),
+        ("order_by", {"field": "total", "order": "descending"}, '"total desc"'),
+        ("order_by", {"total": "desc", "id": "asc"}, '"total desc", "id asc"'),
+        ("group_by", {"column": "day", "granularity": "month"}, '"day:month"'),
+        ("columns", {"field": "id"}, '"id"'),
+        ("measures", "count(*)", '{"function": "count"}'),
+        ("measures", "Sum(total) as revenue", '{"function": "sum", "column": "total", "name": "revenue"}'),
+        ("measures", "count(distinct day)", '{"function": "count_distinct", "column": "day"}'),
+        ("measures", {"sum": "total"}, '{"function": "sum", "column": "total"}'),
+        ("measures", {"revenue": "sum(total)"}, '{"function": "sum", "column": "total", "name": "revenue"}'),
+        (
+            "measures",
+            {"fn": "avg", "field": "a", "as": "b"},
+            '{"function": "avg", "column": "a", "name": "b"}',
+        ),
+        ("having", "count >= 2", '{"column": "count", "op": "gte", "value": "2"}'),
+    ],
+)
+def test_item_in_the_form_of_another_tool_is_corrected(argument: str, given: object, form: str) -> None:
+    assert written(corrected(argument, given)) == form
+
+
+A, B, C = ({"column": name, "value": "1"} for name in "abc")
+NOT_A, NOT_B = ({"column": name, "op": "ne", "value": "1"} for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("given", "items"),
+    [
+        ({"a": "1"}, [A]),
+        ({"a": "1", "b": "1"}, [A, B]),
+        ({"a": {"$ne": "1"}}, [NOT_A]),
+        ({"a": ["1", "2"]}, [{"column": "a", "op": "in", "values": ["1", "2"]}]),
+        ({"a": None}, [{"column": "a", "op": "is_null", "value": "true"}]),
+        ({"field": "a", "operator": "==", "value": "1"}, [A]),
+        (
+            {"column": "a", "op": "between", "value": [1, 2]},
+            [{"column": "a", "op": "between", "values": [1, 2]}],
+        ),
+        ("a = '1' AND b is not null", [A, {"column": "b", "op": "is_null", "value": "false"}]),
+        ({"and": [A, B]}, [A, B]),
+        ({"$or": [A, B]}, [{"any": [A, B]}]),
+        ({"any": [A, {"any": [B, C]}]}, [{"any": [A, B, C]}]),
+        ({"or": [{"and": [A, B]}, C]}, [{"any": [A, C]}, {"any": [B, C]}]),
+        ({"not": A}, [NOT_A]),
+        ({"not": {"or": [A, B]}}, [NOT_A, NOT_B]),
+        ({"not": {"and": [A, B]}}, [{"any": [NOT_A, NOT_B]}]),
+        ({"not": {"not": A}}, [A]),
+        ({"not_exists": "orders", "where": {"a": "1"}}, [{"none": "orders", "where": [A]}]),
+        ({"not": {"exists": "orders"}}, [{"none": "orders"}]),
+    ],
+)
+def test_condition_in_the_form_of_another_tool_is_corrected(given: object, items: Sequence[object]) -> None:
+    with pytest.raises(CallError) as raised:
+        read(ListArguments, {"where": [given]})
+
+    assert corrected("where", given) == items
+    assert raised.value.hint.startswith(f"Write {written(items)}")
+    assert read(ListArguments, {"where": items}).where
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [
+        ("where", {"not": {"column": "a", "op": "contains", "value": "x"}}),
+        ("where", {"colum": "a", "value": "1"}),
+        ("where", {"or": []}),
+        ("where", {"or": [{"and": [A] * 5}, {"and": [B] * 5}]}),
+        ("where", "lower(a) = 'x'"),
+        ("where", "a = 1" + " " * 100_000 + "and b = 1"),
+        ("measures", "median(a)"),
+        ("order_by", "total"),
+        ("limit", 5),
+    ],
+)
+def test_item_of_unclear_meaning_is_not_corrected(argument: str, given: object) -> None:
+    assert not corrected(argument, given)
+
+
+def test_conditions_that_one_of_must_hold_are_not_corrected_to_several() -> None:
+    with pytest.raises(CallError) as raised:
+        read(ListArguments, {"where": [{"and": [A, B]}, C], "match": "any"})
+
+    assert not raised.value.hint.startswith("Write")
+
+
 def _hint(of: Table, text: str, argument: str = "columns[0]") -> str:
     with pytest.raises(UnknownColumn) as raised:
         terms(PRODUCT, of).find(text, argument)
@@ -101,8 +195,11 @@ def _hint(of: Table, text: str, argument: str = "columns[0]") -> str:
 def test_rows_that_may_not_be_aggregated_are_asked_for_and_not_measured() -> None:
     closed = replace(ORDER_LINE, aggregated=False)
 
-    assert "count(order_line) or max(order_line.…), or some" in _hint(ORDER_LINE, "order_line.quantity")
-    assert _hint(closed, "order_line.quantity").endswith("order_line: write some and none in where.")
+    assert _hint(ORDER_LINE, "order_line.quantity") == (
+        "Aggregate order line by quantity, or write count(order_line) or max(order_line.…), or some and none "
+        "in where."
+    )
+    assert _hint(closed, "order_line.quantity") == "List order line, or write some and none in where."
 
 
 def test_names_of_related_rows_lead_to_no_further_rows() -> None:

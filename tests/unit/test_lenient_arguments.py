@@ -45,9 +45,7 @@ def test_value_that_is_not_json_is_refused_like_any_other() -> None:
 def test_unknown_argument_is_answered_with_the_known() -> None:
     refusal = unknown_argument("colum", ["column", "op"], "where[1]")
 
-    assert str(refusal) == (
-        "where[1]: there is no argument 'colum'. Did you mean column? Arguments: column, op."
-    )
+    assert str(refusal) == ("where[1] has no argument 'colum'. Did you mean column? Arguments: column, op.")
     assert str(unknown_argument("x", [])) == "There is no argument 'x'. Arguments: none."
 
 
@@ -57,7 +55,7 @@ HINT = 'List all conditions in where; match: "any" joins them with "or" (default
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param({"where": {"or": [{"column": "id", "value": "1"}]}}, id="object"),
+        pytest.param({"where": {"or": []}}, id="object"),
         pytest.param({"where": [{"$or": []}]}, id="with a dollar"),
         pytest.param({"where": [{"column": "id", "value": "1"}, {"AND": []}]}, id="in capitals"),
         pytest.param({"where.or": []}, id="path"),

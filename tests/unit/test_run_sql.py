@@ -75,7 +75,7 @@ def test_column_in_double_quotes_may_be_meant_as_text() -> None:
 
 
 def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
-    refusal = str(unknown_tool("execute_sql", define(context("SQLite 3.40.1"))))
+    refusal = str(unknown_tool("execute_sql", define(context("SQLite 3.40.1")), ["run_sql"]))
 
     assert "Use run_sql." in refusal
 

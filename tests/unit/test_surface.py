@@ -52,13 +52,20 @@ def _listed(view: View) -> list[str]:
     return [definition.name for definition in view.definitions]
 
 
+def test_hints_name_only_tools_that_are_listed() -> None:
+    refusal = str(unknown_tool("list_row", SMALL_TOOLS, TYPED))
+
+    assert "list_rows" in SMALL_TOOLS
+    assert refusal.endswith("Did you mean list_product?")
+
+
 def test_tool_for_sql_is_answered_with_the_tools_that_there_are() -> None:
-    refusal = str(unknown_tool("run_sql", SMALL_TOOLS))
+    refusal = str(unknown_tool("run_sql", SMALL_TOOLS, SMALL_TOOLS))
 
     assert "No tool runs SQL: use list_… for rows or aggregate_rows for counts" in refusal
     assert refusal.startswith("There is no tool 'run_sql'. ")
     assert "saved query" not in refusal
-    assert "No tool runs SQL" not in str(unknown_tool("list_sales", SMALL_TOOLS))
+    assert "No tool runs SQL" not in str(unknown_tool("list_sales", SMALL_TOOLS, SMALL_TOOLS))
 
 
 def _tokens(view: View) -> int:
