@@ -225,8 +225,8 @@ def nearest_path(path: Path) -> str:
         return folder
 
 
-def listing(names: Iterable[str]) -> str:
-    """Return at most sixty of *names*, separated by commas."""
+def listing(names: Iterable[str], most: int = MOST_NAMES) -> str:
+    """Return at most *most* of *names*, separated by commas."""
     names = list(names)
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -65,6 +65,11 @@ class Finding:
     role: str = field(default="", compare=False)  #: that it concerns, if any
     subject: str = field(default="", compare=False)  #: the query or view that is withheld, if any
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and line, to sort findings by."""
+        return self.source.file, self.source.line or 0
+
     def __str__(self) -> str:
         """Return the finding as one line that begins with its place."""
         return f"{self.source}{self.level}: {one_line(self.message)}"
@@ -277,12 +282,10 @@ def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> I
     places: dict[Location, list[str]] = {}
     for schema, name, column in sorted(reads.columns):
         places.setdefault((schema, name), []).append(column)
-    for place, columns in places.items():
-        label = label_of(whole, place)
-        table = seen.get(place)
-        if table is None:
-            yield f"{label}, which the role does not see"
-            continue
+    if unseen := [label_of(whole, place) for place in places if place not in seen]:
+        yield f"{', '.join(unseen)}, which the role does not see"
+    for place in [each for each in places if each in seen]:
+        table, columns, label = seen[place], places[place], label_of(whole, place)
         known = table.column_by_name
         hidden = [each for each in columns if each and each not in known]
         masked = [each for each in columns if each in known and known[each].type.mask is not None]

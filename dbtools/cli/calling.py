@@ -67,7 +67,7 @@ def tools(
         return
     from dbtools.cli.presentation import print_tools
 
-    print_tools(view, split=tokens, budget=settings.tools.budget)
+    print_tools(view, split=tokens, listing=settings.listing())
 
 
 words_argument = click.argument(
@@ -137,6 +137,8 @@ def _call_of(
     if not words:
         raise click.UsageError("TOOL is missing. `dbtools tools` lists the tools.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
+        if is_target(words[1]):
+            raise click.UsageError(f"TARGET comes before TOOL: {words[1]} {words[0]}")
         raise click.UsageError(f"{words[1]!r} is not key=value, and {words[0]!r} is not a file.")
     arguments = _arguments_of(words[1:])
     settings = with_writes(settings_for(target, role), write)

@@ -48,8 +48,8 @@ def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime
     except OverflowError:
         moment = None
     if moment is None:
-        wanted = "neither 90s, 15m, 1h or 2d nor a time such as 2026-03-01T12:00:00Z"
-        raise click.BadParameter(f"{text!r} is {wanted}.")
+        wanted = "a period such as 90s, 15m, 1h or 2d, or a time such as 2026-03-01T12:00:00Z"
+        raise click.BadParameter(f"{text!r} must be {wanted}.")
     return moment
 
 

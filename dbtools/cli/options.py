@@ -50,6 +50,7 @@ role_option = click.option(
     envvar="DBTOOLS_ROLE",
     default=DEFAULT_ROLE,
     show_default=True,
+    show_envvar=True,
     help="The role of the caller.",
 )
 claim_option = click.option(
@@ -57,7 +58,7 @@ claim_option = click.option(
     "claims",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A fact about the caller, for row filters. DBTOOLS_CLAIMS holds a JSON object of claims.",
+    help="A fact about the caller, for row filters. DBTOOLS_CLAIMS may hold several as a JSON object.",
 )
 write_option = click.option(
     "--write", is_flag=True, help="Let callers change rows in every table. Only without [roles]."
@@ -120,7 +121,7 @@ def with_writes(settings: "Settings", write: bool) -> "Settings":
     """Return *settings* in which callers may change rows, if *write* asks for it; without roles only."""
     if write and settings.roles:
         raise click.UsageError(
-            "--write is for a database without [roles]: grant insert, update or delete there."
+            "--write works only without [roles]. Grant insert, update or delete to a role instead."
         )
     return settings.having("database", "writable", True) if write else settings
 

@@ -18,7 +18,7 @@ from dbtools.results import Answer
 from dbtools.service.checking import Review
 from dbtools.service.explanation import Explanation
 from dbtools.service.snapshot import View
-from dbtools.styles import Surface
+from dbtools.styles import Listing
 from dbtools.tools.definition import tokens_of, tool_content
 
 UNLIMITED = 1_000_000  #: columns: more than any table has
@@ -27,7 +27,7 @@ PLACES = {"name": 0, "schema": 1, "kind": 2, "comment": 4}
 HEADING = ("name", "kind", "row_estimate", "comment", "columns")
 
 
-def print_tools(view: View, *, split: bool, budget: int) -> None:
+def print_tools(view: View, *, split: bool, listing: Listing) -> None:
     """Print name, title and tokens of each tool that is listed, and of all."""
     parts = ("description", "inputSchema", "outputSchema") if split else ()
     rows: list[list[Any]] = []
@@ -43,11 +43,11 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     totals = [sum(row[place] for row in rows) for place in range(2, len(parts) + 3)]
     table.add_row(*map(_text, [counted(len(rows), "tool"), "", *totals]))
     _print(table)
-    if view.surface is Surface.GENERIC and view.catalog.tables:
-        _print("list_T and get_T of each table can also be called. [tools] style, budget or pin list them.")
+    if lines := [*view.replaced(listing)]:
+        _print("\n".join(lines))
     # Tools without a group are listed beside the budget.
-    elif (taken := sum(cost for cost, name in costs if view.tools[name].group)) > budget:
-        _print(f"The tools cost {taken:,} tokens, more than [tools] budget ({budget:,}).")
+    elif (taken := sum(cost for cost, name in costs if view.tools[name].group)) > listing.budget:
+        _print(f"The tools cost {taken:,} tokens, more than [tools] budget ({listing.budget:,}).")
 
 
 def review_content(found: Review, steps: Sequence[Finding] = ()) -> Mapping[str, object]:

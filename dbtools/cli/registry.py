@@ -24,7 +24,7 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.backends.port import Backend
+    from dbtools.service.snapshot import View
     from dbtools.settings import Settings
 
 QUERY = ".sql"  #: the suffix of a query file, which is never a TARGET
@@ -85,6 +85,7 @@ def add(words: Sequence[str], as_json: bool) -> None:
     previous version of each query.
     """
     from dbtools.records.registry import add as save, read_entries
+    from dbtools.service.query_sources import UNREAD, registry_url
 
     with_target = bool(words) and is_target(words[0]) and not words[0].lower().endswith(QUERY)
     target, paths = (words[0], words[1:]) if with_target else (None, words)
@@ -93,9 +94,22 @@ def add(words: Sequence[str], as_json: bool) -> None:
     place = _place(settings)
     wait_for(read_entries, place)
     texts = _checked(settings, [Path(each) for each in paths])
+    before = _views(settings)
     saved = [entry.current for entry in wait_for(save, place, texts).values()]
     content = [{"name": each.name, "version": each.version} for each in saved]
     echo(as_json, content, "\n".join(f"{each.name}: version {each.version}" for each in saved))
+    if not registry_url(settings):
+        click.echo(f"dbtools: The queries are not served. {UNREAD}", err=True)
+    for role, view in _views(settings).items():
+        for line in view.replaced(settings.listing()) if view.typed != before[role].typed else ():
+            click.echo(f"dbtools: role {role}: {line}", err=True)
+
+
+def _views(settings: "Settings") -> "Mapping[str, View]":
+    """Return what each role would see if a server started now."""
+    served = settings.having("server", "strict", False)
+    views: Mapping[str, View] = with_toolbox(served, lambda toolbox, _: toolbox.snapshot()).views
+    return views
 
 
 def _check_files(paths: Sequence[str]) -> None:
@@ -105,6 +119,8 @@ def _check_files(paths: Sequence[str]) -> None:
     from dbtools.settings import is_file
 
     for each in paths:
+        if Path(each).is_dir():
+            raise ConfigurationError(f"{each!r} is a folder.", hint=f"Name its files: {Path(each, '*.sql')}.")
         if not is_file(Path(each)):
             raise ConfigurationError(f"There is no file {each!r}.")
 
@@ -113,11 +129,10 @@ def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
     """Return the texts of the queries in *paths* by name, or print their problems and exit."""
     from dbtools.service.permitted import candidates
 
-    async def check(_: object, backend: "Backend") -> object:
-        return await candidates(settings, backend, paths)
-
     texts: Mapping[str, str]
-    texts, findings = with_toolbox(settings, check, title="Checking the queries")
+    texts, findings = with_toolbox(
+        settings, lambda _, backend: candidates(settings, backend, paths), title="Checking the queries"
+    )
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings or not texts:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 CLIENT = "claude-code"  #: the client of the command that is shown
-FEW = 8  #: names of tools on one line
+MOST_NAMES = 8  #: names of tools on one line
 
 
 @click.command(epilog=example("dbtools serve sample.db"))
@@ -124,21 +124,28 @@ class _Operator:
             from dbtools.cli.connecting import place_of
 
             tables, tools = len(view.catalog.tables), len(view.definitions)
-            logger.info(
-                f"Serving {counted(tables, 'table')} with {counted(tools, 'tool')} over stdio.\n"
-                f"To connect a client: {_connecting(place_of(self._target), *self._options)}\n"
-                "Press Ctrl-C to stop."
+            lines = (
+                f"Serving {counted(tables, 'table')} with {counted(tools, 'tool')} over stdio.",
+                *view.replaced(self._settings.listing()),
+                f"To connect a client: {_connecting(place_of(self._target), *self._options)}",
+                "Press Ctrl-C to stop.",
             )
+            logger.info("\n".join(lines))
 
     def listening(self, url: str, snapshot: "Snapshot", notes: Sequence[str]) -> None:
         """Log problems, what is served at *url* to which roles, and the command that connects a client."""
+        from dbtools.errors import listing
+
         views = snapshot.views.values()
         problems = [each for view in views for each in view.problems]
         self._warn([*problems, *notes], next(iter(views)).catalog)
         tables = {table.location for view in views for table in view.catalog.tables}
-        roles = f"the role{'s' if len(views) > 1 else ''} {_few([*snapshot.views])}"
+        roles = f"the role{'s' if len(views) > 1 else ''} {listing(snapshot.views, MOST_NAMES)}"
         logger.info(f"Serving {counted(len(tables), 'table')} at {url} to {roles}.")
         if self._is_verbose:
+            for name, view in snapshot.views.items():
+                for replaced in view.replaced(self._settings.listing()):
+                    logger.info(f"role {name}: {replaced}")
             jwt = self._settings.auth.jwt
             token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
             command = _connecting("--http", jwt.resource if jwt else url, *token)
@@ -155,18 +162,15 @@ class _Operator:
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, ListChange]") -> None:
         """Log one line for each role whose tools have changed."""
+        from dbtools.errors import listing
+
         for role, change in changes.items():
             if not (change.tools and self._is_verbose):
                 continue
             lists = {"added": change.added, "changed": change.changed, "removed": change.removed}
-            parts = [f"{what} {_few(names)}" for what, names in lists.items() if names]
+            parts = [f"{what} {listing(names, MOST_NAMES)}" for what, names in lists.items() if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             logger.info(f"The tools{of} have changed: {'; '.join(parts)}.")
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return ", ".join(names[:FEW]) + more
 
 
 def _connecting(*words: str) -> str:

@@ -48,7 +48,6 @@ url = {url}
 directory = "queries"         # each query in its .sql files becomes a tool
 
 # A role sees the tables and calls the queries that it is granted. Callers that name no role get `default`.
-# To serve queries from a registry too, set [registry] url.
 [roles.default]
 queries = ["*"]               # names or patterns
 tables."*" = true             # names or patterns; more specific rules take precedence, such as these:
@@ -58,6 +57,9 @@ tables."*" = true             # names or patterns; more specific rules take prec
 # Callers only read, unless a rule lets them write: {{ insert = true, update = ["status"], delete = true }}
 # sql = true                  # callers may run their own SELECT (the tool run_sql)
 {hidden}
+# [registry]
+# url = {url}  # also serve the queries that `dbtools query add` saved there
+
 # [limits]
 # max_rows = 200              # per answer
 # timeout = "10s"             # per call
@@ -135,6 +137,7 @@ def init(target: str | None, as_json: bool) -> None:
         f"Wrote {CONFIGURATION} and {EXAMPLE} for {counted(count, 'table')}.",
         f"Hidden, because they look like secrets: {'; '.join(left_out)}." if left_out else "",
         f"The password is not in the file. Set it first: export {password}=…" if password else "",
+        "Not offered: run_sql (set sql = true), and the queries of a registry (set [registry] url).",
         "Next: `dbtools check --connect`, then `dbtools connect claude-code --write`.",
     ]
     content = {"written": [str(CONFIGURATION), str(EXAMPLE)], "tables": count, "left_out": left_out}
@@ -228,7 +231,7 @@ def example_query(catalog: "Catalog", hidden: Hidden) -> str:
 @click.option(
     "--against", metavar="URL", help="Compare with a migrated database, and list the tools that change."
 )
-@click.option("--connect", is_flag=True, help="Also try each step, from the login to a call.")
+@click.option("--connect", is_flag=True, help="Also try each step, from the connection to a call.")
 @json_option
 def check(target: str | None, against: str | None, connect: bool, as_json: bool) -> None:
     """Validate the configuration against the live database.

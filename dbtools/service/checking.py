@@ -14,7 +14,7 @@ from dbtools.errors import listing, nearest
 from dbtools.policy import Caller, Finding, QueryGrant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Effects, Permitted
 from dbtools.service.permitted import Library, read_by_functions
-from dbtools.service.query_sources import registry_url
+from dbtools.service.query_sources import UNREAD, registry_url
 from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
@@ -93,7 +93,7 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
         findings += _of_role(role, library.queries)
         findings += _of_queries(settings, library, role)
     # A rule that several roles inherit is reported once.
-    in_order = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
+    in_order = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: (each.level, *each.place)))
     return Review(findings=in_order, reads={each.name: _reads_of(each, catalog) for each in library.queries})
 
 
@@ -127,7 +127,7 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
 def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
     """Yield findings about the queries that a role names, and about what they reveal and change."""
     role, known = resolved.written, library.known
-    unread = "" if settings.registry.url else "With roles, only a registry that [registry] url names is read."
+    unread = "" if settings.registry.url else UNREAD
     for grant in role.queries or ():
         if not any(grant.means(name) for name in known):
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
@@ -258,13 +258,13 @@ def _unreported(queries: Sequence[Permitted]) -> Iterator[Finding]:
 
 
 async def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Return the finding of each step from the login to a call, or raise DatabaseUnavailable."""
+    """Return the finding of each step from the connection to a call, or raise DatabaseUnavailable."""
     toolbox, backend = open_toolbox(settings)
     try:
         versions = f"dbtools {dbtools.__version__}, Python {platform.python_version()}."
         connection = await findings_of_connection(backend)
         snapshot = await toolbox.snapshot()
-        login = [] if snapshot.catalog.posture else [_step(OK, "posture", "The login can only read.")]
+        login = [] if snapshot.catalog.posture else [_step(OK, "posture", "The connection can only read.")]
         return (
             _step(OK, "versions", versions),
             *connection,

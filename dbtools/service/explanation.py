@@ -12,7 +12,7 @@ from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import FreeStatement, QueryShape, Select, Shape
+from dbtools.statement import FreeStatement, QueryShape, Shape
 from dbtools.tools.change_calls import ChangeCall
 
 #: A claim (None: a literal), what needs it, and where that is written.
@@ -174,24 +174,25 @@ def _grant_source(view: View, shape: Shape | WriteShape) -> Source:
 
 
 def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
-    if isinstance(shape, Write):
-        check = ", rows must satisfy its check" if shape.check else ""
-        names = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)
-        preset = "".join(f", {name} is preset" for name in names)
-        confirm = ", which must be confirmed" if shape.writes.confirm else ""
-        kinds = " and ".join(each.kind for each in shape.variants)
-        first = f"the role may {kinds}{confirm}{check}{preset}"
-        joined = [*map(_readable, shape.tables)]
-    elif isinstance(shape, Select):
-        first, *joined = map(_readable, shape.tables)
-    else:
-        first, joined = f"the query {shape.name} may be called; row filters and masks do not apply to it", []
     pairs = ", ".join(f"{name} = {value}" for name, value in session.items())
     sessions = [f"the session has {pairs}"] if session else []
-    return f"{'; '.join([first, *joined, *sessions])}."
+    if isinstance(shape, QueryShape):
+        parts = [f"call the query {shape.name}; row filters and masks do not apply to it"]
+    else:
+        parts = [f"read {' and '.join(map(_readable, shape.tables))}"]
+    if isinstance(shape, Write):
+        kinds = " and ".join(each.kind for each in shape.variants)
+        confirm = ", if that is confirmed," if shape.writes.confirm else ""
+        presets = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)
+        check = ["rows must pass its check"] if shape.check else []
+        preset = [f"{name} is preset" for name in presets]
+        parts = [f"{kinds} rows of {shape.table.name}{confirm} and {parts[0]}", *check, *preset]
+    return f"The role may {'; '.join([*parts, *sessions])}."
 
 
 def _readable(table: Table) -> str:
-    masked = [column.name for column in table.columns if column.type.mask is not None]
-    rows = "rows are filtered" if table.filter is not None else "no row is filtered out"
-    return f"{table.name} may be read, {rows}" + (f", masked: {', '.join(masked)}" if masked else "")
+    masked = ", ".join(column.name for column in table.columns if column.type.mask is not None)
+    rows = f"all rows of {table.name}"
+    if table.filter is not None:
+        rows = f"the rows of {table.name} that pass its filter"
+    return f"{rows}, with {masked} masked" if masked else rows

@@ -85,7 +85,9 @@ async def library_of(
     allowed = [query for query in queries if query.writes is None or may_change(settings)]
     library = await validated_queries(settings, catalog, inspectors, allowed)
     refused = [about(query, NOT_WRITABLE, "not_writable") for query in queries if query not in allowed]
-    findings = sorted((*written.findings, *kept.findings, *library.findings, *refused), key=_place)
+    findings = sorted(
+        (*written.findings, *kept.findings, *library.findings, *refused), key=lambda each: each.place
+    )
     return replace(library, findings=tuple(findings), registry=kept.stamp)
 
 
@@ -123,10 +125,6 @@ async def validated_queries(
             findings.append(about(query, f" is withdrawn: {exc}", code, exc.finding.source))
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
-
-
-def _place(finding: Finding) -> tuple[str, int]:
-    return finding.source.file, finding.source.line or 0
 
 
 async def _permitted(settings: Settings, query: Query, facts: Facts, inspector: Inspector) -> Permitted:

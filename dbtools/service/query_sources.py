@@ -21,6 +21,7 @@ from dbtools.types import quoted
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
 NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
+UNREAD = "With roles or a selection of tables, only a registry that [registry] url names is read."
 FOLDER = "registry"  #: what findings name instead of a folder
 REGISTRY_TIMEOUT = 3.0  #: seconds that a refresh waits for the registry
 

@@ -1,6 +1,6 @@
 """Take a snapshot of what is served. A Resolved in, what each role sees out."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -57,10 +57,24 @@ class View:
         """How many tokens each definition takes."""
         return tuple(tokens_in(len(each)) for each in self.tool_contents)
 
-    @property
-    def surface(self) -> Surface:
-        """How tables are listed."""
-        return Surface.TYPED if ToolGroup.TABLES in self.typed else Surface.GENERIC
+    def replaced(self, listing: Listing) -> Iterator[str]:
+        """Yield which typed tools exceed the budget of *listing*, and what is listed instead."""
+        taken = 0
+        for group in ToolGroup if listing.surface is Surface.AUTO else (ToolGroup.QUERIES,):
+            tools = [tool for tool in self.tools.values() if tool.group is group]
+            typed = [tool.name for tool in tools if tool.surface is Surface.TYPED]
+            generic = [tool for tool in tools if tool.surface is Surface.GENERIC]
+            cost = taken + sum(tokens_in(len(each.definition.json)) for each in tools if each not in generic)
+            if group in self.typed:
+                taken = cost
+            elif typed and cost > listing.budget:
+                instead = ", ".join(tool.name for tool in generic)
+                pin = "" if group is ToolGroup.QUERIES else " or pin"
+                yield (
+                    f"{instead} replace {errors.listing(typed, 1)}: with those, the tools would cost "
+                    f"{cost:,} tokens, more than the budget of {listing.budget:,}. "
+                    f"To list them, set [tools] budget{pin} in dbtools.toml."
+                )
 
     @property
     def catalog(self) -> Catalog:

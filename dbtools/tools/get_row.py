@@ -209,9 +209,7 @@ class Lookup:
         longest = LARGEST_MEDIA if fits(LARGEST_MEDIA) else budget.longest(fits)
         media, left = budget.attached(row(longest), cells, links)
         short = [*(name for name, cell in cut(longest).items() if isinstance(cell, Cut)), *left]
-        more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
-        named = ", ".join(short[:MOST_NAMED])
-        note = f"Cut: {named}{more}. Read {CELL_TEMPLATE} for the whole." if short else ""
+        note = f"Cut: {listing(short, MOST_NAMED)}. Read {CELL_TEMPLATE} for the whole." if short else ""
         whole = tuple(filter(None, (self._link(found, name) for name in short[:MOST_LINKS])))
         return budget.answer({"row": row(longest)}, rows=1, media=media, links=whole, note=note)
 

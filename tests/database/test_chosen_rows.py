@@ -252,8 +252,8 @@ def test_explanation_shows_all_statements(opened: Opens, dialect: str) -> None:
 
     assert found.allowed
     assert found.reason == (
-        "the role may update; orders may be read, rows are filtered; "
-        "customers may be read, no row is filtered out."
+        "The role may update rows of orders and read the rows of orders that pass its filter and all rows of "
+        "customers."
     )
     assert found.sql is not None
     assert [each.split()[0] for each in found.sql.split(";\n")] == ["SELECT", "UPDATE", "SELECT"]

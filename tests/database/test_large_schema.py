@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dbtools.errors import UnknownTable
-from dbtools.styles import Surface
-from dbtools.tools.definition import tokens_of, tool_content
+from dbtools.tools.definition import ToolGroup, tokens_of, tool_content
 from tests.database.conftest import Serve, Shops
 from tests.database.shop import ROLE, Shop
 
@@ -39,7 +38,7 @@ def test_few_tools_are_listed_and_cost_few_tokens(shop: Shop) -> None:
     view = shop.portal.call(shop.toolbox.view, ROLE)
 
     assert len(view.catalog.tables) == 27 * 56
-    assert view.surface is Surface.GENERIC
+    assert ToolGroup.TABLES not in view.typed
     assert len(view.definitions) == 5
     assert sum(tokens_of(tool_content(each)) for each in view.definitions) < 2_000
 

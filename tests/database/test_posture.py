@@ -305,7 +305,7 @@ def test_tables_that_the_login_may_not_select_are_reported_without_roles(
     )
     assert wild.stdout == "No problems found.\n"
     told = "/shop.toml:4: warning: role a, tables.customers: the login may not select from customers.\n"
-    assert told in named.stdout.splitlines(keepends=True)[0]
+    assert told in named.stdout
     assert "totals" not in named.stdout
 
 

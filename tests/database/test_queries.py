@@ -81,7 +81,9 @@ def test_call_is_explained(shop: QueryShop) -> None:
     assert allowed == by_name
     assert (allowed.allowed, list(allowed.parameters)[:2], allowed.rule.line) == (True, ["PT", 201], 8)
     assert "where country = " in str(allowed.sql)
-    assert allowed.reason == "the query customers_of may be called; row filters and masks do not apply to it."
+    assert allowed.reason == (
+        "The role may call the query customers_of; row filters and masks do not apply to it."
+    )
     assert (denied.allowed, denied.sql, denied.rule.line) == (False, None, 8)
     assert denied.reason == "The query mine requires the claim tenant, which is missing."
     assert wrong.reason == "country is missing. Expected: text. Two letters."

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from dbtools.service.query_sources import UNREAD
 from tests.database.query_shop import FILES, ServeQueries
 from tests.database.query_tables import DDL, QUERIES, findings_of, queries_of, shops as shops
 from tests.protocol.command_line import run
@@ -28,7 +29,6 @@ queries = ["peek", { name = "emails", accept_reads = true }]
 tables.customers = true
 queries = ["peak", "x*"]
 """
-UNREAD = "With roles, only a registry that [registry] url names is read."
 
 
 def test_check_reports_what_queries_uncover(dialect: str, serve_queries: ServeQueries) -> None:
@@ -65,8 +65,7 @@ def test_check_reports_what_queries_uncover(dialect: str, serve_queries: ServeQu
         (
             19,
             "reads_hidden",
-            "role partly, queries: peek reads customers, which the role does not see; "
-            "and secrets, which the role does not see. "
+            "role partly, queries: peek reads customers, secrets, which the role does not see. "
             f'{meant}"peek", accept_reads = true }}.',
         ),
     ]

@@ -17,7 +17,7 @@ from alembic.config import Config
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import settings_of
-from dbtools.styles import Surface
+from dbtools.tools.definition import ToolGroup
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLE = REPOSITORY / "sample.db"
@@ -188,7 +188,7 @@ async def test_tables_of_the_sample_keep_their_own_tools(tmp_path: Path) -> None
     view = await toolbox.view("default")
     await database.close()
 
-    assert view.surface is Surface.TYPED
+    assert ToolGroup.TABLES in view.typed
     assert len(view.definitions) == 33
     assert {"list_orders", "get_orders"} <= {each.name for each in view.definitions}
 

@@ -244,7 +244,7 @@ def test_option_to_write_is_refused_beside_roles(command: str, file: Path) -> No
     result = run(command, str(path), "--role", "r", "--write")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--write is for a database without [roles]" in result.stderr
+    assert "--write works only without [roles]" in result.stderr
 
 
 @pytest.mark.parametrize(

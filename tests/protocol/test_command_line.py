@@ -81,6 +81,7 @@ def _process(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         pytest.param(("toolz",), "toolz", id="unknown command"),
         pytest.param(("call", "shop.db"), "TOOL", id="no tool"),
         pytest.param(("call",), "TOOL", id="nothing to call"),
+        pytest.param(("call", "list_person", "shop.db"), "TOOL: shop.db list_person", id="tool first"),
         pytest.param(("call", "shop.db", "list_persn"), "list_person", id="unknown tool"),
         pytest.param(
             ("call", "shop.db", "describe_tables", 'tables=["persn"]'), "person", id="unknown table"

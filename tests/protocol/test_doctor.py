@@ -56,7 +56,7 @@ def test_login_that_can_only_read_is_ok(
     with postgresql_login(postgresql_url, "grant usage on schema public to {}") as url:  # type: ignore[attr-defined]
         result = _check(url)
 
-    assert "ok: The login can only read." in result.stdout
+    assert "ok: The connection can only read." in result.stdout
     assert "warning: No role sees a table, so no call was tried." in result.stdout
 
 

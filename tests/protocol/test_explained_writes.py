@@ -71,21 +71,21 @@ def _statements(found: Mapping[str, Any]) -> list[str]:
             *("update_ticket", {"id": 1, "set": {"status": "done"}, "expected": {"status": "open"}}),
             ["SELECT", "UPDATE", "SELECT", "SELECT"],
             ["Closed", "done", 1, "open", "north"],
-            "the role may update, rows must satisfy its check, title is preset",
+            "The role may update {}; rows must pass its check; title is preset.",
             id="update",
         ),
         pytest.param(
             *("insert_ticket", {"rows": [{"id": 3, "title": "Tent", "status": "new"}]}),
             ["INSERT", "SELECT", "SELECT"],
             ["Tent", "new", "north", 3],
-            "the role may insert, rows must satisfy its check, region is preset",
+            "The role may insert {}; rows must pass its check; region is preset.",
             id="insert",
         ),
         pytest.param(
             *("delete_rows", {"table": "ticket", "key": {"id": 1}, "dry_run": True}),
             ["SELECT", "DELETE"],
             ["north", 1],
-            "the role may delete",
+            "The role may delete {}.",
             id="delete",
         ),
     ],
@@ -96,7 +96,7 @@ def test_allowed_change_is_explained_by_its_rule_and_all_its_statements(
     found = _explained(path, tool, arguments)
 
     assert (found["allowed"], found["rule"]) == (True, RULE)
-    assert found["reason"] == f"{reason}; ticket may be read, rows are filtered."
+    assert found["reason"] == reason.format("rows of ticket and read the rows of ticket that pass its filter")
     assert _verbs(found) == verbs
     assert sorted(map(str, found["parameters"])) == sorted(map(str, parameters))
     checked = ["status <> 'gone'" in each for each in _statements(found)]

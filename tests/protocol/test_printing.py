@@ -149,6 +149,17 @@ def test_tools_prints_what_each_tool_costs(
     assert lines[-1].split()[-1] == str(sum(tool["tokens"] for tool in tools))
 
 
+def test_tools_that_exceed_the_budget_are_reported(folder: Path) -> None:
+    Path("small.toml").write_text('[database]\nurl = "shop.db"\n[tools]\nbudget = 800\n')
+
+    last = run("tools", "small.toml").stdout.splitlines()[-1]
+
+    assert last.startswith("list_tables, list_rows, get_row replace list_album and 8 more: ")
+    assert last.endswith(
+        ", more than the budget of 800. To list them, set [tools] budget or pin in dbtools.toml."
+    )
+
+
 def test_schema_describes_configurations(folder: Path) -> None:
     result = run("schema")
 

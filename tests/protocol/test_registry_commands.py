@@ -60,6 +60,35 @@ def test_queries_of_a_file_are_saved_one_by_one_and_served_at_once(registry: str
     assert run("query", "show", registry, "names").stdout == f"-- name: names\n{NAMELESS}"
 
 
+def test_query_that_exceeds_the_budget_is_reported_with_what_it_replaces(registry: str) -> None:
+    Path("dbtools.toml").write_text(f"[database]\nurl = '{registry}'\n[tools]\nsql = false\n")
+    tokens = sum(each["tokens"] for each in json.loads(run("tools", "--json").stdout))
+    with Path("dbtools.toml").open("a") as file:
+        file.write(f"budget = {tokens}\n")
+
+    added = [run("query", "add", "both.sql").stderr for _ in range(2)]
+
+    assert added[0].startswith(
+        "dbtools: role default: list_tables, list_rows, get_row replace list_thing and 1 more: "
+    )
+    assert added[1] == ""
+
+
+def test_query_that_no_role_gets_from_this_registry_is_reported(registry: str) -> None:
+    Path("dbtools.toml").write_text(f"[database]\nurl = '{registry}'\n[roles.default]\nqueries = ['*']\n")
+
+    added = run("query", "add", "both.sql")
+
+    assert (added.exit_code, added.stdout) == (0, "things: version 1\nthing_count: version 1\n")
+    assert_one_complaint(added.stderr, "The queries are not served.")
+
+
+def test_folder_of_queries_is_refused_with_the_names_of_its_files(registry: str) -> None:
+    Path("queries").mkdir()
+
+    assert_one_complaint(run("query", "add", "queries").stderr, "Name its files: queries/*.sql.")
+
+
 def test_what_is_shown_can_be_added_again(registry: str) -> None:
     run("query", "add", registry, "both.sql")
     Path("shown.sql").write_text(run("query", "show", registry, "things").stdout)

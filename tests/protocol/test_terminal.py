@@ -194,6 +194,16 @@ def test_interrupt_ends_a_server_quietly(folder: Path, options: tuple[str, ...])
     assert b"Traceback" not in screen.shown.removeprefix(told)
 
 
+@pytest.mark.parametrize("options", [(), ("--http", "127.0.0.1:0")])
+def test_server_says_which_tools_the_budget_replaces(folder: Path, options: tuple[str, ...]) -> None:
+    (folder / "small.toml").write_text('[database]\nurl = "shop.db"\n[tools]\nbudget = 800\n')
+
+    with on_terminal("serve", "small.toml", *options, folder=folder) as screen:
+        screen.wait_for("list_tables, list_rows, get_row replace list_album and 8 more")
+        screen.interrupt()
+        screen.end()
+
+
 STALL = "import os, sys\nos.write(2, b'importing')\nsys.stdin.read()\n"
 
 

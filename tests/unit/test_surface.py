@@ -122,8 +122,8 @@ def test_auto_lists_the_tools_of_each_table_while_they_fit_the_budget() -> None:
 
     exactly, below = (_view(SMALL, budget=budget) for budget in (cost, cost - 1))
 
-    assert (exactly.surface, _listed(exactly)) == (Surface.TYPED, TYPED)
-    assert (below.surface, _listed(below)) == (Surface.GENERIC, GENERIC)
+    assert (_listed(exactly), [*exactly.replaced(Listing(budget=cost))]) == (TYPED, [])
+    assert (_listed(below), len([*below.replaced(Listing(budget=cost - 1))])) == (GENERIC, 1)
 
 
 def test_tokens_are_the_bytes_of_all_that_is_listed() -> None:
@@ -148,7 +148,7 @@ async def test_tools_of_the_sample_fit_the_default_budget() -> None:
     view = await toolbox.view("default")
     await database.close()
 
-    assert view.surface is Surface.TYPED
+    assert ToolGroup.TABLES in view.typed
     # run_sql is listed beside the budget.
     own = tokens_of(tool_content(view.tools["run_sql"].definition))
     assert sum(view.costs) - own <= Listing().budget == 10_000
@@ -330,7 +330,7 @@ def test_database_of_many_tables_costs_little() -> None:
 
     assert len(MANY.tables) == TABLES
     assert len({each.schema for each in MANY.tables}) == SCHEMAS
-    assert (view.surface, _listed(view)) == (Surface.GENERIC, GENERIC)
+    assert _listed(view) == GENERIC
     assert _tokens(view) < 2_500
 
 

@@ -16,6 +16,7 @@ from dbtools.service.snapshot import View, take_snapshot
 from dbtools.service.toolbox import COMPLETION, Toolbox
 from dbtools.statement import Statement
 from dbtools.styles import Listing, Surface
+from dbtools.tools.definition import ToolGroup
 from dbtools.tools.resources import Completed
 from dbtools.uris import CELL_TEMPLATE
 from tests.unit.shop import SALE, resolved, resolving
@@ -243,13 +244,13 @@ async def test_unknown_variable_is_no_failure_of_the_database() -> None:
         await _toolbox(LARGE).complete(Caller(), CELL_TEMPLATE, "tabel", "", {})
 
 
-async def _surfaces(listing: Listing, *catalogs: Catalog) -> list[tuple[Surface, int]]:
-    """Return the surface, and how many tools are listed, of one snapshot after the other."""
+async def _surfaces(listing: Listing, *catalogs: Catalog) -> list[tuple[bool, int]]:
+    """Return whether tables have their own tools, and how many are listed, in each snapshot."""
     toolbox = Toolbox(resolving(Database([*catalogs]).introspect, ROLES, listing), Executed())
-    found: list[tuple[Surface, int]] = []
+    found: list[tuple[bool, int]] = []
     for _ in catalogs:
         view = (await toolbox.refresh()).views["default"]
-        found.append((view.surface, len(view.definitions)))
+        found.append((ToolGroup.TABLES in view.typed, len(view.definitions)))
     return found
 
 
@@ -259,8 +260,8 @@ async def test_surface_is_chosen_at_the_start_and_kept() -> None:
 
     growing, shrinking = await _surfaces(listing, SMALL, LARGE), await _surfaces(listing, LARGE, SMALL)
 
-    assert growing == [(Surface.TYPED, 3), (Surface.TYPED, 7)]
-    assert shrinking == [(Surface.GENERIC, 5), (Surface.GENERIC, 5)]
+    assert growing == [(True, 3), (True, 7)]
+    assert shrinking == [(False, 5), (False, 5)]
 
 
 async def test_surface_that_was_never_chosen_is_chosen_when_there_is_a_catalog() -> None:
@@ -271,13 +272,13 @@ async def test_surface_that_was_never_chosen_is_chosen_when_there_is_a_catalog()
     with pytest.raises(errors.DatabaseUnavailable):
         await toolbox.refresh()
 
-    assert (await toolbox.view("default")).surface is Surface.GENERIC
+    assert ToolGroup.TABLES not in (await toolbox.view("default")).typed
 
 
 async def test_pinned_table_that_comes_later_is_listed_then() -> None:
     listing = Listing(surface=Surface.GENERIC, pin=("product",))
 
-    assert await _surfaces(listing, SMALL, LARGE) == [(Surface.GENERIC, 5), (Surface.GENERIC, 7)]
+    assert await _surfaces(listing, SMALL, LARGE) == [(False, 5), (False, 7)]
 
 
 @pytest.mark.parametrize("surface", [Surface.TYPED, Surface.GENERIC])

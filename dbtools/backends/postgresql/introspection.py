@@ -338,7 +338,5 @@ def _posture(rows: Iterable[Record]) -> tuple[str, ...]:
 
 
 def _sentence(row: Record) -> str:
-    names = sorted(row["names"])
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     roles = "" if row["own"] else f", as {listing(sorted(row['roles']))},"
-    return SENTENCES[row["fact"]].format(names=listing(names[:MOST_NAMES]) + more, roles=roles)
+    return SENTENCES[row["fact"]].format(names=listing(sorted(row["names"]), MOST_NAMES), roles=roles)
