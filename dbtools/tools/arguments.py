@@ -284,8 +284,8 @@ def _complaint(
     hint = ""
     if kind == "model_type":
         hint = f"For example: {_model_at(model, first['loc']).example}."
-    elif kind == "dict_type" and isinstance(given, str | int | float):
-        hint = f'For example: {{"id": {written([given])}}}.'
+    elif kind == "dict_type":
+        hint = 'For example: {"id": 1}.'
     elif kind == "enum":
         known = f"one of {context['expected']}"
         hint = f"Use {MEANT.get(str(given).strip().lower(), known)}."

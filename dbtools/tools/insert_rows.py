@@ -170,7 +170,7 @@ def _conflict_key(
         raise errors.Denied(f"on_conflict: update is not granted for {table.name}.")
     keys = writes.conflict_keys
     if not keys:
-        raise errors.BadArgument(f"on_conflict: {table.name} has no unique key that may be inserted.")
+        raise errors.BadArgument(f"on_conflict: {table.name} has no unique key that rows may set.")
     if asked.conflict_key:
         keys = (_named_key(table, keys, asked.conflict_key),)
     preset = {each.column for each in writes.insert_presets}
@@ -193,7 +193,7 @@ def _named_key(table: Table, keys: Sequence[KeyColumns], names: Sequence[str]) -
     for key in keys:
         if {each.name for each in key} == {each and each.name for each in found}:
             return key
-    message = f"conflict_key: {listing(names)} is not a unique key of {table.name} that may be inserted."
+    message = f"conflict_key: {listing(names)} is not a unique key of {table.name} that rows may set."
     raise errors.BadArgument(message, hint=f"Keys: {_spelled(keys)}.")
 
 

@@ -139,7 +139,7 @@ def test_key_that_cannot_decide_is_not_offered(kind: str, ddl: str, opened: Open
         arguments = _arguments(caller)
 
     assert (refusal.code, found) == ("bad_argument", [(0,)])
-    assert "has no unique key that rows can give" in str(refusal)
+    assert "has no unique key that rows may set" in str(refusal)
     assert not {"on_conflict", "conflict_key"} & arguments
 
 
