@@ -32,6 +32,9 @@ MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
 
+# The servers of tests have no TLS, except those whose URLs ask for it: making its context takes longer than to connect.
+os.environ.setdefault("PGSSLMODE", "disable")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a job of the background: the processes that tests start would ignore it as well.
     signal.signal(signal.SIGINT, signal.default_int_handler)
