@@ -76,6 +76,10 @@ MEANT_BY_SIGN: Mapping[str, str] = {
     ">": "gt",
     ">=": "gte",
     "not in": "not_in",
+    "equals": "eq",
+    "not_equals": "ne",
+    "less_than": "lt",
+    "greater_than": "gt",
 }
 #: Names of operators and functions, and what to write instead.
 MEANT: Mapping[str, str] = {
@@ -100,8 +104,9 @@ OPPOSITES |= {opposite: each for each, opposite in OPPOSITES.items()}
 COMPARISON = re.compile(
     r"([\w.:]+)\s*(?:(is\s+(?:not\s+)?null)|([<>=!]{1,2})\s*(?:'([^']*)'|(-?[\d.]+)))", re.IGNORECASE
 )
+FUNCTIONS = ("count_distinct", "count", "sum", "avg", "min", "max")
 MEASURE = re.compile(
-    r"(count_distinct|count|sum|avg|min|max)(?:\s*\((\s*distinct\s)?\s*\*?(.*?)\))?(?:\s+as\s+(\w+))?", re.I
+    rf"({'|'.join(FUNCTIONS)})(?:\s*\((\s*distinct\s)?\s*\*?([^()]*)\))?(?:\s+as\s+(\w+))?", re.I
 )
 STEP = re.compile(r"([^,]*?\w)\s*[:\s]\s*(asc|desc)(?:ending)?(?:\s+nulls\s+\w+)?", re.I)
 Form = Mapping[str, object]
@@ -178,23 +183,30 @@ def _condition(given: Form) -> Form:
         return {name: _where(each) if name == "where" else each for name, each in given.items()}
     op, value = str(given.get("op", "eq")).lower(), given.get("values", given.get("value"))
     op = MEANT_BY_SIGN.get(op, op)
-    if value is None and ("value" in given or "null" in op):
+    if value is None and (("value" in given and op in ("eq", "ne")) or "null" in op):
         op, value = "is_null", "false" if "not" in op or op == "ne" else "true"
     if isinstance(value, list | tuple):
         op = {"eq": "in", "ne": "not_in"}.get(op, op)
+    elif op in ("in", "not_in", "between") or (value is None and "value" in given):
+        raise ValueError(given)
     values = {"values": _items(value)} if op in ("in", "not_in", "between") else {"value": value}
     others = {name: each for name, each in given.items() if name not in ("op", "value", "values")}
     return {**others, **({"op": op} if op != "eq" else {}), **(values if value is not None else {})}
 
 
 def _measures(given: object) -> Sequence[object]:
-    if isinstance(given, str):
-        return [_measured(given)]
-    given = _renamed(given)
+    measure = _measured(given) if isinstance(given, str) else _measure(_renamed(given))
+    if measure["function"] != "count" and "column" not in measure:
+        raise ValueError(given)
+    return [measure]
+
+
+def _measure(given: Form) -> Form:
     if "function" in given:
-        return [{**given, **_measured(f"{given['function']}")}]
+        return {**given, **_measured(f"{given['function']}")}
     ((name, value),) = given.items()
-    return [_measured(f"{value} as {name}" if MEASURE.fullmatch(f"{value}") else f"{name}({value})")]
+    function, column = (value, name) if value in FUNCTIONS else (name, value)
+    return _measured(f"{value} as {name}" if "(" in f"{value}" else f"{function}({column})")
 
 
 def _measured(text: str) -> Form:

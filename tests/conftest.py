@@ -32,7 +32,7 @@ MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
 
-# The servers of tests have no TLS, except those whose URLs ask for it: making its context takes longer than to connect.
+# Making a context of TLS takes longer than connecting. URLs of servers with TLS ask for it.
 os.environ.setdefault("PGSSLMODE", "disable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

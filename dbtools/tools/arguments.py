@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.habits import ARGUMENTS, MEANT, MEANT_BY_SIGN, OF_MEASURES, corrected, written
+from dbtools.habits import ARGUMENTS, KEYS, MEANT, MEANT_BY_SIGN, OF_MEASURES, corrected, written
 from dbtools.statement import Match
 from dbtools.types import UNSENDABLE, Operator, quoted
 
@@ -25,7 +25,6 @@ MOST_VALUES = 1_000  #: of a condition
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
-EMPTY: Mapping[str, object] = {}
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 
@@ -208,33 +207,23 @@ def read(
     return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})
 
 
-def unknown_argument(
-    name: str, known: Sequence[str], place: str = "", given: Mapping[str, object] = EMPTY
-) -> errors.UnknownArgument:
-    """Return the error for an unknown argument *name*, one of those *given*."""
+def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
+    """Return the error for an unknown argument *name*."""
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
-    meant = ARGUMENTS.get(name.lower())
-    if joins and "match" in known:
+    meant = (KEYS if place else ARGUMENTS).get(name.lower())
+    if joins and place.startswith("where"):
+        advice = NESTED
+    elif joins and "match" in known:
         advice = MATCH
     elif place.startswith("measures[") and name in OF_MEASURES:
         advice = OF_MEASURES[name]
     else:
         advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
-        advice = advice or _values_in(known, given)
+        advice = advice or "".join(hint for each, hint in VALUES_IN.items() if each in known)
     return errors.UnknownArgument(
         f"{f'{place} has' if place else 'There is'} no argument {quoted(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
     )
-
-
-def _values_in(known: Sequence[str], given: Mapping[str, object]) -> str:
-    """Return the argument that holds values by name, with those that are *given* outside it."""
-    place = next((each for each in VALUES_IN if each in known and each not in given), "")
-    values = {name: value for name, value in given.items() if name not in known}
-    if not (place and values) or values.keys() & {*ARGUMENTS, *ARGUMENTS.values()}:
-        return ""
-    form = written([[values] if place == "rows" else values])
-    return f'Write "{place}": {form}. ' if len(form) <= LONGEST_FORM else ""
 
 
 def unknown_column(name: str, known: Sequence[str], place: str) -> errors.UnknownArgument:
@@ -245,8 +234,15 @@ def unknown_column(name: str, known: Sequence[str], place: str) -> errors.Unknow
 
 #: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
+NESTED = '{"any": [A, B]} joins with "or"; "(A and B) or C" is {"any": [A, C]}, {"any": [B, C]}. '
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-VALUES_IN = ("rows", "set", "key", "arguments")  #: arguments that hold values by name
+#: Where values by name belong, by the argument that takes them.
+VALUES_IN: Mapping[str, str] = {
+    "rows": 'The values of columns belong in rows, as in [{"name": "Ann"}]. ',
+    "set": "New values of columns belong in set. ",
+    "key": 'The key belongs in key, as in {"id": 1}. ',
+    "arguments": "The parameters of the query belong in arguments. ",
+}
 WANTED: Mapping[str, str] = {
     "enum": "cannot be {got}",
     "greater_than_equal": "must be at least {ge}, not {given}",
@@ -271,10 +267,8 @@ def _complaint(
     if kind == "extra_forbidden":
         *within, name = first["loc"]
         place, within_model = _place(within), _model_at(model, within)
-        fields = within_model.model_fields
-        known = list(fields) if within or not listed else listed
-        own = {each: value for each, value in arguments.items() if each in known or each not in fields}
-        error = unknown_argument(str(name), known, place, EMPTY if within else own)
+        known = list(within_model.model_fields) if within or not listed else listed
+        error = unknown_argument(str(name), known, place)
         if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
             error.hint += f" For example: {within_model.example}."
         error.hint = _corrected(model, arguments, within, place) or error.hint
@@ -284,7 +278,7 @@ def _complaint(
     hint = ""
     if kind == "model_type":
         hint = f"For example: {_model_at(model, first['loc']).example}."
-    elif kind == "dict_type":
+    elif place == "key":
         hint = 'For example: {"id": 1}.'
     elif kind == "enum":
         known = f"one of {context['expected']}"

@@ -331,7 +331,7 @@ def bind_order(
             term = _column(names, name, argument)
         except errors.CallError as exc:
             meant = written(corrected("order_by", step)) if name == step else ""
-            exc.hint = f"Write {meant}." if meant else exc.hint
+            exc.hint = f"Write {meant}. {exc.hint}" if meant else exc.hint
             raise
         refuse_masked(term, argument)
         if ORDER[0] not in term.type.operators and term.type.family is not Family.BOOLEAN:

@@ -12,7 +12,6 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
 from dbtools.expressions import Expressions
-from dbtools.habits import written
 from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
@@ -116,9 +115,6 @@ class Lookup:
                 error = unknown_argument(name, list(known), place.removesuffix("."))
                 lists = folded(name, self.table.column_by_name) is not None
                 error.hint += " List tools find rows by other columns, with where." * lists
-                instead = value if isinstance(value, Mapping) else dict.fromkeys(known, value)
-                if len(known) == len(instead) == len(arguments) and not lists:
-                    error.hint = f"Write {written([instead])}."
                 raise error
             if key in given:
                 raise errors.BadArgument(f"{place}{key} appears twice.")

@@ -150,7 +150,7 @@ class KeyedTool(ChangeTool):
         known = {name: name for name in ([KEY] if self._wraps else self._keys)}
         for name in key:
             if folded(name, known) is None:
-                raise unknown_argument(name, list(self.definition.input_schema["properties"]), "", arguments)
+                raise unknown_argument(name, list(self.definition.input_schema["properties"]))
         return {**own, **(key if self._wraps else {KEY: key})}
 
     def _keyed(self, shape: Write, asked: KeyedArguments, new: Mapping[str, object]) -> ChangeCall:

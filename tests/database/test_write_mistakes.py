@@ -61,7 +61,7 @@ def opened(serve: Serve) -> Opens:
             "insert_lines",
             {"order_id": 1, "price": "2.50"},
             "There is no argument 'order_id'. "
-            'Write "rows": [{"order_id": 1, "price": "2.50"}]. '
+            'The values of columns belong in rows, as in [{"name": "Ann"}]. '
             "Arguments: rows, on_conflict, dry_run, idempotency_key.",
             id="columns without rows",
         ),
@@ -75,7 +75,7 @@ def opened(serve: Serve) -> Opens:
             "update_lines",
             {"id": 1, "note": "x"},
             "There is no argument 'note'. "
-            'Write "set": {"note": "x"}. '
+            "New values of columns belong in set. "
             "Arguments: id, set, expected, dry_run, idempotency_key.",
             id="new value beside the key",
         ),

@@ -55,9 +55,6 @@ HINT = 'List all conditions in where; match: "any" joins them with "or" (default
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param({"where": {"or": []}}, id="object"),
-        pytest.param({"where": [{"$or": []}]}, id="with a dollar"),
-        pytest.param({"where": [{"column": "id", "value": "1"}, {"AND": []}]}, id="in capitals"),
         pytest.param({"where.or": []}, id="path"),
         pytest.param({"any": []}, id="beside where"),
     ],
@@ -70,6 +67,19 @@ def test_or_between_conditions_is_answered_with_match(
 
     assert refusal.code == "unknown_argument"
     assert refusal.hint.startswith(HINT)
+
+
+A, B, C = ({"column": name, "value": "1"} for name in "abc")
+
+
+@pytest.mark.parametrize("nested", [{"or": [A, {"AND": [B, C]}]}, {"$or": []}, {"any": [A, {"all": [B, C]}]}])
+@pytest.mark.parametrize("model", [ListArguments, AggregateArguments])
+def test_conditions_that_nest_are_answered_with_the_form_that_does_not(
+    nested: Any, model: type[Arguments]
+) -> None:
+    refusal = _refusal({"where": [nested]}, model)
+
+    assert refusal.hint.startswith('{"any": [A, B]} joins with "or"; "(A and B) or C" is {"any": [A, C]}, ')
 
 
 def test_or_is_no_hint_at_match_where_there_is_none() -> None:
