@@ -290,9 +290,8 @@ def _meaning_note(comparison: Comparison, condition: Condition) -> str:
     last = comparison.texts[-1].strip() if comparison.texts else ""
     mistakable = comparison.op in (*MISTAKABLE, Operator.BETWEEN) and DAY.fullmatch(last)
     if mistakable and condition.term.type.family in MOMENTS:
-        return (
-            f"{condition.term.name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
-        )
+        name = condition.term.name
+        return f"{name} has a time of day: to compare whole days, write {name}:day as the column."
     return ""
 
 
@@ -304,7 +303,9 @@ def _search_note(comparison: Comparison, condition: Condition) -> str:
         case Operator.CONTAINS, Family.JSON:
             return f"contains searches the text of {condition.term.name}: look for one key or one value."
         case Operator.MATCHES, _ if not _meaning_note(comparison, condition):
-            return "matches finds rows with all of these words: write or between them, or search for one."
+            return (
+                "matches wants all words in this one column: search another one, or write or between words."
+            )
         case _:
             return ""
 

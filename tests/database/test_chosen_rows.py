@@ -265,7 +265,9 @@ def test_value_that_may_be_misunderstood_is_noted(opened: Opens, dialect: str) -
     with opened(dialect, {"visits": GrantSection(delete=True)}, ddl=ddl) as (caller, _):
         answer = caller.call("delete_rows", table="visits", where=[{"column": "at", "value": "2024-03-05"}])
 
-    assert str(answer["note"]).startswith("No row matches where. at has a time of day")
+    assert str(answer["note"]).startswith(
+        "No row matches where. at has a time of day: to compare whole days, write at:day as the column."
+    )
 
 
 def test_generic_tools_are_listed_besides_typed_ones_if_they_may_change_several_rows(
