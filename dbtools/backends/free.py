@@ -26,6 +26,7 @@ COMPUTING = "Only functions that compute a value from their arguments are permit
 MISSING = "Is a word or a comma missing?"
 SIMPLER = "Write it more simply."
 OUTSIDE = "Write the window function in a subquery, and its condition outside."
+UNSHARED = ("A column after USING is not in both tables", "Write ON.")
 NO_PARAMETERS = ("Parameters are not supported", "Write the value.")
 
 

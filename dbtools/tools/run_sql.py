@@ -22,7 +22,7 @@ DESCRIPTION = (
 )
 #: A comparison with a text, which may be misspelt if nothing is found; a date is not.
 COMPARISON = re.compile(r"""(?:[^<>!]=|\bin\s*\()\s*'[^\d']""", re.IGNORECASE)
-MISSPELT = "Texts are compared exactly: select distinct lists the values of a column."
+MISSPELT = "Is a text spelled as it is stored? select distinct lists the values of a column."
 
 
 class SqlArguments(Arguments):

@@ -60,7 +60,11 @@ select * from custmers -> no table 'custmers' (position 15). Did you mean custom
 select uper('a') -> 'uper' does not exist or is not permitted (position 8). Did you mean upper
 select minus(2, 1) -> 'minus' does not exist or is not permitted (position 8). Did you mean min
 select 1 / 0 -> Division by zero
-select name, count(*) from customers -> 'name' must be grouped or aggregated (position 8)
+select name, count(*) from customers -> 'name' is not grouped, or is an aggregate where none may be
+select sum(sum(total)) from orders -> 'sum' is not grouped, or is an aggregate where none may be
+select upper(distinct name) from customers -> 'upper' cannot be called like this (position 8). DISTINCT and
+select count(*) from orders join customers using (nope) -> after USING is not in both tables. Write ON.
+select cast(id as text) from orders where text = 'a' -> There is no column 'text' (position 43). describe
 select pg_typeof(1) -> is not permitted (position 8). describe_tables lists
 select 'x'::int -> cannot be cast to the type
 select upper(1, 2) -> No function or operator 'upper' takes
@@ -92,13 +96,14 @@ select name from customers where name = 'a' collate nocase -> Write ilike
 select [id] from orders -> Write names in double quotes
 select id from orders o cross apply (select 1) x -> Write cross join lateral
 select id from orders group by all -> Syntax error near 'all'
-select status, count(*) c from orders group by status having c > 0 -> WHERE and HAVING cannot use an alias
+select status, count(*) c from orders group by status having c > 0 -> An alias of SELECT works only
 select top 5 id from orders -> Syntax error near '5' (position 12). Write limit 5 at the end
 select id from orders limit 5, 10 -> Write limit 10 offset 5
 select id from orders where id in (select 1, 2) -> Select one column in the subquery
 select now() - interval 1 day -> Write x + interval '1 day'
 select id from orders for update -> run_sql only reads
-select total * 2 as t from orders where t > 2 -> There is no column 't' (position 41). WHERE and HAVING
+select total * 2 as t from orders where t > 2 -> There is no column 't' (position 41). An alias of SELECT
+select total as t from orders order by t + 1 -> There is no column 't' (position 40). An alias of SELECT
 select totl from orders order by totl -> no column 'totl' (position 8). Did you mean total?
 select o.total from orders x -> There is no table or alias 'o.total' (position 8)
 select 1 from orders where count(*) > 1 -> belong in HAVING

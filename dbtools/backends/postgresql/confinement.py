@@ -13,12 +13,12 @@ from typing import Any
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.free import MISSING, OUTSIDE, SIMPLER, FreeRun, refused, unknown_column
+from dbtools.backends.free import MISSING, OUTSIDE, SIMPLER, UNSHARED, FreeRun, refused, unknown_column
 from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.guard import Guarded
-from dbtools.backends.postgresql.parsing import habit
+from dbtools.backends.postgresql.parsing import LexemeKind, habit
 from dbtools.backends.postgresql.pipeline import ServerConnection, is_failure_of, messages, parsing
 from dbtools.backends.postgresql.runner import STALE, translated
 from dbtools.backends.postgresql.vocabulary import NAMESAKES
@@ -33,15 +33,21 @@ where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
 """)
 EXPLAIN = "explain (format json, costs off) "
 CAST = "Cast the values, as in x::numeric, x::text or x::timestamp."
-ALIAS = "WHERE and HAVING cannot use an alias of SELECT: repeat its expression."
+CALLED = "DISTINCT and FILTER are for aggregates, OVER for aggregates and window functions."
+ALIAS = "An alias of SELECT works only alone in GROUP BY and ORDER BY: repeat its expression."
 #: SQLSTATEs, our words and a hint. {name}: of what is wrong, or … if it is unknown.
 RULES: Sequence[tuple[str, str, str]] = (
     ("42P01 42501 3F000", "There is no table or alias {name}", "Name each table in from, before its use."),
     ("42601", "Syntax error near {name}", MISSING),
     ("42702", "The column {name} is in several tables", "Write table.column."),
     ("42712", "Two tables have the same name", "Give each an alias."),
-    ("42803", "{name} must be grouped or aggregated", "Conditions on aggregates belong in HAVING."),
-    ("42883 42725 42809", "No function or operator {name} takes these types", CAST),
+    (
+        "42803",
+        "{name} is not grouped, or is an aggregate where none may be",
+        "Group by it or aggregate it. Conditions on aggregates belong in HAVING.",
+    ),
+    ("42809", "{name} cannot be called like this", CALLED),
+    ("42883 42725", "No function or operator {name} takes these types", CAST),
     ("42804 42846 42P18 42P21 42P22", "The types do not match at {name}", CAST),
     ("42P20", "A window function is not permitted here", OUTSIDE),
     ("42P19", "This recursion is not permitted", "Write select … union all select … from the CTE, once."),
@@ -144,6 +150,8 @@ class Confined:
         offset, name = (None, "") if at is None else (self.guarded.lexemes[at].offset, self._name_at(at))
         tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
+            if position is None:
+                return refused(*UNSHARED)
             if name in self._aliases():
                 return refused(f"There is no column {quoted(name)}", ALIAS, position=offset)
             return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
@@ -151,7 +159,7 @@ class Confined:
             rule, hint = RULE_BY_STATE[state]
             if state == "42601" and at is not None:
                 hint = habit(self.guarded.lexemes, at) or hint
-            elif hint == CAST:
+            elif hint in (CAST, CALLED):
                 hint = NAMESAKES.get(name, hint)
             return refused(rule.format(name=quoted(name, 60) if name else "…"), hint, position=offset)
         if state.startswith(REFUSED):
@@ -160,7 +168,8 @@ class Confined:
 
     def _aliases(self) -> set[str]:
         """Return the names that may be aliases of columns."""
-        return {after.value for before, after in pairwise(self.guarded.lexemes) if before.text in ("as", ")")}
+        names = (pair for pair in pairwise(self.guarded.lexemes) if pair[1].kind is LexemeKind.NAME)
+        return {name.value for before, name in names if before.text in ("as", ")")}
 
     def _name_at(self, at: int) -> str:
         """Return the name, with the names after its dots, that begins with lexeme number *at*."""

@@ -13,6 +13,7 @@ from dbtools.backends.free import (
     OUTSIDE,
     SELECT_ONLY,
     SIMPLER,
+    UNSHARED,
     FreeRun,
     refused,
     statement_of,
@@ -27,7 +28,8 @@ from dbtools.sql import Token, TokenKind, code_of, words
 from dbtools.types import quoted
 from dbtools.vetting import NAMES
 
-MEDIAN = "Number the rows with row_number() in a subquery, and read the middle one."
+MEDIAN = "Write min(x) where p >= 0.5, from a subquery with cume_dist() over (order by x) as p."
+VARIANCE = "avg(x * x) - avg(x) * avg(x)"  #: of a population
 UNION = "Write union all of one select for each grouping."
 LATER = "Write date(x, '+1 day'), or datetime('now', '-1 day')."
 #: What to write for functions of other databases.
@@ -36,12 +38,17 @@ FUNCTIONS: Mapping[str, str] = {
         words("extract date_part datepart year month day dayofmonth hour minute second"),
         "Write strftime('%Y', x); %m is the month, %d the day, %H the hour.",
     ),
-    **dict.fromkeys(words("to_char date_format"), "Write strftime('%Y-%m-%d', x)."),
-    **dict.fromkeys(words("date_trunc datetrunc"), "Write strftime('%Y-%m-01', x)."),
+    **dict.fromkeys(words("to_char date_format"), "Write strftime('%Y-%m', x)."),
+    **dict.fromkeys(
+        words("date_trunc datetrunc"),
+        "Write strftime('%Y-%m-01', x) for months, '%Y-01-01' for years, date(x) for days.",
+    ),
     **dict.fromkeys(words("dayofweek weekday dayname"), "Write strftime('%w', x): 0 is Sunday."),
     "quarter": "Write (strftime('%m', x) + 2) / 3.",
     **dict.fromkeys(words("last_day eomonth"), "Write date(x, 'start of month', '+1 month', '-1 day')."),
-    **dict.fromkeys(words("datediff date_diff timestampdiff age"), "Write julianday(a) - julianday(b)."),
+    **dict.fromkeys(
+        words("datediff date_diff timestampdiff age"), "Write julianday(later) - julianday(earlier)."
+    ),
     **dict.fromkeys(words("dateadd date_add date_sub adddate subdate"), LATER),
     **dict.fromkeys(
         words("now getdate curdate today sysdate"), "Write datetime('now'), or date('now', '-1 day')."
@@ -64,11 +71,13 @@ FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(words("if decode"), "Write case when … then … else … end."),
     **dict.fromkeys(words("try_cast safe_cast convert to_number"), "Write cast(x as integer)."),
     **dict.fromkeys(words("greatest least"), "Write max or min with several arguments."),
-    **dict.fromkeys(words("count_if countif bool_or"), "Write sum(x > 1)."),
+    **dict.fromkeys(words("count_if countif"), "Write sum(x > 1)."),
+    "bool_or": "Write max(x > 1).",
     **dict.fromkeys(words("median percentile_cont percentile_disc"), MEDIAN),
     **dict.fromkeys(
-        words("stddev stddev_pop stddev_samp variance var_pop"), "Write sqrt(avg(x * x) - avg(x) * avg(x))."
+        words("stddev stddev_pop stddev_samp"), f"Write sqrt({VARIANCE}), which is of a population."
     ),
+    **dict.fromkeys(words("variance var_pop var_samp"), f"Write {VARIANCE}, which is of a population."),
     **dict.fromkeys(words("rollup cube"), UNION),
     "generate_series": "Write with recursive n(i) as (select 1 union all select i + 1 from n where i < 9).",
 }
@@ -77,11 +86,11 @@ COLUMNS: Mapping[str, str] = {
     **dict.fromkeys(("date", "timestamp"), "Write date('2024-12-31') or datetime('2024-12-31 10:00')."),
     "interval": LATER,
 }
-#: What to write for words and signs of other databases, which are syntax errors.
+#: What to write for words and signs of other databases, which are syntax errors. A quoted word is empty.
 PHRASES: Mapping[str, str] = {
-    r"\binterval\b": LATER,
+    r"\binterval ( |\d)": LATER,
     r"\bcurrent_(date|time|timestamp) \(": "Write current_date without brackets.",
-    "::": "Write cast(x as type), not x::type.",
+    "::": "Write cast(x as integer), not x::integer; date(x) for a date.",
     r"\^": "Write pow(a, b).",
     r"\b(ilike|similar to)\b": "Write like, which ignores the case of ASCII letters.",
     r"~|\brlike\b": "Write like or glob.",
@@ -95,10 +104,11 @@ PHRASES: Mapping[str, str] = {
     r"\b(group_concat|string_agg) \([^()]* (order by|separator)\b": "Write group_concat(x, ', ').",
     r"\bgrouping sets\b": UNION,
     r"\bpivot \(": "Write sum(iif(…, x, 0)) for each column.",
-    r"\) as \w+ \( \w": "Name the columns before: with t(x) as (values …).",
+    r"\) as (?!materialized )\w+ \( \w": "Name the columns before: with t(x) as (values …).",
     r"\barray \[": "Write json_array(1, 2), and json_each.",
     r"\bfor update\b": "Leave it out: run_sql only reads.",
 }
+COMMON_TABLE = re.compile(r"\b(\w+) \([^()]*\) as (?:(?:not )?materialized )?\(")  #: with columns
 #: Tables of SQLite, which are not in the catalog.
 RESERVED = words(
     "sqlite_master sqlite_schema sqlite_temp_master sqlite_temp_schema sqlite_sequence "
@@ -122,7 +132,7 @@ RULES: Sequence[tuple[str, str, str]] = (
     ("misuse of aliased aggregate", "An aggregate function is not permitted here", "Use HAVING."),
     ("misuse of", "A window function is not permitted here", OUTSIDE),
     ("recursive", "A recursive WITH query must be SELECT … UNION [ALL] SELECT …", ""),
-    ("cannot join using", "A column after USING is not in both tables", "Write ON."),
+    ("cannot join using", *UNSHARED),
     ("sub-select returns", "A subquery returns several columns where one is expected", "Select one column."),
     ("integer overflow", "A computed integer exceeds 64 bits", "Multiply by 1.0 first."),
     ("malformed JSON", "A JSON function got a text that is not JSON", "Test it with json_valid first."),
@@ -197,7 +207,10 @@ class _Words:
         self._run, self._catalog = run, run.catalog
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}
-        self._called = [fold(name.value) for name, after in pairwise(self._tokens) if after.text == "("]
+        self._text = f" {' '.join(token.word for token in self._tokens)} "
+        called = [fold(name.value) for name, after in pairwise(self._tokens) if after.text == "("]
+        defined = set(COMMON_TABLE.findall(self._text))
+        self._called = [name for name in called if name not in defined]
 
     def of_event(self, action: int, first: str | None, second: str | None) -> errors.SqlRefused:
         """Return the refusal of what the authorizer denied."""
@@ -250,8 +263,7 @@ class _Words:
 
     def _of_syntax(self, near: str) -> errors.SqlRefused:
         rule = f"Syntax error near {quoted(near)}" if self._is_written(near) else "Syntax error"
-        text = f" {' '.join(token.word for token in self._tokens)} "
-        hint = next((hint for phrase, hint in PHRASES.items() if re.search(phrase, text)), MISSING)
+        hint = next((hint for phrase, hint in PHRASES.items() if re.search(phrase, self._text)), MISSING)
         return refused(rule, hint, position=self._position(near))
 
     def _of_arguments(self, name: str) -> errors.SqlRefused:
