@@ -303,7 +303,7 @@ def _search_note(comparison: Comparison, condition: Condition) -> str:
         case Operator.CONTAINS, Family.JSON:
             return f"contains searches the text of {condition.term.name}: look for one key or one value."
         case Operator.MATCHES, _ if not _meaning_note(comparison, condition):
-            return "matches finds all of the words in this one column: search another one, or write or between words."
+            return "matches needs every word in this column: search another one, or write or between words."
         case _:
             return ""
 
