@@ -1,6 +1,7 @@
 """Validate a server's message with the SDK's models of a version. AssertionError if it is invalid."""
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from typing import Any
@@ -18,6 +19,8 @@ RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25
 MODERN = MODERN_PROTOCOL_VERSIONS[-1]
 PATH = "/mcp"
 DEFAULT = "2025-03-26"  #: of HTTP requests that name none
+#: For servers without TLS. The default context reads all certificates of the system, for each client.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def validate(message: Message, *, version: str, method: str | None = None) -> None:
@@ -67,6 +70,9 @@ def _assert_kinds_known(content: list[Message], version: str) -> None:
 
 class ValidatingTransport(httpx2.AsyncHTTPTransport):
     """Validates each message that an endpoint of MCP answers, those of streams as they come."""
+
+    def __init__(self) -> None:
+        super().__init__(verify=NO_TLS)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send *request* and return the answer, which raises AssertionError where it is read."""
