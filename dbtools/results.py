@@ -35,7 +35,8 @@ from dbtools.styles import Rows, Style, Text
 Record = Mapping[str, object]  #: the cells of a row by column
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
 LARGEST_MEDIA = 1_000_000  #: bytes of attachments to one row
-MEDIA_COST = 6_000  #: most bytes that an image or audio counts as: a model reads one in about 2,000 tokens
+#: Bytes that an image or audio counts as at most: a model reads one in about 2,000 tokens.
+MOST_MEDIA_COST = 6_000
 
 
 @dataclass(kw_only=True)
@@ -329,7 +330,7 @@ class Budget:
                 continue
             media = Media(uri=link.uri, type=media_type(cell), content=cell)
             shown = is_media(media.type)
-            cost = min(media.size, MEDIA_COST) if shown else media.size
+            cost = min(media.size, MOST_MEDIA_COST) if shown else media.size
             if len(cell) <= free and cost <= room:
                 attached.append(media)
                 free -= len(cell)

@@ -29,8 +29,10 @@ settings.load_profile("dbtools")
 
 #: Creating a database of PostgreSQL writes 300 files, which takes ten times as long on a disk.
 MEMORY = Path("/dev/shm")
-if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
-    os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
+NEEDED = 4 * 2**30  #: bytes that must be free there
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > NEEDED:
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None  # so that it is read again
 
 # Making a context of TLS takes longer than connecting. URLs of servers with TLS ask for it.
 os.environ.setdefault("PGSSLMODE", "disable")

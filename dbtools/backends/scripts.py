@@ -23,7 +23,7 @@ from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
 JOURNAL_TABLE = "dbtools_write"
-PRUNED = 100  #: most outdated entries of the journal that one call removes
+PRUNED = 100  #: how many outdated entries of the journal one call removes at most
 COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
 OTHER = ColumnType(family=Family.OTHER, name="")
 ATTEMPTS = 3  #: of an upsert, while other transactions insert and delete a row with its key

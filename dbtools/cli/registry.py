@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.service.snapshot import View
     from dbtools.settings import Settings
 
 QUERY = ".sql"  #: the suffix of a query file, which is never a TARGET
@@ -84,8 +84,10 @@ def add(words: Sequence[str], as_json: bool) -> None:
     dbtools checks all of them against the database first, and saves none if one is wrong. It keeps the
     previous version of each query.
     """
+    from dbtools.errors import DbtoolsError
     from dbtools.records.registry import add as save, read_entries
     from dbtools.service.query_sources import UNREAD, registry_url
+    from dbtools.service.serving import snapshot_of
 
     with_target = bool(words) and is_target(words[0]) and not words[0].lower().endswith(QUERY)
     target, paths = (words[0], words[1:]) if with_target else (None, words)
@@ -94,22 +96,16 @@ def add(words: Sequence[str], as_json: bool) -> None:
     place = _place(settings)
     wait_for(read_entries, place)
     texts = _checked(settings, [Path(each) for each in paths])
-    before = _views(settings)
     saved = [entry.current for entry in wait_for(save, place, texts).values()]
     content = [{"name": each.name, "version": each.version} for each in saved]
     echo(as_json, content, "\n".join(f"{each.name}: version {each.version}" for each in saved))
     if not registry_url(settings):
         click.echo(f"dbtools: The queries are not served. {UNREAD}", err=True)
-    for role, view in _views(settings).items():
-        for line in view.replaced(settings.listing()) if view.typed != before[role].typed else ():
-            click.echo(f"dbtools: role {role}: {line}", err=True)
-
-
-def _views(settings: "Settings") -> "Mapping[str, View]":
-    """Return what each role would see if a server started now."""
-    served = settings.having("server", "strict", False)
-    views: Mapping[str, View] = with_toolbox(served, lambda toolbox, _: toolbox.snapshot()).views
-    return views
+    # The queries are saved, even if the database cannot be read again.
+    with suppress(DbtoolsError):
+        for role, view in wait_for(snapshot_of, settings).views.items():
+            for line in view.replaced(settings.listing()):
+                click.echo(f"dbtools: role {role}: {line}", err=True)
 
 
 def _check_files(paths: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 CLIENT = "claude-code"  #: the client of the command that is shown
-MOST_NAMES = 8  #: names of tools on one line
+NAMES_PER_LINE = 8  #: at most, of roles or tools
 
 
 @click.command(epilog=example("dbtools serve sample.db"))
@@ -140,7 +140,7 @@ class _Operator:
         problems = [each for view in views for each in view.problems]
         self._warn([*problems, *notes], next(iter(views)).catalog)
         tables = {table.location for view in views for table in view.catalog.tables}
-        roles = f"the role{'s' if len(views) > 1 else ''} {listing(snapshot.views, MOST_NAMES)}"
+        roles = f"the role{'s' if len(views) > 1 else ''} {listing(snapshot.views, NAMES_PER_LINE)}"
         logger.info(f"Serving {counted(len(tables), 'table')} at {url} to {roles}.")
         if self._is_verbose:
             for name, view in snapshot.views.items():
@@ -168,7 +168,7 @@ class _Operator:
             if not (change.tools and self._is_verbose):
                 continue
             lists = {"added": change.added, "changed": change.changed, "removed": change.removed}
-            parts = [f"{what} {listing(names, MOST_NAMES)}" for what, names in lists.items() if names]
+            parts = [f"{what} {listing(names, NAMES_PER_LINE)}" for what, names in lists.items() if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             logger.info(f"The tools{of} have changed: {'; '.join(parts)}.")
 

@@ -17,7 +17,9 @@ from dbtools.tools.change_calls import ChangeCall
 
 #: A claim (None: a literal), what needs it, and where that is written.
 NeededClaim = tuple[str | None, str, Source]
-NO_SQL = " [roles.{}] sql = true grants it, unless [tools] sql is false."
+#: How a role may get run_sql, with [roles] and without.
+GRANT_SQL = "[roles.{}] sql = true grants it, unless [tools] sql is false."
+OFFER_SQL = '[tools] sql = "auto" offers it if the database can confine it.'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +41,14 @@ async def explain(
     toolbox: Toolbox, backend: Backend, caller: Caller, name: str, arguments: Mapping[str, object]
 ) -> Explanation:
     """Explain the call of the tool *name* by *caller*."""
-    view = await toolbox.view(caller.role)
+    snapshot = await toolbox.snapshot()
+    view = snapshot.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
         problems = problems_of(view, name) or _withheld(view, name)
-        granted = NO_SQL.format(caller.role) if name == "run_sql" and not view.role.sql else ""
-        reason = " ".join([f"The role {caller.role} has no tool {name}.{granted}", *map(str, problems)])
+        remedy = GRANT_SQL.format(caller.role) if snapshot.settings.roles else OFFER_SQL
+        remedies = [remedy] if name == "run_sql" and not view.role.sql else []
+        reason = " ".join([f"The role {caller.role} has no tool {name}.", *remedies, *map(str, problems)])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     rule = _source(view, tool.table)
     try:

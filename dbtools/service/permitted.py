@@ -97,7 +97,7 @@ def may_change(settings: Settings) -> bool:
 
 
 def read_by_functions(permitted: Permitted) -> Iterator[str]:
-    """Describe what each function that *permitted* calls reads, which is not known."""
+    """Name the functions that *permitted* calls, whose reads are unknown."""
     yield from (f"what the function {name} reads" for name in permitted.functions)
 
 

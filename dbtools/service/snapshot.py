@@ -59,19 +59,20 @@ class View:
 
     def replaced(self, listing: Listing) -> Iterator[str]:
         """Yield which typed tools exceed the budget of *listing*, and what is listed instead."""
+        shown = {each.name for each in self.definitions}
         taken = 0
         for group in ToolGroup if listing.surface is Surface.AUTO else (ToolGroup.QUERIES,):
             tools = [tool for tool in self.tools.values() if tool.group is group]
-            typed = [tool.name for tool in tools if tool.surface is Surface.TYPED]
-            generic = [tool for tool in tools if tool.surface is Surface.GENERIC]
-            cost = taken + sum(tokens_in(len(each.definition.json)) for each in tools if each not in generic)
+            typed = [tool for tool in tools if tool.surface is not Surface.GENERIC]
+            hidden = [tool.name for tool in typed if tool.name not in shown]
+            cost = taken + sum(tokens_in(len(tool.definition.json)) for tool in typed)
             if group in self.typed:
                 taken = cost
-            elif typed and cost > listing.budget:
-                instead = ", ".join(tool.name for tool in generic)
+            elif hidden and cost > listing.budget:
+                instead = ", ".join(tool.name for tool in tools if tool.surface is Surface.GENERIC)
                 pin = "" if group is ToolGroup.QUERIES else " or pin"
                 yield (
-                    f"{instead} replace {errors.listing(typed, 1)}: with those, the tools would cost "
+                    f"{instead} replace {errors.listing(hidden, 1)}: with those, the tools would cost "
                     f"{cost:,} tokens, more than the budget of {listing.budget:,}. "
                     f"To list them, set [tools] budget{pin} in dbtools.toml."
                 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from dbtools.backends.postgresql.introspection import MOST_NAMES
+from dbtools.backends.postgresql.introspection import NAMES_PER_SENTENCE
 from dbtools.catalog import Catalog, Selection
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View
@@ -148,7 +148,7 @@ async def test_what_everybody_may_do_the_login_may(postgresql_url: str, postgres
 
 
 async def test_no_more_than_a_few_tables_are_named(postgresql_url: str, postgresql_login: Login) -> None:
-    names = [f"t{number}" for number in range(MOST_NAMES + 2)]
+    names = [f"t{number}" for number in range(NAMES_PER_SENTENCE + 2)]
     ddl = "".join(f"create table {name} (id integer); grant update on {name} to {{}};" for name in names)
     with postgresql_login(postgresql_url, ddl) as own:
         (told,) = (await _catalog(own)).posture

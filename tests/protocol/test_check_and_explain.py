@@ -133,10 +133,12 @@ def test_denied_call_is_explained_without_a_statement(
     assert found["rule"] == {"file": "policy.toml", "line": line}
 
 
-def test_explanation_says_how_to_grant_run_sql(configured: Callable[[str], Path]) -> None:
-    found = _explained(configured(ROLES), "run_sql", "sql=select 1")
+def test_explanation_says_how_a_role_gets_run_sql(configured: Callable[[str], Path]) -> None:
+    granting = _explained(configured(ROLES), "run_sql", "sql=select 1")
+    offering = run("explain", str(configured("[tools]\nsql = false")), "run_sql", "sql=select 1").stdout
 
-    assert "has no tool run_sql. [roles.support] sql = true grants it" in str(found["reason"])
+    assert "has no tool run_sql. [roles.support] sql = true grants it" in str(granting["reason"])
+    assert 'has no tool run_sql. [tools] sql = "auto" offers it if the database can confine it.' in offering
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 from alembic import command
-from anyio import run as run_async
-from anyio.lowlevel import checkpoint
+from anyio import fail_after, run as run_async
 
 from dbtools.backends.postgresql.registry import PostgresqlRecords
 from dbtools.backends.records import Purpose
@@ -249,10 +248,13 @@ def test_follow_prints_calls_as_they_come_into_the_registry(changing: Changing, 
 def test_interrupt_ends_a_step_and_leaves_no_thread(postgresql_url: str) -> None:
     async def interrupt() -> None:
         watcher = await asyncpg.connect(postgresql_url)
-        while not await watcher.fetchval(SLEEPING):
-            await checkpoint()
-        os.kill(os.getpid(), signal.SIGINT)
-        await watcher.close()
+        try:
+            with fail_after(PATIENCE):
+                while not await watcher.fetchval(SLEEPING):
+                    pass
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            await watcher.close()
 
     assert run("registry", "upgrade", postgresql_url).exit_code == 0
     threads, interrupting = {*threading.enumerate()}, threading.Thread(target=run_async, args=(interrupt,))

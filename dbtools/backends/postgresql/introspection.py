@@ -62,7 +62,7 @@ ALIKE = {
 CONFIGURATION = re.compile(r"'(?:[^']|'')*'::(?:pg_catalog\.)?regconfig")  #: in an expression
 
 MOST_DEFINITIONS = 500  #: definitions of views to read, since each takes up to 0.3 ms
-MOST_NAMES = 5  #: names in a sentence of the posture
+NAMES_PER_SENTENCE = 5  #: at most, in the posture
 #: The sentences of the posture in their order, by facts such as the attributes of roles; the first fact
 #: implies all others.
 SENTENCES: Mapping[str, str] = {
@@ -339,4 +339,4 @@ def _posture(rows: Iterable[Record]) -> tuple[str, ...]:
 
 def _sentence(row: Record) -> str:
     roles = "" if row["own"] else f", as {listing(sorted(row['roles']))},"
-    return SENTENCES[row["fact"]].format(names=listing(sorted(row["names"]), MOST_NAMES), roles=roles)
+    return SENTENCES[row["fact"]].format(names=listing(sorted(row["names"]), NAMES_PER_SENTENCE), roles=roles)
