@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
-from dbtools.terms import Bucket
+from dbtools.terms import Bucket, Function
 
 BUCKET_NAMES = tuple(map(str, Bucket))
 MEASURES = 'For totals use aggregate_rows with measures such as {"function": "sum", "column": "total"}.'
@@ -65,7 +65,7 @@ OF_MEASURES: Mapping[str, str] = {
     **dict.fromkeys(("where", "filter"), "where holds for all measures: make a call for each condition. "),
     "distinct": "Use the function count_distinct. ",
 }
-#: Operators by the signs that can only mean them.
+#: Operators by the signs and words that can only mean them.
 MEANT_BY_SIGN: Mapping[str, str] = {
     "=": "eq",
     "==": "eq",
@@ -104,9 +104,8 @@ OPPOSITES |= {opposite: each for each, opposite in OPPOSITES.items()}
 COMPARISON = re.compile(
     r"([\w.:]+)\s*(?:(is\s+(?:not\s+)?null)|([<>=!]{1,2})\s*(?:'([^']*)'|(-?[\d.]+)))", re.IGNORECASE
 )
-FUNCTIONS = ("count_distinct", "count", "sum", "avg", "min", "max")
 MEASURE = re.compile(
-    rf"({'|'.join(FUNCTIONS)})(?:\s*\((\s*distinct\s)?\s*\*?([^()]*)\))?(?:\s+as\s+(\w+))?", re.I
+    rf"({'|'.join(Function)})(?:\s*\((\s*distinct\s)?\s*\*?([^()]*)\))?(?:\s+as\s+(\w+))?", re.I
 )
 STEP = re.compile(r"([^,]*?\w)\s*[:\s]\s*(asc|desc)(?:ending)?(?:\s+nulls\s+\w+)?", re.I)
 Form = Mapping[str, object]
@@ -205,7 +204,7 @@ def _measure(given: Form) -> Form:
     if "function" in given:
         return {**given, **_measured(f"{given['function']}")}
     ((name, value),) = given.items()
-    function, column = (value, name) if value in FUNCTIONS else (name, value)
+    function, column = (value, name) if value in tuple(Function) else (name, value)
     return _measured(f"{value} as {name}" if "(" in f"{value}" else f"{function}({column})")
 
 

@@ -97,7 +97,10 @@ def test_operator_of_sql_is_answered_with_the_one_that_is_meant(written: str, me
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("=", "eq"), ("<>", "ne"), (">=", "gte"), ("IN", "in"), ("NOT IN", "not_in"), (" lt ", "lt")],
+    [
+        *(("=", "eq"), ("<>", "ne"), (">=", "gte"), ("IN", "in"), ("NOT IN", "not_in"), (" lt ", "lt")),
+        *(("equals", "eq"), ("not_equals", "ne"), ("less_than", "lt"), ("greater_than", "gt")),
+    ],
 )
 def test_sign_of_an_operator_is_taken_for_it(written: str, meant: str) -> None:
     asked = read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
