@@ -13,11 +13,13 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.script.revision import ResolutionError
 from alembic.util import CommandError
 
 import dbtools
 from dbtools import errors
 from dbtools.backends import announcement_of, open_backend
+from dbtools.backends.records import OTHER_REVISION
 
 PACKAGE = Path(dbtools.__file__).parent
 BRANCHES = ("registry", "sample")  #: both, since the sample database has both
@@ -43,9 +45,8 @@ def upgrade(url: str) -> None:
     try:
         command.upgrade(_config(url), "registry@head")
     except CommandError as exc:
-        raise errors.ConfigurationError(
-            f"The registry cannot be upgraded: {exc}.", hint="A newer version of dbtools may have created it."
-        ) from exc
+        hint = OTHER_REVISION if isinstance(exc.__cause__, ResolutionError) else ""
+        raise errors.ConfigurationError(f"The registry cannot be upgraded: {exc}.", hint=hint) from exc
     except sa.exc.DBAPIError as exc:
         words = str(exc.orig).rpartition(">: ")[2]
         raise errors.ConfigurationError(f"The registry cannot be upgraded: {words}.") from exc

@@ -3,7 +3,6 @@
 Introspection makes a Catalog, `policy.restrict` narrows it to a role, and tools are defined from the rest.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,14 +12,13 @@ from functools import cached_property
 from itertools import count
 
 from dbtools.errors import nearest
-from dbtools.sql import Fragment
+from dbtools.sql import Fragment, has_name
 from dbtools.types import ColumnType, Family, quoted
 
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column whose name alone is known.
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
 UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)  #: cells that, once read, cannot be compared again
-UNREPORTED = "what the database does not report"  #: that a view or a query reads
 
 
 class TableKind(StrEnum):
@@ -57,15 +55,14 @@ class Column:
     default: str | None = None  #: the SQL expression, for people
     generated: bool = False  #: a generated or an identity column
     assigned: bool = field(default=False, compare=False)  #: whether the database chooses missing values
-    #: The columns of its table from which it may be computed.
-    sources: frozenset[str] = field(default=frozenset(), compare=False)
+    sources: frozenset[str] = field(default=frozenset(), compare=False)  #: columns that it is computed from
     comment: str = ""
     choices: tuple[str, ...] = ()  #: the values that a CHECK constraint allows
     minimum: str | None = None  #: that a CHECK constraint allows; "> 0" if it excludes 0
     maximum: str | None = None
     text_index: TextIndex | None = None  #: by which its words are found
-    #: By which its texts are compared, if not by the default of the database.
-    collation: str = field(default="", compare=False)
+    collation: str = field(default="", compare=False)  #: of its texts, if not the default of the database
+    sensitive: bool = field(default=False, compare=False)  #: whether it is masked unless a rule names it
 
     def __hash__(self) -> int:
         """Hash only the name, which is unique within a table; equality compares everything."""
@@ -96,6 +93,9 @@ class Key:
     columns: tuple[str, ...]
     primary: bool = False
     deferrable: bool = False  #: whether it may be checked only at COMMIT
+    condition: str = ""  #: of the rows that a partial index is about, as the database shows it; empty: all
+    predicate: str = ""  #: the same as SQL that means the same on any search path; empty if there is none
+    reads: frozenset[str] = frozenset()  #: the columns that the condition names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +118,8 @@ class RowFilter:
     condition: Fragment
     casts: tuple[str, ...] = ()  #: the types of its parameters, if the database needs them
     total: bool = True  #: whether it cannot raise an error
+    #: Changes whenever one of its names may mean something else; empty if names have one meaning.
+    version: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         """Hash only the condition, so that the lookup of a compiled shape is fast."""
@@ -142,23 +144,14 @@ class Writes:
     delete: bool = False
     insert_presets: tuple[Preset, ...] = ()
     update_presets: tuple[Preset, ...] = ()
-    check: RowFilter | None = None  #: what a row must satisfy after the change, besides the row filter
+    checks: tuple[RowFilter, ...] = ()  #: what a row must satisfy after the change
+    leaves: bool = False  #: whether the row filter need not show it then
     most: int | None = None  #: rows that one call may change
     confirm: bool = False  #: whether each change must be confirmed
     key: tuple[str, ...] = ()  #: those columns of its first key that the role sees, masked ones included
     conflict_keys: tuple[tuple[Column, ...], ...] = ()  #: by which upserts may find rows that exist
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reads:
-    """What a view, or another relation, reads."""
-
-    #: Schema, table and column; the column is empty if only rows are read.
-    columns: frozenset[tuple[str, str, str]] = frozenset()
-    #: The same for the parents of an inherited table, which show its rows as well.
-    parents: frozenset[tuple[str, str, str]] = frozenset()
-    #: Descriptions for the operator: functions, and what the database does not report.
-    others: tuple[str, ...] = ()
+    #: Those of them that are about some rows, and others that upserts cannot use, without a predicate.
+    partial_keys: Mapping[tuple[Column, ...], Key] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +163,9 @@ class Table:
     kind: TableKind = TableKind.TABLE
     columns: tuple[Column, ...]
     keys: tuple[Key, ...] = ()  #: first the primary key, then unique keys without nulls
-    #: Columns that are each unique, but may hold nulls.
-    unique: frozenset[str] = field(default=frozenset(), compare=False)
+    unique: frozenset[str] = field(default=frozenset(), compare=False)  #: columns that are, except for nulls
+    #: Unique keys that identify only some rows: several columns with nulls, or a partial index.
+    lesser_keys: tuple[Key, ...] = field(default=(), compare=False)
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
     definition: str = ""  #: the SELECT of a view, which names what it reads
@@ -180,12 +174,15 @@ class Table:
     filter: RowFilter | None = None  #: None: all rows are visible
     aggregated: bool = True  #: whether its rows may be aggregated
     writes: Writes | None = None  #: None: its rows cannot be changed
+    withheld: tuple[tuple[str, str], ...] = ()  #: granted changes that are not possible, and why, for callers
     #: What identifies a row in a transaction, system columns included; empty if no row can be changed.
     identity: tuple[Column, ...] = field(default=(), compare=False)
-    reads: Reads | None = field(default=None, compare=False)  #: None: only itself
+    #: Whether it shows rows of other tables: a view, an index of words, a parent or a child in inheritance.
+    derived: bool = field(default=False, compare=False)
+    reads: tuple[Location, ...] = field(default=(), compare=False)  #: the tables and views that a view names
+    populated: bool = field(default=True, compare=False)  #: not a materialized view without data
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
-    #: Whether reading it may run user-defined functions.
-    runs_functions: bool = field(default=False, compare=False)
+    policies: int | None = field(default=None, compare=False)  #: that show the login rows; None: it sees all
     #: Changes whenever its name or columns change; empty if the database has no versions of single tables.
     version: str = field(default="", compare=False)
 
@@ -271,19 +268,16 @@ class Catalog:
         """Return the table *name* of *schema*, or None."""
         return self._by_name.get((schema, name))
 
-    def reads_of(self, table: Table) -> Reads:
-        """Return everything that *table* reads, directly and through views."""
-        found: dict[Location, Reads] = {}
-        waiting = [table]
+    def beneath(self, table: Table) -> Sequence[Table]:
+        """Return the tables and views that *table*, a view, reads, directly and through others."""
+        found: dict[Location, Table] = {}
+        waiting = [*table.reads]
         while waiting:
-            each = waiting.pop()
-            reads = found[each.location] = each.reads or Reads()
-            beneath = {place[:2] for place in reads.columns} - found.keys()
-            waiting += [known for place in sorted(beneath) if (known := self.table(*place)) is not None]
-        places = {place for reads in found.values() for place in reads.columns | reads.parents}
-        others = dict.fromkeys(other for reads in found.values() for other in reads.others)
-        elsewhere = frozenset(place for place in places if place[:2] != table.location)
-        return Reads(columns=elsewhere, others=tuple(others))
+            each = self.table(*waiting.pop())
+            if each is not None and each.location not in found:
+                found[each.location] = each
+                waiting += each.reads
+        return tuple(found.values())
 
     def conceals(self, sql: str, seen: Mapping[Location, Table]) -> bool:
         """Return whether *sql*, of a view, names tables or columns that are not among those *seen*.
@@ -347,8 +341,7 @@ class Catalog:
         labels: dict[Location, str] = {}
         taken = set(number)
         for table in self.tables:
-            label = table.name
-            if number[label] > 1 and table.schema != self.default_schema:
+            if number[label := table.name] > 1 and table.schema != self.default_schema:
                 # Beside a table "a.b", table "b" of schema "a" is written a."b".
                 quotes = ('"' * more for more in count())
                 names = (f"{table.schema}.{each}{table.name}{each}".removeprefix(".") for each in quotes)
@@ -356,12 +349,6 @@ class Catalog:
                 taken.add(label)
             labels[table.location] = label
         return labels
-
-
-def has_name(sql: str, name: str) -> bool:
-    """Return whether the word *name* is in *sql*, in any case."""
-    pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
-    return name.lower() in sql.lower() and re.search(pattern, sql, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from functools import cache
+from functools import lru_cache
 from types import NoneType
 from typing import Any
 
@@ -25,11 +25,16 @@ Encode = Callable[[object], object]
 
 DEEPEST = 60  #: levels of a JSON cell; a deeper cell is shown as text
 
-#: Control, invisible and bidirectional characters, which are shown as JSON escapes.
-INVISIBLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+#: Shown as JSON escapes: Cc but tab and line ends, Zl, Zp, Cf, and what has Default_Ignorable_Code_Point
+#: (Unicode 15.0, DerivedCoreProperties.txt).
+BASIC = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
+INVISIBLE = re.compile(
+    f"[{BASIC}\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a]"
+)
+SUSPECT = re.compile(f"[{BASIC}\U000110bd-\U0001d17a]")  #: with others: few ranges are searched faster
 SURROGATES = re.compile("[\ud800-\udfff]")
 SPECIAL = re.compile('[",\r\n]')  #: characters for which a CSV cell is quoted
 
@@ -159,7 +164,7 @@ def plain(cell: object) -> object:
         case Decimal():
             return format(cell, "f") if cell.is_finite() else str(cell)
         case bytes() | bytearray() | memoryview():
-            return {"base64": _base64(bytes(cell))}
+            return {"base64": base64.b64encode(cell).decode()}
         case list() | tuple() | set() | frozenset():
             return [plain(each) for each in cell]
         case Mapping():
@@ -168,17 +173,13 @@ def plain(cell: object) -> object:
             return str(cell)
 
 
-def _base64(cell: bytes) -> str:
-    return base64.b64encode(cell).decode("ascii")
-
-
 def _boolean(cell: object) -> object:
     return bool(cell) if cell.__class__ is int and cell in (0, 1) else plain(cell)
 
 
 def _bytes(cell: object) -> object:
     if isinstance(cell, bytes):
-        return _base64(cell)
+        return base64.b64encode(cell).decode()
     # A text in a column of bytes must not look like base64.
     return {"text": cell} if isinstance(cell, str) else plain(cell)
 
@@ -262,7 +263,7 @@ def _part(value: object, family: Family | None) -> object:
         case _, Digits():
             return _integer(value) if value.lstrip("-").isdigit() else _float_of(value)
         case Family.BYTES, str() if value.startswith("\\x"):
-            return _base64(bytes.fromhex(value[2:]))
+            return base64.b64encode(bytes.fromhex(value[2:])).decode()
         case Family.TIMESTAMPTZ, str():
             return value.replace("+00:00", "Z", 1)
         case _:
@@ -322,15 +323,14 @@ def shortened(cell: object, encode: Encode, longest: int) -> object:
 
 def visible(text: str) -> str:
     """Return *text* with invisible characters as JSON escapes."""
-    if text.isascii() and text.isprintable():
-        return text
-    return INVISIBLE.sub(lambda found: _escape(found[0]), text)
+    is_plain = text.isascii() and text.isprintable()
+    return text if is_plain else SUSPECT.sub(lambda found: _escape(found[0]), text)
 
 
-@cache
+@lru_cache(maxsize=1_024)
 def _escape(character: str) -> str:
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    units = character.encode("utf-16-be").hex()
+    return re.sub("(....)", r"\\u\1", units) if INVISIBLE.match(character) else character
 
 
 def one_line(text: str) -> str:
@@ -361,15 +361,20 @@ def _code(surrogate: str) -> str:
 def masked_rows(
     types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
 ) -> tuple[tuple[object, ...], ...]:
-    """Return *rows* with the masks of *types* applied.
+    """Return *rows* with the masks of *types* applied; *key* is for hashes.
 
+    Each column has a separate key, so that equal cells of two columns have different hashes.
     Masked cells reach callers only through this function, whatever a statement has read.
     """
-    masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
+    masks = [
+        (at, type.mask, hmac.digest(key, type.place.encode("utf-8", "surrogatepass"), "sha256"))
+        for at, type in enumerate(types)
+        if type.mask is not None
+    ]
     shown = list(map(list, rows))
     for cells in shown:
-        for at, mask in masks:
-            cells[at] = masked(cells[at], mask, key)
+        for at, mask, own in masks:
+            cells[at] = masked(cells[at], mask, own)
     return tuple(map(tuple, shown))
 
 

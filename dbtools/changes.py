@@ -8,12 +8,14 @@ from typing import NamedTuple, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Column, Location, Preset, RowFilter, Table, Writes
-from dbtools.statement import Condition, Output, QueryShape, Select
+from dbtools.cells import masked_rows
+from dbtools.errors import listing
+from dbtools.statement import Condition, Output, QueryShape, Select, versions_of
 from dbtools.terms import Term
+from dbtools.types import ColumnType
 from dbtools.uris import key_text
 
 KEPT = 24 * 3_600  #: seconds that the journal of a database keeps idempotency keys at least
-KEPT_IN_MEMORY = 10 * 60  #: seconds that a process keeps them, if the database has no journal
 T = TypeVar("T")
 
 
@@ -38,6 +40,7 @@ class Write:
     outputs: tuple[Output, ...]
     #: Of an upsert: the unique key by which a row that exists is found, and its update; None leaves it as is.
     conflict: tuple[Column, ...] = ()
+    conflict_where: str = ""  #: SQL for the rows that the key is about; empty: all
     instead: "Write | None" = None
 
     def __hash__(self) -> int:
@@ -86,9 +89,9 @@ class Write:
         return tuple(dict.fromkeys(column for each in self.variants for column in each.parameters))
 
     @property
-    def check(self) -> RowFilter | None:
-        """What the row must satisfy after the change, besides the row filter."""
-        return None if self.kind is WriteKind.DELETE else self.writes.check
+    def checks(self) -> tuple[RowFilter, ...]:
+        """What the row must satisfy after the change, besides the row filter, unless it may leave that."""
+        return () if self.kind is WriteKind.DELETE else self.writes.checks
 
     @property
     def comparisons(self) -> tuple[Condition, ...]:
@@ -119,7 +122,7 @@ class Write:
     @property
     def claims(self) -> frozenset[str]:
         """The claims of the caller that row filters, the check and presets use."""
-        filters = (*(table.filter for table in self.tables), self.writes.check)
+        filters = (*(table.filter for table in self.tables), *self.writes.checks)
         used = {each.claim for one in filters if one is not None for each in one.condition.parameters}
         used |= {each.claim for each in (*self.writes.insert_presets, *self.writes.update_presets)}
         return frozenset(claim for claim in used if claim is not None)
@@ -132,7 +135,7 @@ class Write:
     @property
     def versions(self) -> tuple[str, ...]:
         """The versions of the tables, if they are known."""
-        return tuple(table.version for table in self.tables) if self.table.version else ()
+        return tuple(version for table in self.tables for version in versions_of(table))
 
 
 WriteShape = Write | QueryShape
@@ -154,7 +157,7 @@ class Transaction:
 
     writes: Sequence[tuple[WriteShape, Mapping[str, object]]]  #: each with its values; or one query
     dry_run: bool = False  #: whether to roll back at the end
-    missing: str = ""  #: the message if no row has the key
+    missing: Sequence[str] = ()  #: of each write with a key: the message if no row has it
     idempotency_key: str = ""
     confirms: bool = False  #: whether a person, or else a token, must confirm it
     token: str = ""  #: of a preview, with which the caller confirms
@@ -189,6 +192,12 @@ def taken() -> errors.Conflict:
     return errors.Conflict(message, hint="Use a new key for another change.")
 
 
+def repeated(key: Iterable[Column], at: int, first: int) -> errors.BadValue:
+    """Return the error of two rows of a call, at the places *first* and *at*, with the same *key*."""
+    message = f"rows[{at}] has the same {listing(each.name for each in key)} as rows[{first}]."
+    return errors.BadValue(message, hint="Give each row once.")
+
+
 def running() -> errors.Busy:
     """Return the error of a call while an earlier call with its idempotency key is still running."""
     message = "Another call is running, perhaps one with this idempotency_key; this one changed nothing."
@@ -209,9 +218,16 @@ def keys_of(shape: WriteShape, rows: Sequence[Sequence[object]]) -> RowKeys | No
     return RowKeys(shape.table.location, tuple(column.name for column in shape.table.key_columns), keys)
 
 
-def known(before: Sequence[T | None]) -> tuple[T, ...]:
-    """Return the rows that there were *before* an upsert."""
-    return tuple(row for row in before if row is not None)
+def known(rows: Sequence[T | None]) -> tuple[T, ...]:
+    """Return those of *rows* that there are."""
+    return tuple(row for row in rows if row is not None)
+
+
+def masked_known(
+    types: Sequence[ColumnType], rows: Sequence[tuple[object, ...] | None], key: bytes
+) -> tuple[tuple[object, ...] | None, ...]:
+    """Return *rows* with the masks of *types* applied, and None where there is no row."""
+    return tuple(paired(masked_rows(types, known(rows), key), rows))
 
 
 def paired(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:

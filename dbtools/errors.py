@@ -31,11 +31,14 @@ DbtoolsError
 """
 
 import os
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
+LONGEST_NAME = 400  #: characters of a name for which similar ones are searched
+MISSPELLED = 0.75  #: how similar a name is to the one that is meant, where most are similar to some other
 MOST_NAMES = 60  #: names that one hint lists at most
 
 
@@ -98,6 +101,8 @@ class Denied(CallError, code="denied"):
 class NoRow(CallError, code="no_row"):
     """No row has this key."""
 
+    step: int = 0  #: which of the changes of a call concerns it
+
 
 class TimedOut(CallError, code="timeout"):
     """The call reached its timeout and was stopped."""
@@ -139,7 +144,9 @@ class Broken(StrEnum):
     NOT_NULL = "not null"
     CHECK = "check"
     EXCLUSION = "exclusion"
-    TRIGGER = "trigger"
+    TRIGGER = "trigger"  #: code in the database raised an error
+    POLICY = "policy"  #: of row-level security, for the new row
+    KEPT = "kept"  #: the database left the row as it is, without an error
     UNKNOWN = "unknown"
 
 
@@ -174,7 +181,9 @@ class SqlRefused(CallError, code="sql_refused"):
 
 
 class DatabaseUnavailable(CallError, code="database_unavailable"):
-    """The database cannot be reached."""
+    """The database cannot be reached. Try again in a minute."""
+
+    temporary: bool = False  #: whether it may help to try again later
 
 
 class UnknownTool(DbtoolsError, code="unknown_tool"):
@@ -188,17 +197,37 @@ class UnknownResource(DbtoolsError, code="unknown_resource"):
 class ConfigurationError(DbtoolsError, code="configuration"):
     """The configuration cannot be used."""
 
-    def __init__(self, message: str = "", *, hint: str = "", place: object = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str = "",
+        place: object = None,
+        others: "Sequence[ConfigurationError]" = (),
+    ) -> None:
         super().__init__(message, hint=hint)
         self.place = place  #: where in a file the mistake is, if known; begins the message
+        self.others = others  #: the other mistakes in the same file
+
+    @property
+    def mistakes(self) -> "tuple[ConfigurationError, ...]":
+        """All mistakes in the file."""
+        return (self, *self.others)
+
+    @property
+    def line(self) -> str:
+        """The place, the message and the hint of this mistake."""
+        return f"{self.place or ''}{super().__str__()}"
 
     def __str__(self) -> str:
-        """Return the place, the message and the hint."""
-        return f"{self.place or ''}{super().__str__()}"
+        """Return one line for each mistake."""
+        return "\n".join(each.line for each in self.mistakes)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "Did you mean …? " for the *known* names most like *name*, or nothing."""
+    if len(name) > LONGEST_NAME:
+        return ""
     folded = {each.lower(): each for each in known}
     low = name.lower()
     like = get_close_matches(low, folded, n=3, cutoff=0.6)
@@ -206,7 +235,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     # A name that ends in this one, such as a path, is nearer than one that is only similar.
     ends = sorted((each for each in inside if each.endswith((f".{low}", f":{low}"))), key=len)
     matches = list(dict.fromkeys([*ends, *like, *sorted(inside, key=len)]))[:3]
-    return f"Did you mean {alternatives(folded[match] for match in matches)}? " if matches else ""
+    return _suggestion([folded[match] for match in matches])
+
+
+def misspelled(name: str, known: Iterable[str]) -> str:
+    """Return "Did you mean …? " for those of very many *known* names that *name* misspells, or nothing."""
+    return _suggestion(get_close_matches(name[:LONGEST_NAME].lower(), known, n=3, cutoff=MISSPELLED))
+
+
+def _suggestion(names: Sequence[str]) -> str:
+    return f"Did you mean {alternatives(names)}? " if names else ""
+
+
+def unaccented(text: str) -> str:
+    """Return *text* without accents, so that texts which differ only in these are similar."""
+    letters = unicodedata.normalize("NFKD", text)
+    return "".join(each for each in letters if not unicodedata.combining(each))
 
 
 def alternatives(names: Iterable[str]) -> str:
@@ -230,3 +274,9 @@ def listing(names: Iterable[str], most: int = MOST_NAMES) -> str:
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def series(parts: Sequence[str]) -> str:
+    """Join *parts*, which contain commas, with semicolons."""
+    *first, last = parts
+    return f"{'; '.join(first)}; and {last}" if first else last

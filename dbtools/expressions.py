@@ -40,7 +40,6 @@ NAMES = ("name", "quoted")  #: kinds of tokens
 NODES = "columns, numbers and operators"
 DEEPEST = 8  #: nested parentheses, since the stack of a database's parser is small
 MOST_IN_CALL = 500  #: nodes; more would take too long to compile
-MOST_CHARACTERS = 4_000
 TOKEN = re.compile(
     r"""\s*(?:
         (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)
@@ -131,7 +130,9 @@ class Expressions:
             return text.strip(), self.find(text, argument)
         name = match["name"]
         if name in self.names.table.column_by_name or name in self.aliases:
-            raise errors.BadArgument(f"{argument}: {quoted(name)} is the name of another column.")
+            raise errors.BadArgument(
+                f"{argument}: {quoted(name)} is the name of another column.", hint="Choose another name."
+            )
         self.aliases[name] = self.find(match["term"], argument)
         return name, self.aliases[name]
 
@@ -181,9 +182,6 @@ class _Parser:
 
     def parse(self) -> Operand:
         """Return the term of the whole text."""
-        if len(self._text) > MOST_CHARACTERS:
-            message = f"{self._argument}: an expression has at most {MOST_CHARACTERS:,} characters."
-            raise errors.BadArgument(message)
         try:
             term = self._sum()
         except ValueError as exc:

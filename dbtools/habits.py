@@ -1,15 +1,18 @@
-"""Hints for callers who write SQL or other tools' JSON out of habit. What they wrote in, a hint out."""
+"""Understand SQL and other tools' JSON that callers write out of habit. Their form in, ours or a hint out."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
+from dbtools.cells import visible
+from dbtools.sql import words
 from dbtools.terms import Bucket, Function
+from dbtools.types import Operator
 
 BUCKET_NAMES = tuple(map(str, Bucket))
 MEASURES = 'For totals use aggregate_rows with measures such as {"function": "sum", "column": "total"}.'
-LONGEST = 1_000  #: characters of a text that are checked
+LONGEST = 1_000  #: characters of what is checked: the patterns may take time in proportion to their square
 QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
 #: Hints by patterns of texts that are neither columns nor expressions.
 FORMS: Mapping[str, str] = {
@@ -91,137 +94,213 @@ MEANT: Mapping[str, str] = {
     "distinct": "count_distinct",
     **dict.fromkeys(BUCKET_NAMES, "a bucket in group_by, such as ordered_on:month"),
 }
-#: Names of keys in the items of other tools' arrays, and what to write instead.
-KEYS: Mapping[str, str] = {
+#: Names of keys in the items of other tools' arrays, and what we call them.
+CONDITION_KEYS: Mapping[str, str] = {"field": "column", "operator": "op", "operation": "op"}
+MEASURE_KEYS: Mapping[str, str] = {
     "field": "column",
-    **dict.fromkeys(("operator", "operation"), "op"),
     **dict.fromkeys(("func", "agg", "aggregation"), "function"),
     **dict.fromkeys(("as", "alias"), "name"),
-    **dict.fromkeys(("dir", "order"), "direction"),
+}
+STEP_KEYS: Mapping[str, str] = {"field": "column", **dict.fromkeys(("dir", "order"), "direction")}
+KEYS: Mapping[str, str] = {**CONDITION_KEYS, **MEASURE_KEYS, **STEP_KEYS}
+#: Names in a condition that are not columns: alone, they do not mean that such a column has a value.
+RESERVED = words("column op value values value_column any some none where match and or not nor all")
+#: Operators that take no value, and the value of is_null that they mean.
+NULL_TESTS: Mapping[str, str] = {
+    **dict.fromkeys(("null", "is null"), "true"),
+    **dict.fromkeys(("not_null", "is not null", "is_not_null"), "false"),
 }
 OPPOSITES = {"eq": "ne", "in": "not_in", "lt": "gte", "gt": "lte", "true": "false"}
 OPPOSITES |= {opposite: each for each, opposite in OPPOSITES.items()}
-COMPARISON = re.compile(
-    r"([\w.:]+)\s*(?:(is\s+(?:not\s+)?null)|([<>=!]{1,2})\s*(?:'([^']*)'|(-?[\d.]+)))", re.IGNORECASE
-)
-MEASURE = re.compile(
-    rf"({'|'.join(Function)})(?:\s*\((\s*distinct\s)?\s*\*?([^()]*)\))?(?:\s+as\s+(\w+))?", re.I
-)
-STEP = re.compile(r"([^,]*?\w)\s*[:\s]\s*(asc|desc)(?:ending)?(?:\s+nulls\s+\w+)?", re.I)
+#: In double quotes, a text may be the name of a column.
+VALUE = r"(?:'[^']*'|-?\d+(?:\.\d+)?)"
+COMPARISON = re.compile(rf"([\w.:]+)\s*([<>=!]{{1,2}}|\b(?:eq|ne|[lg]te?)\b)\s*({VALUE})", re.I)
+NULL_TEST = re.compile(r"([\w.:]+)\s+(is\s+(?:not\s+)?null)", re.I)
+AMONG = re.compile(rf"([\w.:]+)\s+(not\s+)?in\s*\(\s*({VALUE}(?:\s*,\s*{VALUE})*)\s*\)", re.I)
+RANGE = re.compile(rf"([\w.:]+)\s+between\s+({VALUE})\s+and\s+({VALUE})", re.I)
+#: LIKE respects case on some databases, which our operators do not.
+PATTERN = re.compile(r"([\w.:]+)\s+ilike\s+'(%?)([^'%_\\]+)(%?)'", re.I)
+SEARCHES = {("%", "%"): "contains", ("", "%"): "starts_with", ("%", ""): "ends_with"}
+MEASURE = re.compile(rf"({'|'.join(Function)})(?:\s*\(\s*(distinct\s+)?([^(),]*)\))?(?:\s+as\s+(\w+))?", re.I)
+#: Nulls are last in every order.
+STEP = re.compile(r"([^,]*?\w)(?:\s*:\s*|\s+)(asc|desc)(?:ending)?(?:\s+nulls\s+last)?", re.I)
 Form = Mapping[str, object]
 
 
-def corrected(argument: str, given: object) -> Sequence[object]:
-    """Return the items that *given*, an item of the array *argument*, seems to mean, if any."""
+def translate(argument: str, item: object) -> Sequence[object]:
+    """Return *item* of the array *argument* in our form, if it is in the form of another tool.
+
+    Several items stand for one that demands them all. What has no exact translation is returned as it is.
+    """
     try:
-        return CORRECTIONS[argument](given)
+        return TRANSLATIONS[argument](item)
     except (KeyError, ValueError):
-        return ()
+        return [item]
+
+
+def steps_in(text: str) -> list[str]:
+    """Return the steps of an order that *text* such as "total:desc, id asc" means, if it has this form."""
+    try:
+        return [" ".join(_groups(STEP, step)) for step in text.split(",")]
+    except ValueError:
+        return []
 
 
 def written(items: Iterable[object]) -> str:
     """Return *items* as JSON that callers can copy; a Python program may pass other values."""
-    return ", ".join(json.dumps(each, default=str) for each in items)
+    return visible(", ".join(json.dumps(each, default=str, ensure_ascii=False) for each in items))
 
 
-def _renamed(given: object) -> dict[str, object]:
-    """Return the object *given* with the right names of its keys."""
+def _renamed(given: object, keys: Mapping[str, str]) -> dict[str, object]:
+    """Return the object *given* with the names that *keys* has for its keys."""
     if not isinstance(given, Mapping) or not given:
         raise ValueError(given)
-    return {KEYS.get(str(name).lower(), str(name)): value for name, value in given.items()}
+    renamed = {keys.get(str(name).lower(), str(name)): value for name, value in given.items()}
+    if len(renamed) < len(given):
+        raise ValueError(given)  # Two keys mean the same.
+    return renamed
 
 
-def _where(given: object) -> Sequence[Form]:
+def _conditions(given: object) -> Sequence[Form]:
     """Return the conditions, all of which must hold, that *given* means."""
     if isinstance(given, str):
-        return [_condition(_compared(each)) for each in re.split(r"\sand\s", given, flags=re.I)]
-    given = _renamed(given)
-    name, value = next(iter(given.items()))
-    word = name.lower().lstrip("$") if len(given) == 1 else ""
+        return _conditions_in(given)
+    form = _renamed(given, CONDITION_KEYS)
+    if "column" in form:
+        return _comparisons(form)
+    name, value = next(iter(form.items()))
+    word = name.lower().removeprefix("$") if len(form) == 1 else ""
     if word in ("and", "all"):
-        return [_single(each) for each in _items(value)]
+        return [*chain.from_iterable(map(_conditions, _items(value)))]
     if word in ("or", "any"):
-        nested = map(_single, _items(value))
-        return [{"any": [*chain(*(_items(each.get("any", each)) for each in nested))]}]
+        nested = (_single(each) for each in _items(value))
+        return [{"any": [*chain.from_iterable(_items(each.get("any", each)) for each in nested)]}]
     if word == "not":
         return [_opposite(_single(value))]
-    if given.keys() & {"column", "some", "none"}:
-        return [_condition(given)]
-    if given.keys() & {"op", "value", "values", "value_column"}:
-        raise ValueError(given)  # It is a condition without its column.
-    return [_condition({"column": column, "value": value}) for column, value in given.items()]
+    if form.keys() & {"some", "none"}:
+        return [_related(form)]
+    if any(name.lower() in RESERVED or name.startswith("$") for name in form):
+        raise ValueError(given)
+    return [*chain.from_iterable(_equality(*each) for each in form.items())]
 
 
 def _single(given: object) -> Form:
-    """Return the only condition that *given* means."""
-    (condition,) = _where(given)
+    (condition,) = _conditions(given)
     return condition
 
 
-def _opposite(condition: Form) -> Form:
-    """Return the condition that holds where *condition*, which compares a column, does not."""
-    op, value = str(condition.get("op", "eq")), str(condition.get("value")).lower()
-    if "column" not in condition:
-        raise ValueError(condition)
-    if op == "is_null":
-        return {**condition, "value": OPPOSITES[value]}
-    return _condition({**condition, "op": OPPOSITES[op]})
+def _related(form: Form) -> Form:
+    """Return the condition *form* on related rows with the conditions in it in our form."""
+    if "where" not in form:
+        return form
+    read = _conditions if form.get("match") != "any" else lambda each: [_single(each)]
+    return {**form, "where": [*chain.from_iterable(map(read, _items(form["where"])))]}
 
 
-def _compared(text: str) -> Form:
-    """Return the condition that *text* such as "total > 100" means."""
-    column, null, operator, quoted, number = _groups(COMPARISON, text)
-    if null:
-        return {"column": column, "op": "is_null", "value": "false" if "not" in null.lower() else "true"}
-    return {"column": column, "op": operator, "value": quoted or number}
+def _opposite(comparison: Form) -> Form:
+    """Return the comparison that holds where *comparison* does not; as in SQL, neither holds for a null."""
+    op = str(comparison.get("op", "eq")) if "column" in comparison else ""
+    value = str(comparison.get("value", "true")).lower()
+    changed = {"value": OPPOSITES[value]} if op == "is_null" else {"op": OPPOSITES[op]}
+    return {**comparison, **changed}
 
 
-def _condition(given: Form) -> Form:
-    """Return the condition *given* with its values where they belong."""
-    if "column" not in given:
-        return {name: _where(each) if name == "where" else each for name, each in given.items()}
-    op, value = str(given.get("op", "eq")).lower(), given.get("values", given.get("value"))
-    op = MEANT_BY_SIGN.get(op, op)
-    if value is None and (("value" in given and op in ("eq", "ne")) or "null" in op):
-        op, value = "is_null", "false" if "not" in op or op == "ne" else "true"
-    if isinstance(value, list | tuple):
-        op = {"eq": "in", "ne": "not_in"}.get(op, op)
-    elif op in ("in", "not_in", "between") or (value is None and "value" in given):
+def _equality(column: str, value: object) -> Sequence[Form]:
+    if value is None:
+        return [{"column": column, "op": "is_null", "value": "true"}]
+    values = _items(value)
+    if any(isinstance(each, Mapping | list | tuple) for each in values):
+        raise ValueError(value)
+    return _comparisons({"column": column, "value": value})
+
+
+def _comparisons(form: Form) -> Sequence[Form]:
+    """Return the comparison *form* with its operator in our words, and its values where they belong."""
+    op, value, values = form.get("op", "eq"), form.get("value"), form.get("values")
+    if not isinstance(op, str):
+        raise ValueError(form)
+    op = MEANT_BY_SIGN.get(op.strip().lower(), op.strip().lower())
+    others = {name: each for name, each in form.items() if name not in ("op", "value", "values")}
+    if op in NULL_TESTS and value is None and values is None:
+        return [{**others, "op": "is_null", "value": NULL_TESTS[op]}]
+    if isinstance(value, list | tuple) and values is None:
+        op, values = {"eq": "in", "ne": "not_in"}.get(op, op), _items(value)
+        if op not in ("in", "not_in", "between"):
+            raise ValueError(form)
+    elif not isinstance(values, list | tuple) or value is not None:
+        return [{**form, "op": op} if "op" in form else form]
+    if None in values and op in ("in", "not_in"):
+        return _with_null(others, op, [each for each in values if each is not None])
+    return [{**others, "op": op, "values": values}]
+
+
+def _with_null(column: Form, op: str, values: Sequence[object]) -> Sequence[Form]:
+    """Return the conditions that *column* is null or one of *values*, or with not_in neither."""
+    null = {**column, "op": "is_null", "value": "true" if op == "in" else "false"}
+    some = [{**column, "op": op, "values": values}] if values else []
+    return [{"any": [*some, null]}] if op == "in" and some else [*some, null]
+
+
+def _conditions_in(text: str) -> Sequence[Form]:
+    """Return the conditions, all of which must hold, in *text* such as "total > 100 and id < 5"."""
+    if len(text) > LONGEST:
+        raise ValueError(text)
+    parts = [text] if RANGE.fullmatch(text.strip()) else re.split(r"\sand\s", text, flags=re.I)
+    return [_comparison_in(each.strip()) for each in parts]
+
+
+def _comparison_in(text: str) -> Form:
+    if found := AMONG.fullmatch(text):
+        values = [each.strip("'") for each in re.findall(VALUE, found[3])]
+        return {"column": found[1], "op": "not_in" if found[2] else "in", "values": values}
+    if found := RANGE.fullmatch(text):
+        column, *ends = found.groups()
+        return {"column": column, "op": "between", "values": [each.strip("'") for each in ends]}
+    if found := NULL_TEST.fullmatch(text):
+        return {"column": found[1], "op": "is_null", "value": NULL_TESTS[" ".join(found[2].lower().split())]}
+    if found := PATTERN.fullmatch(text):
+        return {"column": found[1], "op": SEARCHES[found[2], found[4]], "value": found[3]}
+    column, sign, value = _groups(COMPARISON, text)
+    op = Operator(MEANT_BY_SIGN.get(sign, sign.lower()))
+    return {"column": column, "op": op, "value": value.strip("'")}
+
+
+def _measures(given: object) -> Sequence[Form]:
+    if isinstance(given, str):
+        return [_measure_in(given)]
+    form = _renamed(given, MEASURE_KEYS)
+    if isinstance(function := form.get("function"), str):
+        measure = {"function": function.strip().lower()} if "(" not in function else _measure_in(function)
+        if measure.keys() & form.keys() - {"function"}:
+            raise ValueError(given)
+        return [{**form, **measure}]
+    ((name, value),) = form.items()
+    functions = {*map(str, Function)}
+    if name in ("column", "name") or not isinstance(value, str) or {name.lower(), value.lower()} <= functions:
         raise ValueError(given)
-    values = {"values": _items(value)} if op in ("in", "not_in", "between") else {"value": value}
-    others = {name: each for name, each in given.items() if name not in ("op", "value", "values")}
-    return {**others, **({"op": op} if op != "eq" else {}), **(values if value is not None else {})}
+    if "(" in value:
+        return [_measure_in(f"{value} as {name}")]
+    return [_measure_in(f"{value}({name})" if value.lower() in functions else f"{name}({value})")]
 
 
-def _measures(given: object) -> Sequence[object]:
-    measure = _measured(given) if isinstance(given, str) else _measure(_renamed(given))
-    if measure["function"] != "count" and "column" not in measure:
-        raise ValueError(given)
-    return [measure]
-
-
-def _measure(given: Form) -> Form:
-    if "function" in given:
-        return {**given, **_measured(f"{given['function']}")}
-    ((name, value),) = given.items()
-    function, column = (value, name) if value in tuple(Function) else (name, value)
-    return _measured(f"{value} as {name}" if "(" in f"{value}" else f"{function}({column})")
-
-
-def _measured(text: str) -> Form:
+def _measure_in(text: str) -> Form:
     """Return the measure that *text* such as "sum(total) as revenue" means."""
-    function, distinct, column, name = _groups(MEASURE, text)
-    parts = {"function": "count_distinct" if distinct else function.lower(), "column": column, "name": name}
+    function, distinct, column, name = (each.strip() for each in _groups(MEASURE, text))
+    column = column if column != "*" else ""
+    function = "count_distinct" if distinct else function.lower()
+    if (distinct and not text.strip().lower().startswith("count")) or (function != "count" and not column):
+        raise ValueError(text)
+    parts = {"function": function, "column": column, "name": name}
     return {key: each for key, each in parts.items() if each}
 
 
 def _steps(given: object) -> Sequence[object]:
-    if isinstance(given, str):
-        return [" ".join(_groups(STEP, step)) for step in given.split(",")]
-    given = _renamed(given)
-    if given.keys() <= {"column", "direction"}:
-        given = {str(given["column"]): given.get("direction", "asc")}
-    return _steps(", ".join(f"{column} {direction}" for column, direction in given.items()))
+    form = _renamed(given, STEP_KEYS)
+    if form.keys() & {"column", "direction"}:
+        if form.keys() - {"column", "direction"}:
+            raise ValueError(given)
+        form = {str(form["column"]): form.get("direction", "asc")}
+    return steps_in(", ".join(f"{column} {direction}" for column, direction in form.items())) or [given]
 
 
 def _groups(pattern: re.Pattern[str], text: str) -> Sequence[str]:
@@ -237,9 +316,9 @@ def _items(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-#: How the items of arrays are corrected.
-CORRECTIONS: Mapping[str, Callable[[object], Sequence[object]]] = {
-    **dict.fromkeys(("where", "having"), _where),
+#: How the items of arrays are translated.
+TRANSLATIONS: Mapping[str, Callable[[object], Sequence[object]]] = {
+    **dict.fromkeys(("where", "any", "having"), _conditions),
     "measures": _measures,
     "order_by": _steps,
 }

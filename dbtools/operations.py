@@ -108,7 +108,11 @@ def _text(operation: Operation, operands: Sequence[Operand], literals: Literals)
     (text,) = operands
     if text.type.family not in TEXTS:
         raise ValueError(f"{operation} takes a text, not {described(text)}")
-    type = INTEGER if operation is Operation.LENGTH else replace(TEXT, large=text.type.large)
+    type = (
+        INTEGER
+        if operation is Operation.LENGTH
+        else replace(TEXT, large=text.type.large, folding=text.type.folding)
+    )
     return calculation(operation, type, text)
 
 
@@ -128,8 +132,8 @@ def _first(operation: Operation, operands: Sequence[Operand], literals: Literals
     if family not in JOINABLE:
         raise ValueError(f"coalesce does not take {described(leading)}")
     large = any(each.type.large for each in operands)
-    type = TEXT if family is Family.TEXT else replace(leading.type, labels=())
-    return calculation(operation, replace(type, large=large), *operands)
+    type = replace(TEXT, folding=leading.type.folding) if family is Family.TEXT else leading.type
+    return calculation(operation, replace(type, labels=(), large=large), *operands)
 
 
 OperandRule = Callable[[Operation, Sequence[Operand], Literals], Calculation]

@@ -20,6 +20,7 @@ from dbtools.types import UNSENDABLE, ColumnType, Family
 from dbtools.uris import key_text
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; with longer values, the cursor counts rows instead
+LONGEST_CURSOR = 200_000  #: characters: of the most values, escaped as JSON and encoded
 MOST_SKIPPED = 1_000_000_000
 FORGED = "cursor: this is not a cursor of this tool. Omit it to start again."
 FOREIGN = (

@@ -18,6 +18,7 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import alternatives, listing, nearest
 from dbtools.types import ColumnType, Family, quoted
 
+LONGEST_TEXT = 4_000  #: characters of a path, or of an expression over paths
 MOST_STEPS = 3
 MOST_PATHS = 500  #: paths in which a name is searched
 #: An unquoted part has no dot, no colon, and no quote at its start; in a quoted part, quotes are doubled.
@@ -191,7 +192,7 @@ class Names:
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
         own = self.table.column_by_name.get(text)
-        if own is not None:
+        if own is not None or len(text) > LONGEST_TEXT:
             return own
         path, table, (part, *further) = self._walk(text)
         column = None if further else folded(part, table.column_by_name)
@@ -295,7 +296,8 @@ def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
     """Return the value of *name* in *known*, ignoring case if only one name matches."""
     if name in known:
         return known[name]
-    found = [value for each, value in known.items() if each.lower() == name.lower()]
+    low = name.lower()
+    found = [value for each, value in known.items() if each.lower() == low]
     return found[0] if len(found) == 1 else None
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table, matching
+from dbtools.catalog import UNREADABLE, Catalog, Column, Location, RowFilter, Table, matching
 from dbtools.cells import BLANK, one_line
-from dbtools.types import ColumnType, Family, Mask
-from dbtools.writes import EVERYTHING, Problem, WriteGrant, writes_of
+from dbtools.types import Mask, masked_type
+from dbtools.writes import COLUMNLESS, EVERYTHING, KEYLESS, Problem, WriteGrant, with_writes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,6 @@ class Grant:
     filter: RowFilter | None = None
     masks: Mapping[str, Mask] = field(default_factory=dict)  #: by column
     aggregate: bool = True
-    accept_reads: bool = False  #: whether a view may read what the role does not see
     writes: WriteGrant | None = None  #: None: none
 
 
@@ -96,9 +95,13 @@ class Rule:
     grant: Grant | None  #: None: a denial
     source: Source = field(default_factory=Source)
 
+    def names(self, catalog: Catalog, table: Table) -> bool:
+        """Return whether the rule names *table*, rather than match it as a pattern."""
+        return self.pattern in catalog.names_of(table)
+
     def precision(self, catalog: Catalog, table: Table) -> int | None:
         """Return the precision with which the rule matches *table*; None if it does not match."""
-        if self.pattern in catalog.names_of(table):
+        if self.names(catalog, table):
             return MOST_PRECISE
         meant = catalog.qualified(table) if "." in self.pattern else table.name
         if self.is_pattern and fnmatchcase(meant, self.pattern):
@@ -108,7 +111,7 @@ class Rule:
     @property
     def narrows(self) -> bool:
         """Whether it hides its tables or a part of them."""
-        return self.grant is None or replace(self.grant, accept_reads=False, writes=None) != Grant()
+        return self.grant is None or replace(self.grant, writes=None) != WHOLE
 
     @property
     def is_pattern(self) -> bool:
@@ -117,6 +120,7 @@ class Rule:
 
 
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
+WHOLE = Grant()  #: of a role without rules
 MOST_PRECISE = 1_000_000  #: the precision of a name
 
 
@@ -125,8 +129,6 @@ class QueryGrant:
     """Permitted queries that a role may call."""
 
     pattern: str  #: a name or a shell pattern
-    accept_reads: bool = False  #: whether they may read what the role does not see
-    accept_writes: bool = False  #: whether it is intended that they change rows
     source: Source = field(default_factory=Source)
 
     def means(self, name: str) -> bool:
@@ -202,7 +204,7 @@ class Restriction:
     """What a role sees of a catalog, and what is withheld despite a grant."""
 
     catalog: Catalog
-    views: tuple[tuple[Table, Rule, Sequence[str]], ...] = ()  #: withheld views with their reasons
+    views: tuple[Table, ...] = ()  #: that patterns match but do not grant
     columns: tuple[tuple[Table, Rule, str], ...] = ()  #: withheld generated columns
     writes: tuple[tuple[Table, Rule, Problem], ...] = ()  #: withheld writes, each with the reason
 
@@ -215,37 +217,47 @@ def restrict(catalog: Catalog, role: Role) -> Catalog:
 def restriction_of(catalog: Catalog, role: Role) -> Restriction:
     """Return the part of *catalog* that *role* has been granted, without what would reveal the rest."""
     bare = replace(catalog, warnings=(), posture=(), unreadable={})
-    if role.rules is None:
-        every = {table.location: table for table in catalog.tables}
-        tables = tuple(_explained(catalog, table, every) for table in catalog.tables)
-        if role.writable:
-            tables = tuple(replace(table, writes=writes_of(table, table, EVERYTHING)[0]) for table in tables)
-        return Restriction(catalog=replace(bare, tables=tables))
-    seen: dict[Location, Table] = {}
-    rules: dict[Location, Rule] = {}
-    columns: list[tuple[Table, Rule, str]] = []
     withheld: list[tuple[Table, Rule, Problem]] = []
-    for table in catalog.whole.tables:
-        rule = role.rule_of(catalog, table) if catalog.table(*table.location) else None
-        if rule is None or rule.grant is None:
+    if role.rules is None:
+        pairs = ((table, tuple(_revealing_columns(table, WHOLE))) for table in catalog.tables)
+        every = {table.location: _narrowed(table, WHOLE, names) for table, names in pairs}
+        tables = tuple(_explained(catalog, _linked(table, every), every) for table in every.values())
+        if role.writable:
+            originals = zip(catalog.tables, tables, strict=True)
+            found = [with_writes(each, table, EVERYTHING) for each, table in originals]
+            tables = tuple(table for table, _ in found)
+            anything = Rule(pattern="*", grant=Grant(), source=role.source)
+            withheld += [(table, anything, one) for table, some in found for one in some if one[1] == KEYLESS]
+        return Restriction(catalog=replace(bare, tables=tables), writes=tuple(withheld))
+    seen: dict[Location, Table] = {}
+    columns: list[tuple[Table, Rule, str]] = []
+    views: list[Table] = []
+    ruled = [(table, role.rule_of(catalog, table)) for table in catalog.whole.tables]
+    hides = any(rule is None or rule.narrows for _, rule in ruled)
+    for table, rule in ruled:
+        if rule is None or rule.grant is None or catalog.table(*table.location) is None:
+            continue
+        if (
+            table.derived
+            and not rule.names(catalog, table)
+            and (hides or _reads_others(catalog.whole, table))
+        ):
+            views.append(table)
             continue
         revealing = tuple(_revealing_columns(table, rule.grant))
         left = _narrowed(table, rule.grant, revealing)
         if left.columns:
             columns += [(table, rule, name) for name in revealing]
             if rule.grant.writes is not None:
-                writes, problems = writes_of(table, left, rule.grant.writes)
-                left = replace(left, writes=writes)
+                left, problems = with_writes(table, left, rule.grant.writes)
                 withheld += [(table, rule, problem) for problem in problems]
-            seen[table.location], rules[table.location] = left, rule
-    views = [
-        (table, rules[place], reasons)
-        for place, table in seen.items()
-        if (reasons := list(_betrayed(catalog.whole, table, rules[place].grant, seen)))
-    ]
-    for view, *_ in views:
-        del seen[view.location]
-    tables = tuple(_explained(catalog, _linked(table, seen), seen) for table in seen.values())
+            seen[table.location] = left
+        elif rule.grant.writes is not None:
+            withheld.append((table, rule, ("", COLUMNLESS)))
+    linked = (_linked(table, seen) for table in seen.values())
+    tables = tuple(
+        replace(each, definition="") if hides else _explained(catalog, each, seen) for each in linked
+    )
     return Restriction(
         catalog=replace(bare, tables=tables),
         views=tuple(views),
@@ -254,59 +266,17 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
     )
 
 
+def _reads_others(whole: Catalog, view: Table) -> bool:
+    """Return whether *view* reads, directly or through views, what *whole* does not have."""
+    reads = (place for each in (view, *whole.beneath(view)) for place in each.reads)
+    return any(whole.table(*place) is None for place in reads)
+
+
 def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
-    """Return *view* without its definition if that names anything not *seen* unmasked and unfiltered."""
-    if not view.definition:
-        return view
+    """Return *view* without its definition if that names anything that is not *seen*."""
     hides = view.location in catalog.unreadable or catalog.whole.conceals(view.definition, seen)
-    hides = hides or any(uncovered(catalog.reads_of(view), catalog, seen))
-    return replace(view, definition="") if hides else view
-
-
-def _betrayed(
-    whole: Catalog, view: Table, grant: Grant | None, seen: Mapping[Location, Table]
-) -> Iterator[str]:
-    """Describe what *view* would reveal to a role that sees *seen*."""
-    if view.reads is None or grant is None or grant.accept_reads:
-        return
-    reads = whole.reads_of(view)
-    yield from uncovered(reads, whole, seen)
-    for place in sorted({place[:2] for place in reads.columns}):
-        if place in seen and not seen[place].aggregated:
-            yield f"{label_of(whole, place)}, whose rows the role may not aggregate"
-
-
-def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> Iterator[str]:
-    """Describe the *reads* that *seen* does not have unmasked and unfiltered."""
-    yield from reads.others
-    places: dict[Location, list[str]] = {}
-    for schema, name, column in sorted(reads.columns):
-        places.setdefault((schema, name), []).append(column)
-    if unseen := [label_of(whole, place) for place in places if place not in seen]:
-        yield f"{', '.join(unseen)}, which the role does not see"
-    for place in [each for each in places if each in seen]:
-        table, columns, label = seen[place], places[place], label_of(whole, place)
-        known = table.column_by_name
-        hidden = [each for each in columns if each and each not in known]
-        masked = [each for each in columns if each in known and known[each].type.mask is not None]
-        if hidden:
-            yield f"{', '.join(hidden)} of {label}, which the role does not see"
-        if masked:
-            yield f"{', '.join(masked)} of {label}, masked for the role"
-        if table.filter is not None:
-            yield f"{label}, of which the role sees some rows"
-
-
-def label_of(whole: Catalog, place: Location) -> str:
-    """Return the label of the table at *place*, or its qualified name if it is not in *whole*."""
-    table = whole.table(*place)
-    return whole.label(table) if table is not None else ".".join(filter(None, place))
-
-
-def series(parts: Sequence[str]) -> str:
-    """Join *parts*, which contain commas, with semicolons."""
-    *first, last = parts
-    return f"{'; '.join(first)}; and {last}" if first else last
+    hides = hides or not seen.keys() >= {*view.reads}
+    return replace(view, definition="") if view.definition and hides else view
 
 
 def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
@@ -355,12 +325,12 @@ def _shown(table: Table, grant: Grant) -> Iterator[Column]:
         granted = grant.columns is None or column.name in grant.columns
         readable = column.type is not UNREADABLE or grant.masks.get(column.name) in BLANK
         if granted and readable and column.name not in grant.exclude:
-            yield _masked(column, grant.masks.get(column.name))
+            yield _masked(table, column, grant)
 
 
 def _revealing_columns(table: Table, grant: Grant) -> Iterator[str]:
     """Yield generated columns that would reveal what *grant* hides or masks, unless it names them."""
-    if grant.accept_reads or not any(column.sources for column in table.columns):
+    if not any(column.sources for column in table.columns):
         return
     plain = {column.name for column in _shown(table, grant) if column.type.mask is None}
     asked = set(grant.columns or ())
@@ -369,13 +339,13 @@ def _revealing_columns(table: Table, grant: Grant) -> Iterator[str]:
         plain.difference_update(found)
 
 
-def _masked(column: Column, mask: Mask | None) -> Column:
-    if mask is None:
-        return column
-    type = ColumnType(
-        family=Family.TEXT, name="masked", equatable=False, ordered=False, large=True, mask=mask
-    )
-    return Column(name=column.name, type=type, comment=column.comment)
+def _masked(table: Table, column: Column, grant: Grant) -> Column:
+    """Return *column* with its mask, if *grant* has one or does not name a sensitive column."""
+    name, mask = column.name, grant.masks.get(column.name)
+    sensitive = mask is None and column.sensitive and name not in (grant.columns or ())
+    type = masked_type(mask, "\0".join((*table.location, name)))
+    masked = Column(name=name, type=type, comment=column.comment, sensitive=sensitive)
+    return masked if mask is not None or sensitive else column
 
 
 def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:

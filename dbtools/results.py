@@ -30,7 +30,7 @@ from dbtools.cells import (
 from dbtools.changes import EarlierCall, WriteShape, known, paired
 from dbtools.policy import Limits
 from dbtools.statement import Output
-from dbtools.styles import Rows, Style, Text
+from dbtools.styles import Text
 
 Record = Mapping[str, object]  #: the cells of a row by column
 SHORTEST_CUT = 20  #: characters of a cell that are always kept
@@ -78,6 +78,9 @@ class Changed(ResultSet):
     shape: WriteShape  #: of the first write
     before: tuple[tuple[object, ...] | None, ...]  #: updated rows as they were; None for an inserted one
     affected: int
+    #: Rows that the role does not see after the change, as they were and as they are; None: no such row.
+    left: tuple[tuple[object, ...] | None, ...] = ()
+    left_after: tuple[tuple[object, ...] | None, ...] = ()
     ignored: int = 0  #: rows that an upsert left as they were
     dry_run: bool  #: whether it was rolled back
     #: If counted: other tables whose rows change, by sets of their places, and how many rows.
@@ -89,12 +92,26 @@ class Changed(ResultSet):
 
     def records(self, most: int | None = None) -> tuple[Sequence[Record], Sequence[Record | None]]:
         """Return the first *most* rows, and those before the change, as JSON values by column."""
-        first = self.before[:most]
-        return self._records(self.rows[:most]), list(paired(self._records(known(first)), first))
+        return self._records(self.rows[:most]), self._known_records(self.before[:most])
+
+    def left_records(self, most: int | None = None) -> Sequence[Record]:
+        """Return the first *most* rows that the role does not see any more, as they were."""
+        return self._records(known(self.left)[:most])
+
+    def left_changes(self, most: int) -> Sequence[tuple[Record | None, Record | None]]:
+        """Return the first *most* rows that the role does not see after the change, before it and after it.
+
+        Callers must not get what is after it.
+        """
+        pairs = (self._known_records(each[:most]) for each in (self.left, self.left_after))
+        return list(zip(*pairs, strict=True))
+
+    def _known_records(self, rows: tuple[tuple[object, ...] | None, ...]) -> Sequence[Record | None]:
+        return list(paired(self._records(known(rows)), rows))
 
     def _records(self, rows: tuple[tuple[object, ...], ...]) -> Sequence[Record]:
         names = [output.term.name for output in self.outputs]
-        encoded = encode_rows(replace(self, rows=rows), names, Style()).rows
+        encoded = encode_rows(replace(self, rows=rows), names, Text.JSON).rows
         return [dict(zip(names, row, strict=True)) for row in encoded]
 
 
@@ -160,36 +177,29 @@ class EncodedRows:
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[object]]
-    style: Style = field(default_factory=Style)
+    text: Text = Text.JSON  #: the format of the lines
 
     @cached_property
     def json(self) -> str:
         """The rows as JSON."""
-        return json_of(self.shown)
+        return json_of(self.rows)
 
     @cached_property
     def parts(self) -> Sequence[str]:
         """Each row as JSON."""
-        return [json_of(row) for row in self.shown]
+        return [json_of(row) for row in self.rows]
 
     @cached_property
     def lines(self) -> Sequence[str]:
         """Each row as a line of the text channel."""
-        return list(map(csv_line, self.rows)) if self.style.text is Text.CSV else self.parts
-
-    @property
-    def shown(self) -> Sequence[object]:
-        """The rows as structured content has them."""
-        if self.style.rows is Rows.ARRAYS:
-            return self.rows
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return list(map(csv_line, self.rows)) if self.text is Text.CSV else self.parts
 
 
-def encode_rows(found: ResultSet, names: Sequence[str], style: Style) -> EncodedRows:
+def encode_rows(found: ResultSet, names: Sequence[str], text: Text) -> EncodedRows:
     """Return the first `len(names)` outputs of *found* as JSON values."""
     shown = zip(names, found.outputs, found.columns, found.kinds, strict=False)
     columns = [encode_column(output.term.type, cells, kinds) for _, output, cells, kinds in shown]
-    return EncodedRows(columns=tuple(names), rows=list(zip(*columns, strict=True)), style=style)
+    return EncodedRows(columns=tuple(names), rows=list(zip(*columns, strict=True)), text=text)
 
 
 def too_wide() -> errors.BadArgument:
@@ -227,17 +237,17 @@ class Page:
         """The rows as JSON."""
         count, table = len(self.found.rows), self.table
         # Reuse the JSON of the rows that was made to measure them.
-        if count < len(table.rows) or table.style.text is Text.CSV:
+        if count < len(table.rows) or table.text is Text.CSV:
             return f"[{','.join(table.parts[:count])}]"
         return table.json
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The size limit of one answer, and its format."""
+    """The size limit of one answer, and the format of its text channel."""
 
     limits: Limits
-    style: Style = field(default_factory=Style)
+    text: Text = Text.JSON
     reserved: int  #: bytes for everything except rows, entries or cells
 
     @property
@@ -256,7 +266,7 @@ class Budget:
 
         *cursor* returns the cursor after a number of rows, for a page that more rows follow.
         """
-        table = encode_rows(found, names, self.style)
+        table = encode_rows(found, names, self.text)
         count = total = len(found.rows)
         if total == 0 and size(table.columns) > self.room:
             raise too_wide()
@@ -271,11 +281,10 @@ class Budget:
     def fitting_rows(self, table: EncodedRows, after: str = "") -> int:
         """Return how many rows of *table* fit, with its column names and the cursor *after* them."""
         beside, count = size(table.columns) + len(after), len(table.rows)
-        more = table.style.rows is Rows.OBJECTS  # One more byte for each object.
-        if table.style.text is Text.JSON and bytes_of(table.json) + more * count + beside <= self.room:
+        if table.text is Text.JSON and bytes_of(table.json) + beside <= self.room:
             return count
         written = zip(table.parts, table.lines, strict=True)
-        sizes = (max(bytes_of(part) + more, bytes_of(line)) + 1 for part, line in written)
+        sizes = (max(bytes_of(part), bytes_of(line)) + 1 for part, line in written)
         return self.fitting(sizes, beside)
 
     def narrowed(self, found: ResultSet, names: Sequence[str], after: str) -> Page:
@@ -286,7 +295,7 @@ class Budget:
         def cut(longest: int) -> Page:
             cells = [shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
             smaller = replace(found, rows=((*cells, *row[len(names) :]),), length=None)
-            table = encode_rows(smaller, names, self.style)
+            table = encode_rows(smaller, names, self.text)
             return Page(found=smaller, table=table, capped=len(found.rows) > 1, next_cursor=after)
 
         return cut(self.longest(lambda longest: self.fitting_rows(cut(longest).table, after) == 1))
@@ -354,7 +363,7 @@ class Budget:
         rest = json_of(more) if more else ""
         json = f'{head[:-1]},"rows":{page.json}' + (f",{rest[1:]}" if rest else "}")
         csv = ""
-        if page.table.style.text is Text.CSV:
+        if page.table.text is Text.CSV:
             complete = "more rows exist" if page.truncated else "complete"
             first = f"# {count} rows, {len(columns)} columns, {complete} {rest}".rstrip()
             csv = "\n".join([first, csv_line(columns), *page.table.lines[:count]])

@@ -21,6 +21,7 @@ CHARACTER = r"[^\x00-#%-/:-@\[-^`{-\x7f]"  #: a letter, a digit or $
 WORD = f"{LETTER}{CHARACTER}*+"
 #: Words with only spaces and the lengths of types between them.
 PHRASE = rf"{WORD}(?:[{BLANKS}]*+\([0-9, ]++\)|[{BLANKS}]++{WORD})*+"
+DATE = re.compile(r"[0-9]{4}([-/])[0-9]{2}\1[0-9]{2}(?![0-9.])")
 CLOSINGS = {"(": ")", "[": "]"}
 
 
@@ -42,7 +43,7 @@ def words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lexis:
-    """The lexical rules of a database: quotes, comments, and what never raises an error."""
+    """The lexical rules of a database: quotes and comments; and whether comparisons may raise an error."""
 
     name_quotes: str  #: the characters that open a quoted name; [ is closed by ]
     nested_comments: bool  #: whether a comment may contain another one
@@ -50,9 +51,7 @@ class Lexis:
     escape_strings: bool  #: E'…', where a backslash escapes a quote
     line_ends: str  #: the characters that end a one-line comment
     native_marks: str  #: the first characters of the database's own parameters
-    lenient: bool  #: whether comparisons, and subqueries of many rows as a value, raise no error
-    total_functions: frozenset[str]  #: that raise no error for any arguments
-    total_operators: frozenset[str]  #: likewise
+    lenient: bool  #: whether comparisons of any types raise no error
 
 
 @dataclass(frozen=True)
@@ -148,6 +147,11 @@ class Token(NamedTuple):
         return self.text[1:-1] if mark == "]" else self.text[1:-1].replace(mark * 2, mark)
 
     @property
+    def is_name(self) -> bool:
+        """Whether the token is a name, in quotes or not, or a keyword."""
+        return self.kind in (TokenKind.WORD, TokenKind.NAME)
+
+    @property
     def parameter(self) -> Parameter:
         """The parameter that the token is."""
         return Parameter(self.text[1:])
@@ -183,9 +187,14 @@ def scan(sql: str, lexis: Lexis) -> Fragment:
     """Return *sql* in pieces, or raise SqlError.
 
     Reject open quotes and comments, brackets that do not pair, a second statement, parameters in any other
-    syntax, and `:claims` without a name.
+    syntax, `:claims` without a name, and dates without quotes.
     """
     tokens = tuple(tokenize(sql, lexis))
+    for token in tokens:
+        if token.kind is TokenKind.NUMBER and (date := DATE.match(sql, token.offset)):
+            # Some databases compare a date with the difference of the three numbers.
+            problem = f"{date[0]} is a calculation: write a date in single quotes, '{date[0]}'"
+            raise SqlError(problem, sql=sql, offset=token.offset)
     kinds = [token.kind for token in tokens]
     end = kinds.index(TokenKind.SEMICOLON) if TokenKind.SEMICOLON in kinds else len(tokens)
     statement, rest = tokens[:end], tokens[end:]
@@ -243,6 +252,12 @@ def split(parts: Iterable[Part], word: str) -> list[list[Part]]:
         else:
             found[-1].append(part)
     return found
+
+
+def has_name(sql: str, name: str) -> bool:
+    """Return whether the word *name* is in *sql*, in any case."""
+    pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
+    return name.lower() in sql.lower() and re.search(pattern, sql, re.IGNORECASE) is not None
 
 
 def code_of(sql: str, lexis: Lexis) -> list[Token]:

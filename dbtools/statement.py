@@ -177,9 +177,8 @@ class Select:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions of the tables that the statement reads, if they are known."""
-        known = self.table.version != ""
-        return tuple(table.version for table in self.tables) if known else ()
+        """The versions of the tables that the statement reads, and of their filters, if they are known."""
+        return tuple(version for table in self.tables for version in versions_of(table))
 
     @property
     def claims(self) -> tuple[Parameter, ...]:
@@ -274,3 +273,10 @@ class FreeStatement(Statement):
     sql: str
     longest: int  #: characters of a cell
     most_bytes: int  #: of all cells
+
+
+def versions_of(table: Table) -> tuple[str, ...]:
+    """Return the versions of *table*, and of the names in its row filter and checks, if they are known."""
+    checks = table.writes.checks if table.writes is not None else ()
+    filters = [each.version for each in (table.filter, *checks) if each is not None]
+    return tuple(version for version in (table.version, *filters) if version)

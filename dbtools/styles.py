@@ -1,14 +1,7 @@
-"""How answers are written, and which tools are listed: settings that all roles share."""
+"""The format of answers, and which tools are listed: settings that all roles share."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-
-class Rows(StrEnum):
-    """How structured content represents rows."""
-
-    ARRAYS = "arrays"
-    OBJECTS = "objects"
 
 
 class Text(StrEnum):
@@ -16,14 +9,6 @@ class Text(StrEnum):
 
     JSON = "json"
     CSV = "csv"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Style:
-    """The format of results."""
-
-    rows: Rows = Rows.ARRAYS
-    text: Text = Text.JSON
 
 
 class Surface(StrEnum):

@@ -143,6 +143,9 @@ class Measure:
         return ColumnType(family=family, name=name, infinite=of.infinite, lenient=of.lenient, rounded=rounded)
 
 
+ROW_COUNT = Measure(function=Function.COUNT)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Related:
     """A measure of the rows that refer to a row."""

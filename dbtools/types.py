@@ -8,9 +8,9 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -18,13 +18,15 @@ from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 from dbtools import errors
-from dbtools.dates import read_date, read_interval, read_moment, read_time, read_timestamp
+from dbtools.dates import instant, read_date, read_interval, read_moment, read_time, read_timestamp
 from dbtools.errors import listing, nearest
 
 SAFE_INTEGER = 2**53 - 1  #: a double, and so most JSON parsers, lose digits of larger integers
 LONGEST_NUMBER = 400  #: characters of a number from a caller
 WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?", re.ASCII)
+MOST_ENUMERATED = 100  #: choices in a JSON Schema
 MOST_DIGITS = 16_000  #: of a decimal number, before and after its point
+INVALID_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")  #: as a cell is shown
 UNSENDABLE = re.compile("[\0\ud800-\udfff]")  #: characters that a database does not accept in a text
 
 
@@ -102,6 +104,7 @@ class ColumnType:
     family: Family
     name: str  #: for people, for example "numeric(10,2)"
     cast: str = ""  #: the quoted SQL name to cast parameters to, if the database needs a cast
+    operator_schema: str = ""  #: of the operators that compare its values; empty: they are the system's
     minimum: int | None = None  #: of an integer
     maximum: int | None = None
     infinite: bool = False  #: whether it includes NaN, infinity and dates BC
@@ -113,8 +116,12 @@ class ColumnType:
     ordered: bool = True
     large: bool = False  #: whether the length of a cell is unbounded
     mask: Mask | None = None  #: a masked column can only be shown
+    place: str = ""  #: of a masked column: its schema, table and name, on which a hash depends
     dated: bool = False  #: whether a text may hold a date: the database has no date type
+    unchecked: bool = False  #: whether a text may hold bytes that are not UTF-8
     rounded: bool = False  #: whether cells are sums or averages of binary numbers, which are rounded
+    #: The SQL name of the collation in which texts are searched, if that of the database knows only ASCII.
+    folding: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         """Hash only the name; equality compares everything."""
@@ -156,9 +163,9 @@ class ColumnType:
     def schema(self) -> dict[str, object]:
         """Return the JSON Schema of an argument of this type."""
         schema = dict(FAMILIES[self.family].schema)
-        if self.labels:
-            schema["enum"] = list(self.labels)
-        return schema
+        if self.family is Family.ARRAY and self.element is not None:
+            schema["items"] = self.element.schema()
+        return schema | enumerated(self.labels)
 
     def decode(self, text: str, place: str = "") -> object:
         """Decode *text*, or raise BadValue with a message that begins with *place*."""
@@ -166,7 +173,9 @@ class ColumnType:
             return self.read(text)
         except ValueError as exc:
             labels = (self.element or self).labels
-            raise errors.BadValue(f"{place}{exc}.", hint=nearest(text, labels).rstrip()) from exc
+            timed = self.family is Family.DATE and instant(text.strip()) is not None
+            hint = "A date has no time of day." if timed else nearest(text, labels).rstrip()
+            raise errors.BadValue(f"{place}{exc}.", hint=hint) from exc
 
     def read(self, text: str) -> object:
         """Decode *text*, or raise ValueError with what is expected."""
@@ -187,13 +196,43 @@ class ColumnType:
             case Family.INTEGER | Family.NUMBER | Family.DECIMAL:
                 return Decimal(str(value))
             case Family.DATE:
-                return date.fromisoformat(text)
+                return date.fromisoformat(str(value))
             case Family.TIME:
                 return time.fromisoformat(text.upper())
             case Family.TIMESTAMP | Family.TIMESTAMPTZ:
-                return datetime.fromisoformat(text.upper())
+                return datetime.fromisoformat(str(value).upper())
             case _:
                 return value
+
+
+#: The type of masked columns, whose values cannot be compared.
+MASKED = ColumnType(family=Family.TEXT, name="masked", equatable=False, ordered=False, large=True)
+
+
+def masked_type(mask: Mask | None, place: str) -> ColumnType:
+    """Return the type of the column at *place* with *mask*, or without one if it may be a secret."""
+    name = "masked" if mask is not None else "masked: may be a secret"
+    return replace(MASKED, name=name, mask=mask or Mask.REDACT, place=place)
+
+
+def enumerated(choices: Sequence[str]) -> dict[str, object]:
+    """Return the enum of a JSON Schema for the *choices* of a text, if they are few.
+
+    Not every provider of models accepts '' in an enum, so then a description lists them.
+    """
+    if "" in choices and len(choices) <= MOST_ENUMERATED:
+        return {"description": f"one of {shown_choices(choices)}"}
+    return {"enum": list(choices)} if 0 < len(choices) <= MOST_ENUMERATED else {}
+
+
+def shown_choices(choices: Sequence[str]) -> str:
+    """Return *choices* as a list for a description, cut to some hundred characters."""
+    return listing([each[:40] or "''" for each in choices], 10)
+
+
+def caseless(text: str) -> str:
+    """Return *text* in lower case, letter by letter, as databases search in it: İ is i, and Σ never ς."""
+    return text.replace("İ", "i").replace("Σ", "σ").lower()
 
 
 def quoted(text: str, most: int = 60) -> str:
@@ -201,7 +240,26 @@ def quoted(text: str, most: int = 60) -> str:
     shown = text if len(text) <= most else text[:most] + "…"
     if shown.isprintable():
         return f"'{shown}'"
-    return "'" + "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in shown) + "'"
+    return "'" + "".join(each if each.isprintable() else _escaped(each) for each in shown) + "'"
+
+
+def _escaped(character: str) -> str:
+    """Return *character* as an escape of JSON, or an invalid byte of UTF-8 as cells show it."""
+    if "\udc80" <= character <= "\udcff":  # how Python represents such a byte (PEP 383)
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return f"\\u{ord(character):04x}" if character <= "\uffff" else json.dumps(character)[1:-1]
+
+
+def with_bytes(text: str) -> str | None:
+    """Return *text* with bytes for their escapes, as cells are shown, or None if that is valid UTF-8."""
+    if "\\x" not in text:
+        return None
+    bytes_within = INVALID_BYTE.sub(lambda found: chr(0xDC00 + int(found[1], 16)), text)
+    try:
+        bytes_within.encode(errors="surrogateescape").decode()
+    except UnicodeError:
+        return bytes_within
+    return None
 
 
 def _integer(text: str, type: ColumnType) -> int:
@@ -308,20 +366,20 @@ FAMILIES: Mapping[Family, FamilyRow] = {
     Family.BOOLEAN: FamilyRow(_boolean, "true or false", {"type": "boolean"}, EQUALITY),
     Family.TEXT: FamilyRow(_text, "a text", STRING, SEARCHED),
     Family.ENUM: FamilyRow(_label, "a label"),
-    Family.DATE: FamilyRow(read_date, "a date such as 2024-03-05", {**STRING, "format": "date"}),
+    Family.DATE: FamilyRow(read_date, "a date such as 2024-03-05", {**STRING, "description": "YYYY-MM-DD"}),
     Family.TIME: FamilyRow(read_time, "a time such as 14:30:00"),
     Family.TIMESTAMP: FamilyRow(read_timestamp, "a date and time such as 2024-03-05T14:30:00"),
     Family.TIMESTAMPTZ: FamilyRow(read_moment, "a date and time such as 2024-03-05T14:30:00Z"),
     Family.INTERVAL: FamilyRow(read_interval, "a duration such as P1DT2H"),
     Family.UUID: FamilyRow(
-        _uuid, "a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f", {**STRING, "format": "uuid"}
+        _uuid, "a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f", {**STRING, "description": "UUID"}
     ),
-    Family.JSON: FamilyRow(_json, "JSON", {}, CONTAINING),
+    Family.JSON: FamilyRow(_json, "JSON", {**STRING, "description": "JSON"}, CONTAINING),
     Family.BYTES: FamilyRow(
-        _bytes, "bytes in base64, such as aGVsbG8=", {**STRING, "contentEncoding": "base64"}, EQUALITY
+        _bytes, "bytes in base64, such as aGVsbG8=", {**STRING, "description": "base64"}, EQUALITY
     ),
-    Family.ARRAY: FamilyRow(_no_value, "one item", {}, CONTAINING),
-    Family.OBJECT: FamilyRow(_text, "JSON", {}, (Operator.IS_NULL,)),
+    Family.ARRAY: FamilyRow(_no_value, "one item", {"type": "array", "items": STRING}, CONTAINING),
+    Family.OBJECT: FamilyRow(_text, "JSON", {**STRING, "description": "JSON"}, (Operator.IS_NULL,)),
     Family.OTHER: FamilyRow(_text, "a value as the database writes it", STRING, SEARCHED),
     Family.ANY: FamilyRow(_any, "a number or a text", STRING, SEARCHED),
 }

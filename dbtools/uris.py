@@ -31,9 +31,10 @@ class Address:
 
 def address_of(uri: str) -> Address | None:
     """Parse *uri*; return None if it is not valid."""
+    if len(uri) > MOST_CHARACTERS or not uri.startswith(SCHEME):
+        return None
     parts = uri.removeprefix(SCHEME).split("/")
-    whole = uri.startswith(SCHEME) and len(uri) <= MOST_CHARACTERS and all(parts)
-    if not whole or UNSENDABLE.search(unquote(uri)):
+    if not all(parts) or UNSENDABLE.search(unquote(uri)):
         return None
     match parts:
         case ["schema"]:

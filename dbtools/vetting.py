@@ -9,74 +9,65 @@ greater than everything. So a claim needs a declared type, unless it ends a cond
 that is not negated: there, another type only finds fewer rows.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import dropwhile
+from decimal import Decimal
+from itertools import dropwhile, pairwise
 
 from dbtools.catalog import Catalog, Column, Location, Table
 from dbtools.cells import BLANK
 from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Restriction, Role, Rule, series
-from dbtools.sql import QUOTED, Fragment, Lexis, Token, TokenKind, code_of, words
+from dbtools.policy import Finding, Restriction, Role, Rule
+from dbtools.sql import Fragment, Group, Lexis, Part, Token, TokenKind, code_of, grouped, split, words
 from dbtools.types import NUMERIC, TEMPORAL, Family, quoted
-from dbtools.writes import Problem
+from dbtools.writes import Problem, revealing_masks
 
 UNKNOWN_TABLE = "unknown_table"
 AMBIGUOUS = "ambiguous_table"
 Found = tuple[str, str]  #: the code of a finding, and its message
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  #: of TOML
 
-#: Words that raise no error, and are not functions before a parenthesis.
-KEYWORDS = words(
-    "all and any as asc between by case current_date current_timestamp desc distinct else end except exists "
-    "false first from full group having ilike in inner intersect interval is isnull join last lateral left "
-    "like limit localtimestamp not notnull null nulls offset on or order outer right select some then true "
-    "union unknown using values when where with"
-)
-PATTERNED = words("like ilike glob")  #: a constant without escapes must follow
-COUNTED = words("limit offset")  #: a number must follow
-NOW = ("now ( )", "current_date", "current_timestamp", "localtimestamp")
-QUERIES = words("select values table with")  #: beginnings of subqueries
-SUBQUERIES = words("in exists any all some")  #: what may precede any subquery
-RELATIONS = words("from join")  #: a table must follow
-NAMES = (TokenKind.WORD, TokenKind.NAME)
 CONSTANTS = (TokenKind.TEXT, TokenKind.PARAMETER, TokenKind.NUMBER)
-NOTHING = Token(TokenKind.SEMICOLON, "", -1, -1)
+KEYWORD_CONSTANTS = words("null true false")
+PATTERN_MATCHES = words("like ilike glob")
 
 #: What may follow a condition that ends in a claim.
-ENDS = words("and or from group having window order limit offset union intersect where join") | {""}
+ENDS = words(
+    "and or from group having window order limit offset union intersect where join inner cross on returning"
+) | {""}
+COMPARISONS = words("= == <> != < <= > >=")
+EQUALITY = words("= == <> !=")
+UNSPLIT = words("between case")  #: an `and` after these does not join two conditions
 TURNING = words("not except left right full outer between case")  #: may turn fewer rows into more rows
 
 #: The names of columns that look like secrets, their words in lower case and joined by "_".
 SECRET = re.compile(
     r"""
     password|passwd|passphrase|passcode|secret(?!ar)|credential|api_?key          # anywhere
-    |(token|hash|psk)(s|es)?(_|$)                                                 # where a word ends
-    |(?:^|_)(pass|pwd|salt|pin|otp|totp|cvv|cvc|jwt|ssn|social_security_number)s?(?:_|$)
+    |(token|psk)s?(_|$)                                                           # where a word ends
+    |^hash(es)?$                                                                  # alone
+    |(?:^|_)(pass|pwd|pw|salt|pin|otp|totp|cvv|cvc|jwt|ssn|social_security_number)s?(?:_|$)
     |(private|priv|access|encryption|signing|ssh)_?keys?(_|$)
     """,
     re.VERBOSE,
 )
+#: What a name ends in that says something about a secret, or refers to one.
+ABOUT_SECRET = re.compile(
+    r"_(id|type|kind|name|algorithm|state|status|scope|count|length|version|format|method|policy|issuer|label"
+    r"|at|on|date|limit|expires|expiry)$"
+)
 #: Those that are secrets as numbers as well.
-SECRET_NUMBER = re.compile(r"(?:^|_)(ssn|cvv|cvc|pin|social_security_number)(?:_|$)")
-PUBLIC = (*NUMERIC, *TEMPORAL, Family.BOOLEAN, Family.INTERVAL)  #: families of facts about a secret
+SECRET_NUMBER = re.compile(
+    r"(?:^|_)(ssn|cvv|cvc|pin|otp|totp|pass(word|wd|code|phrase)|pwd|social_security_number)(?:_(code|number|no))?$"
+)
+PUBLIC = (*TEMPORAL, Family.BOOLEAN, Family.INTERVAL, Family.ENUM)  #: families of facts about a secret
+DECIMAL = re.compile(r"\d+(\.\d+)?", re.ASCII)
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def withheld_findings(catalog: Catalog, role: Role, restriction: Restriction) -> Iterator[Finding]:
-    """Yield the views, columns and writes that *restriction* of *catalog* withholds from *role*, and why."""
+    """Yield the columns and writes that *restriction* of *catalog* withholds from *role*, and why."""
     whole = catalog.whole
-    for view, rule, reasons in restriction.views:
-        name = whole.unique_name(view)
-        key = name if BARE_KEY.fullmatch(name) else json.dumps(name)
-        message = (
-            f"{name} is withheld, since it reads {series(reasons)}. "
-            f"If that is intended: tables.{key} = {{ accept_reads = true }}."
-        )
-        level = "warning" if rule.is_pattern else "error"
-        yield replace(_finding("reads_hidden", role, rule, message, level=level), subject=name)
     for table, rule, column in restriction.columns:
         message = (
             f"the generated column {column} of {whole.label(table)} is withheld, since it is computed from a "
@@ -84,15 +75,17 @@ def withheld_findings(catalog: Catalog, role: Role, restriction: Restriction) ->
         )
         yield _finding("reads_hidden", role, rule, message, level="warning")
     yield from _withheld_writes(whole, role, restriction)
+    for each in restriction.catalog.tables:
+        deciding = role.rule_of(whole, whole.table(*each.location) or each)
+        if deciding is not None:
+            found = (f"{whole.label(each)}: {problem}" for problem in revealing_masks(each))
+            yield from (_finding("revealing_mask", role, deciding, one, level="warning") for one in found)
 
 
 def _withheld_writes(whole: Catalog, role: Role, restriction: Restriction) -> Iterator[Finding]:
     """Yield the writes that *restriction* withholds, those that a rule withholds for one reason together."""
     labels: dict[tuple[int, Problem], list[str]] = {}
-    views = {view.location for view, *_ in restriction.views}
     for table, rule, problem in restriction.writes:
-        if table.location in views:
-            continue
         labels.setdefault((id(rule), problem), []).append(whole.label(table))
     rules = {id(rule): rule for _, rule, _ in restriction.writes}
     for (number, (change, why)), named in labels.items():
@@ -125,9 +118,6 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
         doubts = () if problems else _doubts(catalog, role, rule, tables)
         findings += (_finding(code, role, rule, message, level="warning") for code, message in doubts)
         misses |= rule.narrows and any(code == UNKNOWN_TABLE for code, _ in problems)
-        if rule.grant is not None and rule.is_pattern:
-            # A pattern would also accept views that are created later.
-            rule = replace(rule, grant=replace(rule.grant, accept_reads=False))
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
         rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
@@ -175,8 +165,6 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
 
 def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
     """Yield the respects in which *rule*, which is valid and refers to *tables*, has no effect."""
-    if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
-        yield "idle_rule", "accept_reads has an effect only in a rule that names one view."
     denies = rule.is_pattern and rule.narrows and (rule.pattern, rule.grant) != ("*", None)
     for table in tables:
         label, decides = catalog.whole.label(table), role.rule_of(catalog, table)
@@ -209,63 +197,88 @@ class KnownNames:
 
 
 def is_total(condition: Fragment, lexis: Lexis, names: KnownNames) -> bool:
-    """Return whether *condition*, whose *names* are known, raises no error for any row."""
-    tokens = [*[NOTHING] * 3, *code_of(condition.text, lexis), *[NOTHING] * 2]
-    return not any(_raises(tokens[at - 3 : at + 3], lexis, names) for at in range(3, len(tokens) - 2))
+    """Return whether *condition*, whose *names* are known, raises no error for any row.
+
+    That is certain of the forms below: comparisons, in, is null, like, and exists, joined by and, or and not.
+    """
+    whole = grouped(code_of(condition.text, lexis), condition.text)
+    tokens = [part for group in whole.groups() for part in group.parts if isinstance(part, Token)]
+    named = {
+        each.word or each.value.lower() for each in tokens if each.is_name or each.kind is TokenKind.SIGN
+    }
+    return named.isdisjoint(names.raising) and _is_condition(whole.parts, names)
 
 
-def _raises(around: list[Token], lexis: Lexis, names: KnownNames) -> bool:
-    """Return whether the fourth token of *around* may raise an error; an unknown one may."""
-    *_, before, token, after, behind = around
-    word = token.word
-    if (word or token.value.lower()) in names.raising and token.kind in (*NAMES, TokenKind.SIGN):
-        return True
-    match token.kind:
-        case TokenKind.WORD if word in PATTERNED:
-            return after.kind is not TokenKind.TEXT or behind.kind in QUOTED or "\\" in after.text
-        case TokenKind.WORD if word in COUNTED:
-            return after.kind is not TokenKind.NUMBER
-        case TokenKind.WORD if word in KEYWORDS or before.text == "::":
-            return False
-        case TokenKind.WORD | TokenKind.NAME if after.text == "(":
-            return word not in lexis.total_functions or before.text == "."
-        case TokenKind.WORD | TokenKind.NAME:
-            return after.text != "." and not _is_known(around, names)
-        case TokenKind.OPENING:
-            scalar = after.word in QUERIES and before.word not in SUBQUERIES
-            return word == "[" or (scalar and not lexis.lenient)
-        case TokenKind.SIGN:
-            return not _is_plain(around, lexis)
+def _is_condition(parts: Sequence[Part], names: KnownNames) -> bool:
+    # The `and` of a between splits it into two parts, both of which are checked.
+    each = (one for alternative in split(parts, "or") for one in split(alternative, "and"))
+    return all(_is_comparison([part for part in one if part.word != "not"], names) for one in each)
+
+
+def _is_comparison(parts: Sequence[Part], names: KnownNames) -> bool:
+    match parts:
+        case [Group(word="(", parts=inner)]:
+            return _is_condition(inner, names)
+        case [Token(word="exists"), Group(word="(", parts=inner)]:
+            return _is_query(inner, names)
+        case [*operand, Token(word="in"), Group(word="(", parts=inner)]:
+            return _is_operand(operand, names) and (_are_operands(inner, names) or _is_query(inner, names))
+        case [*operand, Token(word="is"), Token(word="null" | "true" | "false")]:
+            return _is_operand(operand, names)
+        case [*operand, Token(word=word), Token(kind=TokenKind.TEXT, text=text)] if word in PATTERN_MATCHES:
+            return _is_operand(operand, names) and "\\" not in text
+        case _:
+            sign = next((at for at, part in enumerate(parts) if part.word in {*COMPARISONS, "between"}), None)
+            operands = [parts] if sign is None else [parts[:sign], parts[sign + 1 :]]
+            return all(_is_operand(each, names) for each in operands)
+
+
+def _are_operands(parts: Sequence[Part], names: KnownNames) -> bool:
+    return all(_is_operand(each, names) for each in split(parts, ","))
+
+
+def _is_operand(parts: Sequence[Part], names: KnownNames) -> bool:
+    match parts:
+        case [Token(kind=kind)] if kind in CONSTANTS:
+            return True
+        case [Token(word="-"), Token(kind=TokenKind.NUMBER)]:
+            return True
+        case [Token(word=word)] if word in KEYWORD_CONSTANTS:
+            return True
+        case [Token() as column] | [Token(), Token(word="."), Token() as column]:
+            return column.is_name and column.value.lower() in names.columns
         case _:
             return False
 
 
-def _is_known(around: list[Token], names: KnownNames) -> bool:
-    """Return whether the fourth token names a column or a table, or is an alias."""
-    first, _, before, token, *_ = around
-    name = token.value.lower()
-    if before.word in RELATIONS or (before.text == "." and first.word in RELATIONS):
-        return name in names.tables
-    is_alias = before.word == "as" or (before.kind in NAMES and before.value.lower() in names.tables)
-    return name in names.columns or is_alias
+def _is_query(parts: Sequence[Part], names: KnownNames) -> bool:
+    """Return whether *parts* select columns and constants of tables, in any number of rows."""
+    clauses, *filters = split(parts, "where")
+    match split(clauses, "from"):
+        case [[Token(word="select"), *outputs], sources] if len(filters) < 2:
+            joined = [split(source, "on") for source in split(sources, "join")]
+            conditions = [*filters, *(each for _, *rest in joined for each in rest)]
+            return (
+                # A natural join, which has no condition, compares columns that are not named.
+                [len(each) for each in joined] == [1, *[2] * (len(joined) - 1)]
+                and all(_is_table(table, names) for table, *_ in joined)
+                and all(_is_condition(each, names) for each in conditions)
+                and ([each.word for each in outputs] == ["*"] or _are_operands(outputs, names))
+            )
+        case _:
+            return False
 
 
-def _is_plain(around: list[Token], lexis: Lexis) -> bool:
-    """Return whether the fourth token is a total operator, at least in this place."""
-    *earlier, token, after, _ = around
-    before = earlier[-1].word
-    if token.text == "::":
-        return earlier[-1].kind in CONSTANTS
-    if token.text in lexis.total_operators or token.text in ",.":
-        return True
-    if token.text == "*":
-        return before in ("select", "(", ".")
-    if token.text not in ("+", "-"):
-        return False
-    counted = after.kind is TokenKind.NUMBER
-    is_beginning = before in lexis.total_operators or before in ("(", ",") or before in KEYWORDS
-    is_now = " ".join(each.word for each in earlier).endswith(NOW)
-    return (is_beginning and counted and not is_now) or (is_now and (counted or after.word == "interval"))
+def _is_table(parts: Sequence[Part], names: KnownNames) -> bool:
+    match [part for part in parts if part.word != "as"]:
+        case [Token(), Token(word="."), Token() as table, *aliases] | [Token() as table, *aliases]:
+            known_as = [table, *aliases][-1]
+            # The name of a table means its whole row where no column has the name.
+            is_column = isinstance(known_as, Token) and known_as.value.lower() in names.columns
+            is_known = table.is_name and table.value.lower() in names.tables
+            return len(aliases) < 2 and is_known and not is_column
+        case _:
+            return False
 
 
 def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
@@ -290,17 +303,70 @@ def _computes(token: Token, after: Token) -> bool:
 def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
     """Return the names of columns whose words and types suggest secrets, by table."""
     found = {
-        table.location: [column.name for column in table.columns if _is_secret(column)]
+        table.location: [column.name for column in table.columns if is_secret(column)]
         for table in catalog.tables
     }
     return {location: names for location, names in found.items() if names}
 
 
-def _is_secret(column: Column) -> bool:
+def is_secret(column: Column) -> bool:
+    """Return whether the words and the type of *column* suggest a secret: then no value of it is quoted."""
     name = "_".join(words_of(column.name))
-    return bool(SECRET_NUMBER.search(name) if column.type.family in PUBLIC else SECRET.search(name))
+    family = column.type.family
+    if family in NUMERIC:
+        return bool(SECRET_NUMBER.search(name))
+    return family not in PUBLIC and bool(SECRET.search(name)) and not ABOUT_SECRET.search(name)
 
 
 def words_of(name: str) -> tuple[str, ...]:
     """Return the words of *name* in lower case: `passwordHash` has two, and so has `password_hash`."""
     return tuple(word.lower() for word in WORD.findall(name))
+
+
+def vain(condition: Fragment, lexis: Lexis) -> str:
+    """Return why *condition* is true of no row, whatever it has; empty if that is not certain."""
+    return _vain(grouped(code_of(condition.text, lexis), condition.text).parts)
+
+
+def _vain(parts: Sequence[Part]) -> str:
+    if not UNSPLIT.isdisjoint(part.word for part in parts):
+        return ""
+    reasons = [next(filter(None, map(_vain_part, split(each, "and"))), "") for each in split(parts, "or")]
+    return reasons[0] if all(reasons) else ""
+
+
+def _vain_part(parts: Sequence[Part]) -> str:
+    match parts:
+        case [Group(word="(", parts=inner)]:
+            return _vain(inner)
+        case [Token(word="false" | "0" | "null")]:
+            return "it is false for every row"
+        case [*before, Token(word=word), Token(word="null")] if before and word in COMPARISONS:
+            # Such as `a is b = null`, which is another comparison.
+            if any(part.word == "is" for part in before):
+                return ""
+            return "nothing equals null, or differs from it: write is null, or is not null"
+        case [Token() as left, Token(word=word), Token() as right] if (
+            word in EQUALITY and left.kind == right.kind
+        ):
+            if _differ(left, right) is (word in ("=", "==")):
+                return "it is false for every row"
+    return ""
+
+
+def _differ(left: Token, right: Token) -> bool | None:
+    """Return whether two constants of one kind are different values; None if that is not certain."""
+    if left.kind is TokenKind.NUMBER and DECIMAL.fullmatch(left.text) and DECIMAL.fullmatch(right.text):
+        return Decimal(left.text) != Decimal(right.text)
+    return left.value != right.value if left.kind is TokenKind.TEXT else None
+
+
+def listed_json(condition: Fragment, lexis: Lexis, claims: Collection[str]) -> Iterator[str]:
+    """Yield those of *claims*, whose type is json, that *condition* compares as a whole in `in (…)`."""
+    whole = grouped(code_of(condition.text, lexis), condition.text)
+    pairs = (pair for group in whole.groups() for pair in pairwise(group.parts))
+    lists = (after for before, after in pairs if before.word == "in" and isinstance(after, Group))
+    values = [each[0] for group in lists for each in split(group.parts, ",") if len(each) == 1]
+    for value in values:
+        if isinstance(value, Token) and value.kind is TokenKind.PARAMETER:
+            yield from {value.parameter.claim or ""} & {*claims}

@@ -3,28 +3,45 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from operator import ge, gt, le, lt
+from types import MappingProxyType
+from typing import NamedTuple
 
 from dbtools.catalog import (
     UNREADABLE,
     Catalog,
     Column,
+    Key,
+    Location,
     Preset,
     RowFilter,
     Table,
     TableKind,
     Writes,
-    has_name,
 )
 from dbtools.errors import Broken, ConstraintViolated, listing, nearest
-from dbtools.types import Family, quoted
+from dbtools.sql import has_name
+from dbtools.types import Family, Mask, quoted
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: a value that is a claim of the caller
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
+COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge}
 UNCHANGEABLE = (
     "tables inherit from it, it has neither a rowid nor a primary key, or it has ON CONFLICT REPLACE"
 )
-KEYLESS = "the role must see a key of it unmasked"
+KEYLESS = "it has no key that the role sees unmasked"
+NO_KEY, NO_IDENTITY = "you see no key of it", "dbtools cannot change single rows of it"
+UNABLE = "the database does not let this server make it"
+CHANGES = ("insert", "update", "delete")
 Granted = bool | tuple[str, ...]  #: all that the role sees, none, or these
+COLUMNLESS = (
+    "the role sees no column of it. Give columns; where hides its rows, and after lets it insert them"
+)
+KeyColumns = tuple[Column, ...]
+GivenValues = Mapping[Column, Sequence[object]]  #: the values that a call gives each column
 Problem = tuple[str, str]  #: the change that is withheld, empty for all, and why
 
 
@@ -36,6 +53,7 @@ class WriteGrant:
     update: Granted = False
     delete: bool = False
     check: RowFilter | None = None
+    after: RowFilter | None = None  #: what a row must satisfy after a change instead of the row filter
     preset: Mapping[str, object] = field(default_factory=dict)  #: by column: a literal, or :claims.NAME
     preset_update: Mapping[str, object] = field(default_factory=dict)
     max_affected: int | None = None
@@ -64,18 +82,21 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
     fixed = {**(grant.preset if grant.update is True else {}), **grant.preset_update}
     supplied = _supplied(table, shown, grant.insert, grant.preset)
     insert_presets = _presets(table, grant.preset) if inserts else ()
-    given = (*supplied, *(preset.column for preset in insert_presets))
+    given = (*supplied, *(preset.column for preset in insert_presets)) if inserts else ()
+    conflict_keys, partial_keys = _conflict_keys(shown, given)
     writes = Writes(
         insert=supplied if inserts else None,
         update=_supplied(table, shown, grant.update, fixed) if updates else (),
         delete=grant.delete and has_key,
         insert_presets=insert_presets,
         update_presets=_presets(table, grant.preset_update) if updates else (),
-        check=grant.check,
+        checks=tuple(filter(None, (grant.check, grant.after))),
+        leaves=grant.after is not None,
         most=grant.max_affected,
         confirm=grant.confirm,
         key=tuple(each.name for each in table.key_columns if each.name in shown.column_by_name),
-        conflict_keys=_conflict_keys(shown, given) if inserts else (),
+        conflict_keys=conflict_keys,
+        partial_keys=partial_keys,
     )
     keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False and not has_key]
     problems = [("insert", problem) for problem in wrong_insert]
@@ -85,15 +106,96 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
     return None if does_nothing else writes, tuple(problems)
 
 
-def _conflict_keys(shown: Table, given: Iterable[Column]) -> tuple[tuple[Column, ...], ...]:
-    """Return the unique keys that the role sees unmasked and whose columns are all among those *given*."""
+def granted_changes(table: Table) -> tuple[str, ...]:
+    """Return those of CHANGES that a role may make in *table*."""
+    writes = table.writes or Writes()
+    allowed = zip(CHANGES, (writes.insert is not None, writes.update, writes.delete), strict=True)
+    return tuple(change for change, is_allowed in allowed if is_allowed)
+
+
+class Hindrance(StrEnum):
+    """What in the database hinders every granted change of one kind, as a sentence for the operator."""
+
+    UNPOLICED = "no policy of row-level security lets the login {change} rows."
+    REPLACED = "the rule {name} replaces each {change}, so that every such call fails."
+    BESIDE = "because of the rule {name}, a change with on_conflict, a filter or a check fails."
+    REFUSED = "the trigger {name} refuses each {change}."
+    KEPT = "the trigger {name} leaves the row as it is at each {change}."
+
+
+class Lacking(NamedTuple):
+    """What a login cannot do for the writes of a role."""
+
+    tables: Mapping[Location, str]  #: why it cannot make the writes of each table
+    journal: str = ""  #: why it cannot use the journal, empty if it can
+    hindered: Mapping[Location, Sequence[str]] = MappingProxyType(
+        {}
+    )  #: which changes will fail, in sentences
+
+
+def unable(table: Table) -> Table:
+    """Return *table*, which a role may change, without its writes, as the database does not allow them."""
+    withheld = tuple((change, UNABLE) for change in granted_changes(table))
+    return replace(table, writes=None, withheld=(*withheld, *table.withheld))
+
+
+def with_writes(table: Table, shown: Table, grant: WriteGrant) -> tuple[Table, tuple[Problem, ...]]:
+    """Return *shown*, the part of *table* that a role sees, with what *grant* allows; and problems."""
+    writes, problems = writes_of(table, shown, grant)
+    return replace(shown, writes=writes, withheld=withheld_changes(shown, grant)), problems
+
+
+def withheld_changes(table: Table, grant: WriteGrant) -> tuple[Problem, ...]:
+    """Return the changes that *grant* allows, but not *table* as a role sees it; and why, for callers."""
+    granted = [change for change in CHANGES if getattr(grant, change) is not False]
+    if not table.identity:
+        why = NO_IDENTITY if table.kind is TableKind.TABLE else f"it is a {table.kind}"
+        return tuple((change, why) for change in granted)
+    return tuple((change, NO_KEY) for change in granted if change != "insert" and not table.keys)
+
+
+def _conflict_keys(
+    shown: Table, given: Iterable[Column]
+) -> tuple[tuple[KeyColumns, ...], Mapping[KeyColumns, Key]]:
+    """Return the unique keys that the role sees unmasked and whose columns are all among those *given*.
+
+    Return also those that are partial, of which the role sees what their condition names.
+    """
     plain = {each.name for each in shown.columns if each.type.mask is None}
     columns = {each.name: each for each in given if each.name in plain}
     keys = [key.columns for key in shown.keys if not key.deferrable]
     deferrable = {key.columns for key in shown.keys if key.deferrable}
     keys += [(name,) for name in columns if name in shown.unique and (name,) not in deferrable]
-    usable = (key for key in dict.fromkeys(keys) if columns.keys() >= set(key))
-    return tuple(tuple(columns[name] for name in key) for key in usable)
+    keys += [key.columns for key in shown.lesser_keys if not key.condition]
+    lesser = [key for key in shown.lesser_keys if key.condition and plain >= key.reads]
+    partial = {key.columns: key for key in lesser if key.columns not in keys}
+    # Of two indexes of the same columns, it is not known which one is meant.
+    several = {key.columns for key in lesser if partial.get(key.columns) not in (None, key)}
+    partial |= {names: replace(partial[names], predicate="") for names in several}
+    keys += [names for names, key in partial.items() if key.predicate]
+    usable = {
+        names: tuple(columns[name] for name in names)
+        for names in dict.fromkeys((*keys, *partial))
+        if columns.keys() >= set(names)
+    }
+    return (
+        tuple(usable[names] for names in dict.fromkeys(keys) if names in usable),
+        {usable[names]: key for names, key in partial.items() if names in usable},
+    )
+
+
+def revealing_masks(shown: Table) -> Iterator[str]:
+    """Yield how a role could find the cells of masked columns of *shown* by writing them."""
+    writes = shown.writes
+    given = () if writes is None else dict.fromkeys((*(writes.insert or ()), *writes.update))
+    unique = shown.unique.union(*(key.columns for key in shown.lesser_keys if len(key.columns) == 1))
+    for column in (shown.column_by_name[each.name] for each in given if each.name in shown.column_by_name):
+        if column.type.mask is Mask.HASH:
+            way = "can find its values by comparing hashes. Use the mask redact"
+            yield f"a caller who may write {column.name} {way}, or leave it out of insert and update."
+        elif column.type.mask is not None and column.name in unique:
+            way = "can find which values exist, since it is unique."
+            yield f"a caller who may write {column.name} {way}"
 
 
 def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str]:
@@ -103,17 +205,21 @@ def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str
 
 
 def explained(
-    violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool, written: Sequence[Column]
+    violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool, written: GivenValues
 ) -> ConstraintViolated:
     """Return *violated*, worded for a role that sees *catalog* and has changed *table*.
 
     Name nothing that the role does not see. *refers*: whether the change sets foreign keys of the row;
-    *written*: the columns that the caller has set.
+    *written*: the columns that the caller has set, with their values.
     """
     kind, place = violated.kind, violated.table
     if not refers and kind is Broken.FOREIGN_KEY and place in (None, table.location):
         kind = Broken.REFERENCED
-    elif place not in (None, table.location) and kind not in (Broken.REFERENCED, Broken.TRIGGER):
+    elif place not in (None, table.location) and kind not in (
+        Broken.REFERENCED,
+        Broken.TRIGGER,
+        Broken.POLICY,
+    ):
         # A trigger has changed another table, which the role may not see.
         kind = Broken.UNKNOWN
     is_own = place == table.location and set(violated.columns) <= set(table.column_by_name)
@@ -133,15 +239,24 @@ def explained(
     return ConstraintViolated(message, hint=hint)
 
 
-def _limits(columns: Sequence[Column]) -> str:
-    """Return the limits that constraints set to values of *columns*, such as "price > 0"."""
+def _limits(written: GivenValues) -> str:
+    """Return the limits that the values *written* exceed, such as "price > 0"."""
     found: list[str] = []
-    for column in columns:
+    for column, values in written.items():
         signed = ((">=", column.minimum), ("<=", column.maximum))
         limits = [each if each[0] in "<>" else f"{sign} {each}" for sign, each in signed if each]
-        if limits:
+        if any(_exceeds(value, limit) for limit in limits for value in values):
             found.append(f"{column.name} {' and '.join(limits)}")
     return f"Limits: {listing(found)}." if found else ""
+
+
+def _exceeds(value: object, limit: str) -> bool:
+    """Return whether *value* is certainly beyond *limit*, such as "> 0"; texts are compared as they are."""
+    sign, _, end = limit.partition(" ")
+    try:
+        return not COMPARED[sign](Decimal(str(value)), Decimal(end))
+    except InvalidOperation:
+        return isinstance(value, str | date) and not COMPARED[sign](str(value), end)
 
 
 #: The message and the hint, by the kind of the constraint, and whether its columns can be named.
@@ -157,7 +272,12 @@ MESSAGES: Mapping[tuple[Broken, bool], tuple[str, str]] = {
     (Broken.CHECK, True): ("A check of {table} does not allow this {columns}.", "Use another value."),
     (Broken.CHECK, False): ("A CHECK constraint does not allow these values.", "Use other values."),
     (Broken.EXCLUSION, False): ("{table} has a row that excludes this one.", "Use other values."),
-    (Broken.TRIGGER, False): ("A trigger of the database refused the change.", ""),
+    (Broken.TRIGGER, False): ("A trigger or function of the database refused the change.", ""),
+    (Broken.POLICY, False): ("Row-level security of the database does not allow the row.", ""),
+    (Broken.KEPT, False): (
+        "The database left the row as it is, and gave no reason.",
+        "A trigger or a policy of row-level security may keep it.",
+    ),
     (Broken.UNKNOWN, False): ("A constraint of the database does not allow this change.", ""),
 }
 

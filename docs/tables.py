@@ -19,7 +19,6 @@ from dbtools.settings.sections import (
     AuthSection,
     GrantSection,
     JwtSection,
-    QueryGrantSection,
     RoleLimitsSection,
     RoleSection,
     TokenSection,
@@ -107,7 +106,6 @@ def _sections() -> Iterator[tuple[str, Any]]:
             yield f"[{name}]", section
         if section is RoleSection:
             yield "[roles.R.tables.T]", GrantSection
-            yield "[[roles.R.queries]]", QueryGrantSection
             yield "[roles.R.limits]", RoleLimitsSection
         if section is AuthSection:
             yield "[[auth.tokens]]", TokenSection

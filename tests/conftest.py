@@ -5,11 +5,13 @@ import secrets
 import shutil
 import signal
 import sqlite3
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
+from random import Random
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,10 +25,27 @@ from tests.secure_server import SecureServer, open_secure_server
 OpenDatabase = Callable[[str, str], AbstractContextManager[str]]
 
 #: No test asserts on elapsed time. Each run tries other examples; `--hypothesis-profile=thorough` tries more.
+settings.register_profile("quick", deadline=None, max_examples=15)
 settings.register_profile("dbtools", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=1_000)
 settings.load_profile("dbtools")
 
+#: Folders and files that start processes, or take long.
+SLOW = {"clients", "test_package.py"} | {
+    f"test_{name}.py"
+    for name in (
+        *("postgresql_free_productions", "shadowed_names", "planned_functions", "replaced_names", "totality"),
+        *(
+            "write_crashes",
+            "write_connections",
+            "write_logins",
+            "write_migrations",
+            "write_disks",
+            "giant_cells",
+        ),
+        *("passing_names", "hostile_texts", "poolers", "chosen_races", "differential"),
+    )
+}
 #: Creating a database of PostgreSQL writes 300 files, which takes ten times as long on a disk.
 MEMORY = Path("/dev/shm")
 NEEDED = 4 * 2**30  #: bytes that must be free there
@@ -48,15 +67,50 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if measures or config.args_source is pytest.Config.ArgsSource.ARGS else 3
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--quick` and `--shuffle`."""
+    parser.addoption(
+        "--quick", action="store_true", help="leave out what is marked slow, and try fewer examples"
+    )
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run the files and their tests in random order"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the tests of `--quick`; before a whole run, install the clients for Node, where npm can."""
+    if config.option.quick:
+        config.option.markexpr = "not benchmark and not slow"
+        settings.load_profile("quick")
+        return
+    packages, npm = Path(__file__).with_name("clients") / "node_modules", shutil.which("npm")
+    runs_all = config.args_source is not pytest.Config.ArgsSource.ARGS and not hasattr(config, "workerinput")
+    if not runs_all or npm is None or packages.exists():
+        return
+    command = (npm, "ci", "--silent", "--prefix", str(packages.parent))
+    if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode:
+        shutil.rmtree(packages, ignore_errors=True)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the benchmarks, which import much, where none of them would run."""
-    is_out = collection_path.name == "benchmarks" and config.option.markexpr == "not benchmark"
+    is_out = collection_path.name == "benchmarks" and config.option.markexpr.startswith("not benchmark")
     return True if is_out else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the files of this folder, which take long; the short ones of `unit` end the suite."""
+    for item in items:
+        if SLOW & {item.path.name, item.path.parent.name}:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    if config.option.shuffle is not None:
+        # Files stay together, since tests of a module share what is opened for it.
+        order = Random(config.option.shuffle)
+        order.shuffle(items)
+        places = dict.fromkeys(item.path for item in items)
+        ranks = {path: rank for rank, path in enumerate(order.sample([*places], len(places)))}
+        items.sort(key=lambda item: ranks[item.path])
 
 
 class Clock:
@@ -152,9 +206,10 @@ def postgresql_login(postgresql_server: PostgresqlServer) -> Callable[..., Abstr
         name = f"dbtools_test_{secrets.token_hex(8)}"
         # Up to version 14 everybody may create in it.
         closed = "revoke create on schema public from public"
-        postgresql_server.execute(f"{closed}; create role {name} login", url=url)
+        # In one transaction.
+        made = f"{closed}; create role {name} login; {grants.replace('{}', name)}"
+        postgresql_server.execute(made, url=url)
         try:
-            postgresql_server.execute(grants.replace("{}", name), url=url)
             yield urlsplit(url)._replace(netloc=f"{name}@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()
         finally:
             postgresql_server.execute(f"drop owned by {name}; drop role {name}", url=url)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from anyio.from_thread import start_blocking_portal
 
@@ -227,16 +228,18 @@ def free_port() -> int:
     return port
 
 
-def record(page: str, names: Mapping[str, str] | None = None) -> str:
-    """Return *page* with what its commands print now, where it says something else."""
+class Following(Protocol):
+    """Follows a page, block by block."""
+
+    def follow(self, block: Block, told: Callable[[Command, str], None]) -> None:
+        """Do what *block* says; *told* gets each command and what it printed."""
+
+
+def record(page: str, reader: Following) -> str:
+    """Return *page* with what its commands print to *reader* now, where it says something else."""
     outputs: list[tuple[Command, str]] = []
-    with tempfile.TemporaryDirectory() as place:
-        reader = Reader(Shell(Path(place)), names)
-        try:
-            for block in blocks_of(page):
-                reader.follow(block, lambda command, printed: outputs.append((command, printed)))
-        finally:
-            reader.leave()
+    for block in blocks_of(page):
+        reader.follow(block, lambda command, printed: outputs.append((command, printed)))
     for command, printed in reversed(outputs):
         if not resembles(printed, command.output):
             start, end = command.span
@@ -271,7 +274,9 @@ def main(paths: Sequence[Path]) -> None:
             page, names = path.read_text(), None
             if SHOP in page:
                 names = stack.enter_context(shop_names(stack.enter_context(open_server(portal))))
-            path.write_text(record(page, names))
+            reader = Reader(Shell(Path(stack.enter_context(tempfile.TemporaryDirectory()))), names)
+            stack.callback(reader.leave)
+            path.write_text(record(page, reader))
 
 
 if __name__ == "__main__":

@@ -65,8 +65,11 @@ class PostgresqlServer:
         return urlsplit(self.url)._replace(path=f"/{database}").geturl()
 
     def execute(self, statements: str, *, url: str) -> None:
-        """Run *statements* in the database at *url*."""
-        self.portal.call(execute, url, statements)
+        """Run *statements* in the database at *url*; the maintenance database has a connection already."""
+        if url == self.url:
+            self._maintain(statements)
+        else:
+            self.portal.call(execute, url, statements)
 
     @contextmanager
     def database(self, *, template: str = "template0") -> Iterator[str]:
@@ -80,8 +83,8 @@ class PostgresqlServer:
         finally:
             self._maintain(f"drop database {name} with (force)")
 
-    def _maintain(self, statement: str) -> None:
-        self.portal.call(self.connection.execute, statement)
+    def _maintain(self, statements: str) -> None:
+        self.portal.call(self.connection.execute, statements)
 
 
 async def execute(url: str, statements: str) -> None:

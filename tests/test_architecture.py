@@ -62,7 +62,7 @@ IMPORTERS: Mapping[str, tuple[str, ...]] = {
 #: Where a word may occur: in code, text, comments and names of files.
 WORDS: Mapping[str, tuple[str, ...]] = {"postgresql": ("backends",), "sqlite": ("backends",)}
 LATE_IMPORTERS = ("cli", "__main__", "server.identity", "server.calls", "server.running")
-BLANKET_CATCHERS = ("cli", "server")
+BLANKET_CATCHERS = ("cli", "server", "service.reloading", "service.toolbox")
 #: Classes and aliases of types whose name is in several modules: each database implements the port's.
 SHARED_NAMES = {"Backend"}
 VAGUE_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
@@ -193,7 +193,7 @@ def catches_what_it_knows(module: Module) -> Found:
         return
     for node in module.nodes:
         if isinstance(node, ast.ExceptHandler) and _is_blanket(node):
-            yield node.lineno, "catches everything, which only the server and cli may"
+            yield node.lineno, f"catches everything, which only {', '.join(BLANKET_CATCHERS)} may"
 
 
 def _is_blanket(handler: ast.ExceptHandler) -> bool:

@@ -40,7 +40,6 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 MOST_LINES = {"README.md": 150}
 #: Text of a page that may contain what `STUMBLES` finds: code, and what code generates.
 CODE = re.compile(r"```.*?```|`[^`]*`|\[\[\[end\]\]\]|\]\]\] -->.*?<!-- \[\[\[end", re.DOTALL)
-ENTRY_LINES = 3  #: of one entry of CHANGELOG.md
 
 
 def _blocks(language: str) -> list[object]:
@@ -154,6 +153,25 @@ def _exists(path: Path, anchor: str) -> bool:
     return anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
+def test_tests_that_pages_name_exist() -> None:
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    known = files | {path.rpartition("/")[2] for path in files}
+    named = {page: re.findall(r"`([\w/]*test_\w+\.py)`", text) for page, text in PAGES.items()}
+
+    assert {page: unknown for page, names in named.items() if (unknown := set(names) - known)} == {}
+
+
+def test_security_names_a_layer_and_a_test_for_each_attacker() -> None:
+    section = PAGES["docs/security.md"].partition("## What dbtools defends against")[2].partition("\n## ")[0]
+    head, _, *rows = [re.findall(r"[^|]+", line) for line in section.splitlines() if line.startswith("|")]
+    layers, tests = ([row[at] for row in rows] for at in (-2, -1))
+
+    assert [name.strip() for name in head] == ["attacker", "goal", "example", "layers", "tests"]
+    assert len(rows) == 5
+    assert [text for text in layers if not re.search(r"\[\d\]\(#", text)] == []
+    assert [text for text in tests if "`tests/" not in text] == []
+
+
 def test_deployment_shows_every_file_that_it_deploys() -> None:
     page, folder = PAGES["docs/deployment.md"], ROOT / "docs/deploy"
     shown = [block.text for block in blocks_of(page) if block.name == "dbtools.toml"]
@@ -173,8 +191,8 @@ def test_pages_are_written_in_plain_words(page: str) -> None:
     assert found == []
 
 
-def test_entries_of_the_changelog_are_short() -> None:
-    entries = re.split(r"^- ", PAGES["CHANGELOG.md"], flags=re.MULTILINE)[1:]
-    lines = [entry.split("\n\n")[0].splitlines() for entry in entries]
+def test_changelog_is_one_entry_of_forty_lines() -> None:
+    lines = PAGES["CHANGELOG.md"].splitlines()
 
-    assert [entry[0] for entry in lines if len(entry) > ENTRY_LINES] == []
+    assert [line for line in lines if line.startswith("## ")] == ["## 0.1.0"]
+    assert len(lines) <= 40

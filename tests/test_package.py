@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -11,7 +13,6 @@ import venv
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,7 +26,7 @@ import dbtools
 from tests.postgresql_server import free_port
 
 ROOT = Path(__file__).parents[1]
-SERVED = re.compile(r"Serving .* at (http://\S+)")
+README = (ROOT / "README.md").read_text()
 SHOP = "create table goods (id integer primary key, name text); insert into goods values (1, 'tent');"
 TIME = 300  #: seconds: a fresh environment is filled from an index
 IN_ARCHIVE = {".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "PKG-INFO", "README.md"} | {
@@ -42,11 +43,10 @@ IN_PACKAGE = (
 
 def _run(*words: object, folder: Path) -> str:
     """Run a program that knows nothing of this checkout, and return what it prints."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
-        env={**kept, "HOME": str(folder)},
+        env=_environment(folder),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -55,6 +55,18 @@ def _run(*words: object, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Return the environment of the tests without what names this checkout."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    # What pip has downloaded is kept, and what is imported is compiled then.
+    return {
+        "PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"),
+        **kept,
+        "HOME": str(home),
+        "PIP_COMPILE": "0",
+    }
 
 
 async def _fill(url: str) -> None:
@@ -131,7 +143,7 @@ def test_wheel_says_what_it_is(wheel: Path) -> None:
 
     assert (metadata["Name"], metadata["Requires-Python"]) == ("dbtools-mcp", ">=3.11")
     assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "redis", "telemetry"}
-    assert metadata.get_payload() == (ROOT / "README.md").read_text()
+    assert metadata.get_payload() == README
     assert {line.partition(" ")[0] for line in commands.splitlines() if "=" in line} == {
         "dbtools",
         "dbtools-mcp",
@@ -169,13 +181,15 @@ def test_command_of_a_fresh_environment_has_all_that_it_needs(programs: Path, tm
     assert json.loads(answer)["row"]["customer_id"] == 2
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_readme_leads_to_a_connected_client(
-    transport: str, shop: str, programs: Path, tmp_path: Path
-) -> None:
-    """Follow the lines of the README, with another client and another database."""
-    journey = Journey(programs=programs, folder=tmp_path, database=shop)
-    async with journey.connected(transport) as client:
+async def test_readme_connects_a_client_over_stdio(shop: str, programs: Path, tmp_path: Path) -> None:
+    (line,) = re.findall("`(dbtools connect claude-code sample.db [^`]*)`", " ".join(README.split()))
+    ours = {"claude-code": "mcp.json", "sample.db": shop}
+    program, *words = [ours.get(word, word) for word in shlex.split(line)]
+    _run(programs / program, *words, folder=tmp_path)
+    entry = _entry(tmp_path)
+    environment = {"HOME": str(tmp_path), **entry.get("env", {})}
+    command = StdioServerParameters(command=entry["command"], args=entry["args"], env=environment, cwd="/")
+    async with Client(command) as client:
         listed = await client.list_tools()
         called = await client.call_tool("get_goods", {"id": 1})
 
@@ -183,67 +197,47 @@ async def test_readme_leads_to_a_connected_client(
     assert called.structured_content == {"row": {"id": 1, "name": "tent"}}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Journey:
-    """A user with the README, a fresh environment and a database."""
+async def test_line_of_the_readme_serves_the_sample_from_a_clone(tmp_path: Path) -> None:
+    clone = tmp_path / "my clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "tests", "node_modules", "__pycache__"))
+    (line,) = [
+        line for line in README.splitlines() if line.endswith("dbtools serve sample.db --http 127.0.0.1:8000")
+    ]
+    line = line.replace("8000", str(free_port()))
+    async with _served(line, clone) as said:
+        connect, ask = re.findall("To .*?: (.*)", said)
+        _run(*shlex.split(connect.replace("claude-code", "mcp.json")), folder=tmp_path)
+        asked = _run(*shlex.split(ask), folder=tmp_path)
+        async with Client(_entry(tmp_path)["url"]) as client:
+            called = await client.call_tool("get_orders", {"id": 1002})
+    installed = (clone / ".venv" / "bin" / "dbtools").stat().st_mtime_ns
+    async with _served(line, clone):
+        again = (clone / ".venv" / "bin" / "dbtools").stat().st_mtime_ns
 
-    programs: Path
-    folder: Path
-    database: str
+    assert "3 rows" in asked
+    assert called.structured_content["row"]["customer_id"] == 2
+    assert again == installed
 
-    @asynccontextmanager
-    async def connected(self, transport: str) -> AsyncIterator[Client]:
-        """Give the official client, connected as the README says."""
-        if transport == "stdio":
-            self._run(self._line("dbtools connect claude-code sample.db"))
-            entry = self._entry()
-            environment = {"HOME": str(self.folder), **entry.get("env", {})}
-            command = StdioServerParameters(
-                command=entry["command"], args=entry["args"], env=environment, cwd="/"
-            )
-            async with Client(command) as client:
-                yield client
-            return
-        # The roles are those of the README's configuration.
-        words = self._line("dbtools serve --role support")
-        async with self._served([*words[:2], self.database, *words[words.index("--http") :]]) as url:
-            self._run(self._line("dbtools connect claude-code --http"), url=url)
-            async with Client(self._entry()["url"]) as client:
-                yield client
 
-    def _line(self, beginning: str) -> list[str]:
-        """Return the line of the README with this *beginning*, for this client and this database."""
-        lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
-        (line,) = [line for line in lines if line.startswith(beginning)]
-        ours = {"claude-code": "mcp.json", "sample.db": self.database, "dbtools.toml": self.database}
-        return [ours.get(word, word) for word in shlex.split(line)]
+def _entry(folder: Path) -> dict[str, Any]:
+    """Return what is in the client's file in *folder*."""
+    (entry,) = json.loads((folder / ".mcp.json").read_text())["mcpServers"].values()
+    return dict(entry)
 
-    def _run(self, words: list[str], url: str = "") -> None:
-        words = [url if word.startswith("http://") else word for word in words]
-        _run(self.programs / words[0], *words[1:], folder=self.folder)
 
-    def _entry(self) -> dict[str, Any]:
-        """Return what is in the client's file now."""
-        (entry,) = json.loads((self.folder / ".mcp.json").read_text())["mcpServers"].values()
-        return dict(entry)
-
-    @asynccontextmanager
-    async def _served(self, words: list[str]) -> AsyncIterator[str]:
-        """Serve by the command in *words*, but on a free port, and give the URL that it prints."""
-        words = [f"127.0.0.1:{free_port()}" if word.startswith("127.0.0.1:") else word for word in words]
-        process = await anyio.open_process(
-            [str(self.programs / words[0]), *words[1:]],
-            cwd=self.folder,
-            env={"HOME": str(self.folder), "PATH": os.environ["PATH"]},
-            stdin=subprocess.DEVNULL,
-        )
+@asynccontextmanager
+async def _served(line: str, clone: Path) -> AsyncIterator[str]:
+    """Run *line* in a shell in *clone*, and give what it has printed when it serves."""
+    words, environment = ["sh", "-c", line], _environment(clone)
+    async with await anyio.open_process(
+        words, cwd=clone, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             with anyio.fail_after(TIME):
                 assert process.stderr is not None
                 said = ""
-                while not (found := SERVED.search(said)):
+                while "To ask" not in said or not said.endswith("\n"):
                     said += (await process.stderr.receive()).decode()
-            yield found[1]
+            yield said
         finally:
-            process.terminate()
-            await process.wait()
+            os.killpg(process.pid, signal.SIGTERM)

@@ -8,11 +8,14 @@ from typing import Any
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.backends.records import Registry
+from dbtools.backends.urls import home_path
 from dbtools.errors import listing, nearest
 
 __all__ = [
     "BACKENDS",
     "announcement_of",
+    "home_path",
+    "is_url",
     "open_backend",
     "read_registry",
     "resolved_url",
@@ -23,6 +26,7 @@ __all__ = [
 #: The package of each database by URL scheme (up to a plus sign). Each package has a class Backend.
 BACKENDS: Mapping[str, str] = {
     "sqlite": "dbtools.backends.sqlite",
+    "file": "dbtools.backends.sqlite",
     "postgresql": "dbtools.backends.postgresql",
     "postgres": "dbtools.backends.postgresql",
 }
@@ -41,6 +45,11 @@ async def read_registry(url: str) -> Registry | None:
         return await backend.registry()
     finally:
         await backend.close()
+
+
+def is_url(text: str) -> bool:
+    """Return whether *text* is a URL; otherwise it is the path of a database file."""
+    return "://" in text or text.startswith("file:")
 
 
 def url_of_file(path: Path) -> str:

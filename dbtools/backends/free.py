@@ -10,16 +10,18 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 
 from dbtools.catalog import Catalog
-from dbtools.errors import SqlRefused, listing, nearest
+from dbtools.errors import SqlRefused, listing, misspelled, nearest
 from dbtools.policy import NO_RULES, FunctionRules
 from dbtools.results import ResultSet
-from dbtools.sql import Lexis, SqlError, Token, TokenKind, code_of, grouped, words
+from dbtools.sql import Group, Lexis, SqlError, Token, TokenKind, code_of, grouped, words
 from dbtools.types import Mask, quoted
 
 T = TypeVar("T")
 LONG = 200  #: characters of a statement that takes some milliseconds to check
 LONGEST_NAME = 100  #: characters of a name in a refusal
 READING = words("select with values")  #: beginnings of statements
+CHANGING = words("insert replace update delete merge")  #: beginnings of what may follow a WITH, too
+BYTE_ORDER_MARK = "\ufeff"
 SELECT_ONLY = "run_sql only reads: write one statement that begins with select, with or values."
 DESCRIBED = "describe_tables lists tables and columns."
 COMPUTING = "Only functions that compute a value from their arguments are permitted."
@@ -103,7 +105,7 @@ def statement_of(sql: str, lexis: Lexis) -> list[Token]:
         tokens = code_of(sql, lexis)
         while tokens and tokens[-1].kind is TokenKind.SEMICOLON:
             tokens.pop()
-        grouped(tokens, sql)
+        whole = grouped(tokens, sql)
     except SqlError as exc:
         if "parameter" in exc.problem:
             raise refused(*NO_PARAMETERS, position=exc.offset) from exc
@@ -114,12 +116,31 @@ def statement_of(sql: str, lexis: Lexis) -> list[Token]:
     if first.word not in READING:
         hint = f"{SELECT_ONLY} {DESCRIBED}"
         raise refused("This is not a SELECT", hint, position=first.offset)
+    if (other := _changing(whole)) is not None:
+        raise refused("This is not a SELECT", SELECT_ONLY, position=other.offset)
     for token in tokens:
         if token.kind is TokenKind.SEMICOLON:
             raise refused("There are several statements", "Make one call for each.", position=token.offset)
         if token.kind is TokenKind.PARAMETER:
             raise refused(*NO_PARAMETERS, position=token.offset)
     return tokens
+
+
+def _changing(statement: Group) -> Token | None:
+    """Return the word that begins a change after the common table expressions of *statement*, if any does."""
+    if statement.parts[0].word != "with":
+        return None
+    is_query = is_complete = False  # whether a query comes next, and whether one has just ended
+    for part in statement.parts:
+        # Before a word, SQLite takes a byte order mark for white space.
+        word = part.word.lstrip(BYTE_ORDER_MARK)
+        if is_complete and isinstance(part, Token) and word not in ("", ","):
+            return part if word in CHANGING else None
+        if isinstance(part, Group):
+            is_query, is_complete = False, is_query
+        elif word:
+            is_query, is_complete = is_query or word == "as", False
+    return None
 
 
 def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -> SqlRefused:
@@ -162,4 +183,4 @@ def unknown_function(
     *hint*: what to write for it, if that is known.
     """
     rule = f"The function {quoted(name, LONGEST_NAME)} does not exist or is not permitted"
-    return refused(rule, hint or f"{nearest(name, known)}{COMPUTING}", position=position)
+    return refused(rule, hint or f"{misspelled(name, known)}{COMPUTING}", position=position)

@@ -1,15 +1,18 @@
 """A compiled statement. The values of a call in, the driver's parameters out."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dbtools.changes import Write, WriteShape
-from dbtools.statement import Output, QueryShape, Select, Shape
+from dbtools.statement import Output, QueryShape, Shape
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
 ESCAPE = "\\"
+JSON_SPACE = " \t\n\r"  #: what may stand between the parts of JSON
+UNSPACED = str.maketrans("", "", JSON_SPACE)
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
 
@@ -24,6 +27,7 @@ class Plan:
     lists: frozenset[str] = frozenset()  #: the parameters that are lists
     constants: Mapping[str, object] = field(default_factory=dict)  #: values that are the same in every call
     claims: Mapping[str, str] = field(default_factory=dict)  #: the parameters that are claims of the caller
+    brief: bool = False  #: whether it always ends so soon that the event loop can wait for it
     #: Convert a value, and a list of values, to what the driver takes.
     one: Callable[[object, ColumnType], object] = field(repr=False)
     many: Callable[[Sequence[object], ColumnType], object] = field(repr=False)
@@ -34,16 +38,20 @@ class Plan:
         return self.shape.outputs
 
     @property
+    def length(self) -> int:
+        """The characters of its SQL."""
+        return len(self.sql)
+
+    @property
     def most(self) -> int | None:
         """The most rows that it may change, if it is a query that changes rows."""
         return self.shape.writes if isinstance(self.shape, QueryShape) else None
 
     @cached_property
     def runs_functions(self) -> bool:
-        """Whether the statement may run functions that are not part of the database system."""
+        """Whether the operator's SQL in the statement may run functions of users."""
         return isinstance(self.shape, QueryShape) or any(
-            each.runs_functions or (each.filter is not None and not each.filter.total)
-            for each in self.shape.tables
+            each.filter is not None and not each.filter.total for each in self.shape.tables
         )
 
     @cached_property
@@ -84,11 +92,6 @@ class Plan:
         ]
 
     @cached_property
-    def is_lookup(self) -> bool:
-        """Whether the statement reads one row by its key."""
-        return isinstance(self.shape, Select) and self.shape.is_lookup
-
-    @cached_property
     def is_masked(self) -> bool:
         """Whether cells must be masked."""
         return any(each.term.type.mask is not None for each in self.outputs)
@@ -102,6 +105,12 @@ class Plan:
             if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
         }
 
+    @cached_property
+    def _within_json(self) -> Collection[str]:
+        """The parameters that are searched for in JSON."""
+        of = {name: each for each in self.shape.comparisons for name in each.parameters[:1]}
+        return [name for name in self._patterns if of[name].term.type.family is Family.JSON]
+
     def ending(self, sql: str) -> "Plan":
         """Return the plan with the clause *sql* at its end."""
         return replace(self, sql=f"{self.sql}\n{sql}")
@@ -112,7 +121,9 @@ class Plan:
         The statement asks for one row more than *limit*, to find out whether there are more.
         """
         bound = {"limit": limit + 1, **self.constants, **values}
+        bound |= {name: str(bound[name]).translate(UNSPACED) for name in self._within_json}
         bound |= {sought(name): bound[name] for name in self._patterns}
+        bound |= {begun(name): _beginning(str(bound[name])) for name in self._patterns}
         return tuple([self._written(name, bound[name]) for name in self.parameters])
 
     def _written(self, name: str, value: object) -> object:
@@ -134,8 +145,11 @@ class WritePlan:
     change: Plan
     after: Plan | None  #: reads the row with an identity, or the chosen row with a key that may be left
     checked: Plan | None  #: the same, but only if the row satisfies the check
+    left: Plan | None = None  #: reads the row with an identity, whatever the row filter, if it may leave that
+    unlocked: Plan | None = None  #: the same as `before`, which locks the row, without the lock
     existing: Plan | None = None  #: of an upsert: reads the visible row with the key, and its identity
-    #: Of an upsert: inserts the row if no row has the key; None if no other transaction can interfere.
+    #: Of an upsert: inserts the row if no row has the key; None if that is known, as no other transaction can
+    #: interfere.
     attempt: Plan | None = None
     instead: Plan | None = None  #: of an upsert: updates the existing row
 
@@ -151,10 +165,15 @@ class WritePlan:
         return frozenset(claim for plan in self.statements for claim in plan.claims.values())
 
     @property
+    def length(self) -> int:
+        """The characters of the SQL of all statements."""
+        return sum(plan.length for plan in self.statements)
+
+    @property
     def statements(self) -> tuple[Plan, ...]:
         """All statements, in their order."""
         upserts = (self.existing, self.instead, self.attempt)
-        plans = (self.before, *upserts, self.change, self.after, self.checked)
+        plans = (self.before, *upserts, self.change, self.after, self.checked, self.left)
         return tuple(plan for plan in plans if plan is not None)
 
 
@@ -176,6 +195,20 @@ def pin(at: int) -> str:
 def sought(name: str) -> str:
     """Return the parameter for the text whose LIKE pattern is the parameter *name*."""
     return f"{name}_text"
+
+
+def begun(name: str) -> str:
+    """Return the parameter for a LIKE pattern of what begins as the text of the parameter *name* does.
+
+    It matches all texts that begin with that text in any case, although LIKE may ignore only that of ASCII.
+    """
+    return f"{name}_begun"
+
+
+def _beginning(text: str) -> str:
+    # In lower case, two letters beyond ASCII are i and k: the dotted I, and the sign of Kelvin. An escape may
+    # mean a byte that is not UTF-8.
+    return pattern(Operator.STARTS_WITH, re.split(r"[iIkK]|\\x|[^\x01-\x7f]", text, maxsplit=1)[0])
 
 
 def pattern(operator: Operator, text: str) -> str:

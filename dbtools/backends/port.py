@@ -18,7 +18,7 @@ import anyio
 from dbtools.backends.free import FreeOffer, FreeRunner
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.catalog import Catalog, Column, Location, Selection, Table
+from dbtools.catalog import Catalog, Column, Location, RowFilter, Selection, Table
 from dbtools.changes import EarlierCall, WriteShape
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import NO_RULES, FunctionRules, Role
@@ -27,6 +27,7 @@ from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Shape
 from dbtools.types import ColumnType, Family, quoted
+from dbtools.writes import Lacking
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -120,13 +121,6 @@ class JournalEntry(NamedTuple):
     arguments: str  #: a digest
 
 
-class Lacking(NamedTuple):
-    """What a login cannot do for the writes of a role."""
-
-    tables: Mapping[Location, str]  #: why it cannot make the writes of each table
-    journal: str = ""  #: why it cannot use the journal, empty if it can
-
-
 Row = tuple[object, ...]
 
 
@@ -136,6 +130,9 @@ class WriteResult(NamedTuple):
     rows: Sequence[Row]  #: after the change; before it, of deleted rows
     before: Sequence[Row | None]  #: of updated rows; an upsert has None for each row that it inserts
     affected: int
+    #: As they were, the rows that the role does not see after the change, and as they are; None: no such row.
+    left: Sequence[Row | None] = ()
+    left_after: Sequence[Row | None] = ()
     ignored: int = 0  #: rows that an upsert leaves as they are
     #: If asked for: the other tables in which rows were changed, and their number.
     elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
@@ -147,7 +144,8 @@ class WriteResult(NamedTuple):
 class WriteRun(NamedTuple):
     """Writes to run in one transaction."""
 
-    steps: Sequence[tuple[WritePlan, Mapping[str, object]]]  #: each with its values
+    #: Each with its values; none if only the entry is to be kept.
+    steps: Sequence[tuple[WritePlan, Mapping[str, object]]]
     claims: Mapping[str, object]  #: of the caller
     #: Returns whether to commit what was done, instead of rolling it back; called before COMMIT.
     keeps: Callable[[WriteResult], bool]
@@ -224,8 +222,8 @@ class Inspector(Protocol):
         `offset` in the query, if it is invalid or does more than read.
         """
 
-    async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
-        """Return the types that the database infers for the parameters of *condition* on *table*."""
+    async def condition(self, table: Table, condition: Fragment) -> RowFilter:
+        """Return *condition* on *table* with the types of its parameters, as the database understands it."""
 
 
 Heard = Callable[[], None]  #: called when the database announces a change

@@ -5,6 +5,7 @@ the database permits that in a WITH.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.query_syntax import (
     AFTER_CHANGE,
     CHANGE,
+    NUMBERED,
     ListForms,
     Piece,
     main_of,
@@ -70,11 +72,13 @@ def compile_changing_query(
     listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
     end: Sequence[str | Any] = ()
-    if lexis is not None and shape.outputs:
+    if lexis is not None:
         pieces = [*within_with(pieces, main_of(pieces, lexis))]
         rows = sa.table(CHANGE)
         read = cells_of([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
         end = (AFTER_CHANGE, sa.select(*read).select_from(rows).limit(LIMIT))
+        if not shape.outputs:
+            end = (NUMBERED, AFTER_CHANGE, sa.select(sa.func.count()).select_from(rows))
     change = _plan(shape, ChangingQuery([*_elements(pieces, shape, grammar), *end]), grammar)
     return WritePlan(shape=shape, before=None, change=change, after=None, checked=None)
 
@@ -91,7 +95,9 @@ def _claims(shape: QueryShape) -> Mapping[str, str]:
 def _plan(shape: QueryShape, statement: object, grammar: Grammar) -> Plan:
     arrays = _arrays(shape)
     types = {
-        argument(name): type.element or type if name in arrays else type for name, type in shape.types.items()
+        # Its own SQL says how a query compares moments, so they are bound as they are written.
+        argument(name): replace(type.element or type if name in arrays else type, lenient=False)
+        for name, type in shape.types.items()
     }
     named = {name: claim for claim, name in _claims(shape).items()}
     return plan_of(shape, statement, grammar, types, frozenset(map(argument, arrays)), named)

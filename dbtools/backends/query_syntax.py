@@ -28,6 +28,9 @@ OPENING = re.compile(
 CLOSING = re.compile(rf"{GAP}*\)", re.DOTALL)
 CHANGE = "dbtools_change"  #: the name of the common table expression
 AFTER_CHANGE = "\n)\n"
+NUMBERED = (
+    "\nreturning 1 as one"  #: the end of a change that returns nothing, so that its rows can be counted
+)
 VERBS = ("insert", "update", "delete")
 OTHER_VERBS = ("select", "values", "table", "merge", "replace")
 FOLLOWED_BY = {"insert": "into", "delete": "from"}

@@ -11,9 +11,12 @@ from typing import Any, Protocol
 from dbtools import errors
 from dbtools.types import quoted
 
-FIRST = "registry_0001"  #: the revision of the tables that keeps less of each call
-LATEST = "registry_0003"  #: the last revision, as named in `migrations`
-KNOWN = frozenset({FIRST, "registry_0002", LATEST})  #: those that this release reads and writes
+REVISION = "registry_0001"  #: of the tables that this release reads and writes, as named in `migrations`
+#: What to do with the tables of another one.
+OTHER_REVISION = (
+    "Use the version of dbtools that created it. If its content is not needed, drop the tables "
+    "dbtools_query, dbtools_call, dbtools_write and dbtools_version, and run `dbtools registry upgrade URL`."
+)
 NO_REGISTRY = "The database has no registry."
 #: SQL for every database, because a server reads the registry before it imports SQLAlchemy. Texts are cut to
 #: bound memory.
@@ -59,15 +62,15 @@ class Registry:
     def entries(self) -> Mapping[str, RegistryEntry]:
         """Return the queries by name, or raise DbtoolsError if they cannot be read.
 
-        Raise ConfigurationError if a later release created the registry.
+        Raise ConfigurationError if another release created the registry.
         """
         if self.problem:
             raise errors.DatabaseUnavailable(self.problem)
-        unknown = sorted({*self.revisions} - KNOWN)
-        if unknown:
+        others = sorted({*self.revisions} - {REVISION})
+        if others:
             raise errors.ConfigurationError(
-                f"The registry is of a newer version, {quoted(unknown[-1])}: this dbtools knows {LATEST}.",
-                hint="Install a newer dbtools.",
+                f"The registry has version {quoted(others[-1])}: this dbtools needs {REVISION}.",
+                hint=OTHER_REVISION,
             )
         entries: dict[str, RegistryEntry] = {}
         for name, group in groupby(self.queries, lambda each: each.name):
@@ -122,7 +125,6 @@ class RecordStore(Protocol):
 
     DIALECT: str  #: SQLAlchemy's name of the SQL
     SCHEMA: str  #: of the tables
-    COLUMNS: str  #: the query for the names of the columns of the table of calls
 
     def moment(self, text: str) -> object:
         """Return the time *text* (RFC 3339, UTC) as the driver takes it."""

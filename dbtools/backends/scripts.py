@@ -18,7 +18,7 @@ from dbtools.backends.port import UNFIT, UNSEEN, JournalEntry, Row, WriteResult,
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column
-from dbtools.changes import KEPT, EarlierCall, RowKeys, WriteKind, keys_of, taken, used
+from dbtools.changes import KEPT, EarlierCall, RowKeys, WriteKind, keys_of, repeated, taken, used
 from dbtools.statement import Output, QueryShape
 from dbtools.types import ColumnType, Family
 
@@ -28,9 +28,10 @@ COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "k
 OTHER = ColumnType(family=Family.OTHER, name="")
 ATTEMPTS = 3  #: of an upsert, while other transactions insert and delete a row with its key
 CHANGED_CONCURRENTLY = (
-    "Another transaction has changed some of the rows, or a trigger keeps them as they are."
+    "Another transaction has changed some of the rows, or a trigger or row-level security keeps them as they "
+    "are."
 )
-MOVED_BY_TRIGGER = "A trigger moves a row away."
+GONE = "A row is not found after the change: a trigger may have moved it."
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
 BoundPlan = tuple[Plan, *tuple[Row, ...]]
 T = TypeVar("T")
@@ -84,7 +85,8 @@ def script_of(run: WriteRun, journal: Journal) -> Script[WriteResult]:
     """Yield the statements of *run* in their order, each with its parameters; get their rows.
 
     A statement without outputs gets one row with the number of rows that it changed. None asks for all
-    deferred constraints to be checked. Raise a CallError if the transaction must be rolled back.
+    deferred constraints to be checked. Raise a CallError if the transaction must be rolled back. Without
+    steps, only the entry is kept.
     """
     if run.entry is None:
         return (yield from _run_steps(run))
@@ -94,6 +96,8 @@ def script_of(run: WriteRun, journal: Journal) -> Script[WriteResult]:
     if not (yield journal.enter, journal.enter.bound(parameters, 1)):
         earlier = _earlier(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
         return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
+    if not run.steps:
+        return WriteResult(rows=(), before=(), affected=0)
     result = yield from _run_steps(run)
     keys = keys_of(run.steps[0][0].shape, result.rows)
     done = {"affected": result.affected, "keys": None if keys is None else json.dumps(keys)}
@@ -120,7 +124,7 @@ class StepResult(NamedTuple):
 
     found: Sequence[Row]  #: the identity of the changed row, or the cells of the deleted one
     before: Sequence[Row | None] = ()
-    previous: Row = ()  #: the identity of the row before an upsert updated it
+    existing: Row = ()  #: the identity of the row that an upsert has found, or a keyed update has changed
 
 
 def _run_steps(run: WriteRun) -> Script[WriteResult]:
@@ -147,21 +151,27 @@ def _change_each(run: WriteRun) -> Script[WriteResult]:
     rows: list[Row] = []
     before: list[Row | None] = []
     changed: list[tuple[WritePlan, Row]] = []
+    step_of: dict[str, int] = {}  #: by the current identity of the row
     ignored = 0
-    for plan, values in run.steps:
-        step = yield from (_change_row if plan.existing is None else _upsert_row)(plan, values, run)
+    for at, (plan, values) in enumerate(run.steps):
+        try:
+            if plan.existing is None:
+                step = yield from _change_row(plan, values, run)
+                _refuse_repeated(plan, step.existing, at, step_of)
+            else:
+                step = yield from _upsert_row(plan, values, run, at, step_of)
+        except errors.NoRow as exc:
+            exc.step = at
+            raise
         rows += step.found if plan.after is None else ()
         before += step.before
         ignored += not step.found
-        if step.previous:
-            # An earlier step may have changed the same row.
-            (identity,) = step.found
-            changed = [(each, identity if known == step.previous else known) for each, known in changed]
+        identities = step.found if plan.after is not None else ()
+        step_of |= dict.fromkeys(map(repr, identities or [step.existing]), at)
         changed += ((plan, identity) for identity in step.found)
     yield None
-    for plan, identity in changed:
-        rows += yield from _read_after(plan, [identity], run)
-    return WriteResult(rows=rows, before=before, affected=len(changed), ignored=ignored)
+    read = yield from _read_each(changed, before, run)
+    return read._replace(rows=[*rows, *read.rows], ignored=ignored)
 
 
 def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
@@ -172,22 +182,41 @@ def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) ->
     if plan.before is not None and (expects or not is_delete):
         before = yield _bound(plan.before, values, run=run)
         if not before:
-            raise errors.NoRow
+            # Row-level security shows fewer rows to a SELECT that locks them.
+            is_seen = plan.unlocked is not None and (yield _bound(plan.unlocked, values, run=run))
+            raise _kept() if is_seen else errors.NoRow
     found = yield _bound(plan.change, values, run=run)
     if not found:
         seen = (yield _bound(plan.before, values, run=run)) if plan.before is not None else ()
         raise _unchanged(plan, seen)
     if len(found) > 1:
         raise errors.TooManyRows
-    return StepResult(found, () if is_delete else before)
+    is_update = plan.write.kind is WriteKind.UPDATE
+    return StepResult(found, () if is_delete else before, found[0] if is_update else ())
 
 
-def _upsert_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
+def _refuse_repeated(plan: WritePlan, identity: Row, at: int, step_of: Mapping[str, int]) -> None:
+    """Raise BadValue if an earlier step was about the row of the step *at* too.
+
+    Only the database knows which keys are equal: by a collation, or as numbers.
+    """
+    if identity and (first := step_of.get(repr(identity))) is not None:
+        raise repeated(plan.write.conflict or plan.write.table.key_columns, at, first)
+
+
+def _upsert_row(
+    plan: WritePlan, values: Mapping[str, object], run: WriteRun, at: int, step_of: Mapping[str, int]
+) -> Script[StepResult]:
     """Insert a row, or update or ignore the visible row with its key, or raise a CallError.
 
-    If a hidden row has the key, the plain insert fails like any other.
+    If a hidden row has the key, the plain insert fails like any other. Only the database knows whether a new
+    row is one of those that a partial key is about, so it is inserted first.
     """
     assert plan.existing is not None
+    if plan.write.conflict_where and plan.attempt is not None:
+        found = yield _bound(plan.attempt, values, run=run)
+        if found:
+            return StepResult(found, (None,))
     for left in reversed(range(ATTEMPTS + 1)):
         seen = yield _bound(plan.existing, values, run=run)
         if seen or plan.attempt is None or not left:
@@ -201,14 +230,15 @@ def _upsert_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) ->
         return inserted._replace(before=(None,))
     if len(seen) > 1:
         raise errors.TooManyRows
-    if plan.instead is None:
-        return StepResult(())
     width = len(plan.write.table.identity)
-    previous, before = seen[0][:width], seen[0][width:]
-    found = yield _bound(plan.instead, {**values, **_places(previous)}, run=run)
+    existing, before = seen[0][:width], seen[0][width:]
+    _refuse_repeated(plan, existing, at, step_of)
+    if plan.instead is None:
+        return StepResult((), (), existing)
+    found = yield _bound(plan.instead, {**values, **_places(existing)}, run=run)
     if not found:
         raise _unchanged(plan, seen)
-    return StepResult(found, (before,), previous)
+    return StepResult(found, (before,), existing)
 
 
 def _change_matching(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
@@ -231,10 +261,36 @@ def _change_matching(plan: WritePlan, values: Mapping[str, object], run: WriteRu
         return WriteResult(rows=before, before=(), affected=len(found))
     identities = _in_order(plan, keys, changed)
     yield None
+    if shape.writes.leaves:
+        return (yield from _read_each([(plan, each) for each in identities], before, run))
     rows = yield from _read_after(plan, identities, run)
     if len(rows) != len(before):
-        raise errors.Refused(MOVED_BY_TRIGGER)
+        raise errors.Refused(GONE)
     return WriteResult(rows=rows, before=before, affected=len(found))
+
+
+def _read_each(
+    changed: Sequence[tuple[WritePlan, Row]], before: Sequence[Row | None], run: WriteRun
+) -> Script[WriteResult]:
+    """Read the *changed* rows with an identity one by one: some are not seen after the change."""
+    rows: list[Row] = []
+    stayed: list[Row | None] = []
+    left: list[tuple[Row | None, Row | None]] = []
+    for at, (plan, identity) in enumerate(changed):
+        shown = yield from _read_after(plan, [identity], run)
+        rows += shown
+        old = before[at : at + 1]
+        stayed += old if shown else ()
+        if not shown and plan.after is not None:
+            after = (yield _bound(plan.left, _places(identity), run=run)) if plan.left is not None else ()
+            left.append((next(iter(old), None), next(iter(after), None)))
+    return WriteResult(
+        rows=rows,
+        before=stayed,
+        affected=len(changed),
+        left=[old for old, _ in left],
+        left_after=[new for _, new in left],
+    )
 
 
 def _check_deleted(
@@ -270,7 +326,7 @@ def _incomplete(plan: WritePlan) -> errors.CallError:
     """Return why the change has left out some of the matching rows."""
     # A change that is pinned to the versions of rows misses those that another transaction has changed since.
     is_pinned = pin(0) in plan.change.parameters
-    return errors.Busy(CHANGED_CONCURRENTLY, hint="Try again.") if is_pinned else _refused_by_trigger()
+    return errors.Busy(CHANGED_CONCURRENTLY, hint="Try again.") if is_pinned else _kept()
 
 
 def _read_after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Script[Sequence[Row]]:
@@ -280,7 +336,8 @@ def _read_after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Sc
     places = [_places(each) for each in identities]
     shown = yield _bound(plan.after, *places, run=run)
     # Without a filter, a trigger has moved a row elsewhere.
-    if len(shown) < len(places) and plan.write.table.filter is not None:
+    filtered = plan.write.table.filter is not None and not plan.write.writes.leaves
+    if len(shown) < len(places) and filtered:
         raise errors.Denied(UNSEEN)
     if plan.checked is not None and len((yield _bound(plan.checked, *places, run=run))) < len(places):
         raise errors.Denied(UNFIT)
@@ -302,10 +359,11 @@ def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
         return errors.NoRow()
     if len(plan.write.conditions) > plan.write.key_count:
         return errors.Conflict()
-    return _refused_by_trigger()
+    return _kept()
 
 
-def _refused_by_trigger() -> errors.CallError:
+def _kept() -> errors.CallError:
+    """Return the error of a change that the database has not made, without saying why."""
     refused = errors.ConstraintViolated()
-    refused.kind = errors.Broken.TRIGGER
+    refused.kind = errors.Broken.KEPT
     return refused

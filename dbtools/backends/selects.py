@@ -3,8 +3,8 @@
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import eq, ge, gt, le, lt, ne
+from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,12 +12,15 @@ import sqlalchemy as sa
 from dbtools.backends.plans import Plan
 from dbtools.backends.sources import (
     SEEN,
+    SIGNS,
     Element,
     Grammar,
     Truth,
     column_of,
     documents_of,
+    same_key,
     source,
+    unspaced,
 )
 from dbtools.catalog import Column, Table, TableKind, TextIndex
 from dbtools.changes import Write
@@ -70,6 +73,11 @@ class Terms:
         self.same: Sequence[Truth] = ()  #: in a subquery: what ties its rows to a row of the outer statement
         self.outer: sa.FromClause | None = None
         self.clause: sa.FromClause = self._table  #: complete once every term has been compiled
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the rows are those of a view, which has no index."""
+        return self._own.kind is TableKind.VIEW
 
     def __getitem__(self, term: Term) -> Element:
         """Return the expression of *term*, and join the tables of its path."""
@@ -134,8 +142,13 @@ class Terms:
         )
         inner.outer = self._table
         # The target comes first, because its collation must apply.
-        inner.same = [there == column_of(inner._table, here) for here, there in tied.items()]
+        inner.same = [inner._same(there, inner._table, here) for here, there in tied.items()]
         return inner
+
+    def _same(self, target: Element, source: sa.FromClause, name: str, table: Table | None = None) -> Truth:
+        """Return whether *target* equals the column *name* of *table* in *source*, which refers to it."""
+        type = (table or self._own).column_by_name[name].type
+        return same_key(target, column_of(source, name), type, self._grammar)
 
     def selected(self, select: Any) -> Any:
         """Return *select* from the tables of these terms, restricted to rows that refer to the outer row."""
@@ -160,7 +173,7 @@ class Terms:
             case Function.COUNT:
                 return sa.func.count(column)
             case Function.COUNT_DISTINCT:
-                return sa.func.count(sa.distinct(column))
+                return sa.func.count(sa.distinct(self._grammar.comparable(column, measure.place.type)))
             case function:
                 return self._grammar.measure(function, column, measure.place.type)
 
@@ -197,7 +210,8 @@ class Terms:
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target comes first, because its collation must apply.
-            same = [column_of(target, there) == column_of(before, here) for there, here in pairs]
+            own = path[-2].target if path[:-1] else self._own
+            same = [self._same(column_of(target, there), before, here, own) for there, here in pairs]
             self.clause = self.clause.outerjoin(target, sa.and_(*same))
             self._joined[path] = target
         return self._joined[path]
@@ -222,13 +236,15 @@ def bindings_of(shape: Select) -> tuple[Mapping[str, ColumnType], frozenset[str]
 def select_of(shape: Select, grammar: Grammar, claims: dict[str, str]) -> sa.Select[Any]:
     """Return *shape* in *grammar*, without a limit; add the parameters of row filters to *claims*."""
     terms = Terms(shape.table, grammar, shape, claims=claims)
-    read = [] if shape.counting else [grammar.cell(terms[each.term], each) for each in shape.outputs]
+    groups: dict[Term, Element] = {term: grammar.comparable(terms[term], term.type) for term in shape.groups}
+    cells = [] if shape.counting else [(groups.get(each.term), each) for each in shape.outputs]
+    read = [grammar.cell(terms[each.term] if group is None else group, each) for group, each in cells]
     select = sa.select(*cells_of(read)) if read else sa.select(sa.literal_column("1"))
     if shape.conditions:
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
         select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
-    select = select.distinct() if shape.distinct else select.group_by(*map(terms.__getitem__, shape.groups))
+    select = select.distinct() if shape.distinct else select.group_by(*groups.values())
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
     counted: sa.FromClause | None = None
@@ -237,23 +253,38 @@ def select_of(shape: Select, grammar: Grammar, claims: dict[str, str]) -> sa.Sel
         select = sa.select(sa.func.count().label("c0"))
     # ORDER BY may use the label of a computed output that is read whole.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
-    for step in shape.order:
-        select = select.order_by(_ordered(step, terms, grammar, named))
+    ordered = [_ordered(step, terms, grammar, named) for step in shape.order]
+    if shape.order and not (shape.groups or shape.skip or shape.counting):
+        select = _windowed(select, shape.order[0], terms, grammar, LIMIT)
+    elif end := _end_of(shape):
+        select = _windowed(select, end, terms, grammar, sa.literal_column("1"))
+    select = select.order_by(*ordered)
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
     return select.select_from(terms.clause if counted is None else counted)
 
 
+def _end_of(shape: Select) -> Order | None:
+    """Return the order whose first row has the only output of *shape*: the least or greatest of a column."""
+    term = shape.outputs[0].term
+    if len(shape.outputs) > 1 or shape.groups or shape.having or not isinstance(term, Measure):
+        return None
+    directions = {Function.MIN: Direction.ASC, Function.MAX: Direction.DESC}
+    direction = directions.get(term.function)
+    return Order(term.place, direction) if term.place is not None and direction is not None else None
+
+
+def _windowed(
+    select: sa.Select[Any], step: Order, terms: Terms, grammar: Grammar, limit: Element
+) -> sa.Select[Any]:
+    """Return *select*, if possible without rows after the first *limit* ones in the order of *step*."""
+    if not isinstance(step.term, Column) or grammar.barrier or terms.is_view:
+        return select
+    window = grammar.window(select.select_from(terms.clause), terms[step.term], step, limit)
+    return select if window is None else select.where(window)
+
+
 LISTS = (Operator.IN, Operator.NOT_IN)
-SIGNS: Mapping[Operator, Callable[..., Truth]] = {
-    Operator.EQ: eq,
-    Operator.NE: ne,
-    Operator.LT: lt,
-    Operator.LTE: le,
-    Operator.GT: gt,
-    Operator.GTE: ge,
-    Operator.BETWEEN: lambda column, least, most: column.between(least, most),
-}
 
 
 def cells_of(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
@@ -305,18 +336,18 @@ def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", gr
         return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
     first = condition.parameters[0]
     if operator in LISTS:
-        comparable = grammar.comparable(column, type)
-        return grammar.member(comparable, first, type, negated=operator is Operator.NOT_IN)
+        return grammar.member(column, first, type, negated=operator is Operator.NOT_IN)
     if operator is Operator.CONTAINS and type.family is Family.ARRAY and type.element is not None:
         return grammar.array_contains(column, first, type.element)
     if operator in TEXTUAL:
-        return grammar.like(column, first, operator)
+        searched = unspaced(column) if type.family is Family.JSON else column
+        return grammar.like(searched, first, operator, type)
     values = [grammar.value(name, type) for name in condition.parameters]
     if type.family is Family.ANY and operator in ORDER:
         half = len(values) // 2
         numbers, texts = SIGNS[operator](column, *values[:half]), SIGNS[operator](column, *values[half:])
         return sa.case((grammar.is_text(column), texts), else_=numbers)
-    return SIGNS[operator](grammar.comparable(column, type), *values)
+    return grammar.compare(operator, column, type, *values)
 
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
@@ -324,7 +355,8 @@ def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, s
     if not isinstance(term, Column | PathColumn) and term in named:
         column: Element = sa.literal_column(named[term])
     else:
-        column = grammar.sortable(terms[term], term.type)
+        column = terms[term]
+    column = grammar.sortable(column, term.type)
     ordered = column.asc() if step.direction is Direction.ASC else column.desc()
     return grammar.nulls_last(ordered) if term.nullable else ordered
 
@@ -336,11 +368,16 @@ def _after(shape: Select, terms: Terms, grammar: Grammar) -> Truth:
     each step, and bound the first column so that an index can be used.
     """
     steps, names = shape.order, shape.after
-    columns = [terms[step.term] for step in steps]
+    cells = [terms[step.term] for step in steps]
+    types = [step.term.type for step in steps]
+    columns = [
+        grammar.keyed(grammar.comparable(cell, type), type) for cell, type in zip(cells, types, strict=True)
+    ]
     values = [grammar.value(str(name), step.term.type) for step, name in zip(steps, names, strict=True)]
     plain = all(name and not step.term.nullable for step, name in zip(steps, names, strict=True))
     first = steps[0].direction is Direction.ASC
-    if plain and len(steps) > 1 and len({step.direction for step in steps}) == 1:
+    as_stored = all(map(is_, cells, columns))
+    if plain and as_stored and len(steps) > 1 and len({step.direction for step in steps}) == 1:
         row, last = sa.tuple_(*columns), sa.tuple_(*values)
         return row > last if first else row < last
     alternatives: list[Truth] = []
@@ -349,9 +386,9 @@ def _after(shape: Select, terms: Terms, grammar: Grammar) -> Truth:
         beyond = sa.false() if name is None else _beyond(step, column, value)
         alternatives.append(sa.and_(*same, beyond))
         same.append(column.is_(sa.null()) if name is None else column == value)
-    if plain and len(steps) > 1:
-        bound = columns[0] >= values[0] if first else columns[0] <= values[0]
-        return sa.and_(bound, sa.or_(*alternatives))
+    if plain and not (as_stored and len(steps) == 1):
+        sign = Operator.GTE if first else Operator.LTE
+        return sa.and_(grammar.compare(sign, cells[0], steps[0].term.type, values[0]), sa.or_(*alternatives))
     return sa.or_(*alternatives)
 
 

@@ -1,23 +1,34 @@
 """The only function that reads a table, with its row filter and masks; and the Grammar of a database."""
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
+from dbtools.backends.plans import JSON_SPACE
 from dbtools.catalog import Column, RowFilter, Table, TableKind, TextIndex
 from dbtools.cells import BLANK
-from dbtools.statement import Output
+from dbtools.statement import Order, Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Operator
 
 LONG = 1_000  #: characters or bytes; LIKE, which does not take linear time, is too slow for longer texts
 Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
+SIGNS: Mapping[Operator, Callable[..., Truth]] = {
+    Operator.EQ: eq,
+    Operator.NE: ne,
+    Operator.LT: lt,
+    Operator.LTE: le,
+    Operator.GT: gt,
+    Operator.GTE: ge,
+    Operator.BETWEEN: lambda column, least, most: column.between(least, most),
+}
 #: The column that says whether the filter shows a row. No table has a column with this name.
 SEEN = quoted_name(f"seen {secrets.token_hex(8)}", quote=True)
 
@@ -57,8 +68,8 @@ class Grammar(Protocol):
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Return whether *column* is (not) in the list parameter *name*."""
 
-    def like(self, column: Element, name: str, operator: Operator) -> Truth:
-        """Return whether *column* matches the pattern in the parameter *name*.
+    def like(self, column: Element, name: str, operator: Operator, type: ColumnType) -> Truth:
+        """Return whether *column* of *type* matches the pattern in the parameter *name*, in any case.
 
         If *operator* is not anchored at the start, search long texts in linear time for the parameter
         `sought(name)`.
@@ -73,7 +84,15 @@ class Grammar(Protocol):
         raise AssertionError(name)
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in the form of decoded values of *type*."""
+        """Return *column* in a form in which equal values of *type* are equal, and sort as they compare."""
+        return column
+
+    def compare(self, operator: Operator, column: Element, type: ColumnType, *values: Element) -> Truth:
+        """Return whether *column* is to *values* as *operator*, one of SIGNS, says."""
+        return SIGNS[operator](column, *values)
+
+    def keyed(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in the form in which cells of *type* are compared with each other."""
         return column
 
     def is_text(self, column: Element) -> Truth:
@@ -89,6 +108,13 @@ class Grammar(Protocol):
     def sortable(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in a form that can be sorted."""
         return column
+
+    def window(self, select: sa.Select[Any], column: Element, step: Order, limit: Element) -> Truth | None:
+        """Return a condition on *column* that holds for the first *limit* rows of *select*, sorted by *step*.
+
+        Return None if an index of *column* has the order of *step* itself.
+        """
+        return None
 
     def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
         """Return *ordered* with nulls last, in both directions."""
@@ -176,10 +202,17 @@ def source(
         select = select.where(filtering(table.filter, grammar, claims))
     if barrier:
         # No planner moves a condition below an OFFSET.
-        same = (there == column_of(whole, here) for here, there in tied.items())
+        types = {name: column.type for name, column in table.column_by_name.items()}
+        same = (same_key(there, column_of(whole, here), types[here], grammar) for here, there in tied.items())
         outer = {there.table for there in tied.values()}
         return _barred(select.where(*same).correlate(*outer), whole, grammar).subquery(alias)
     return select.subquery(alias)
+
+
+def same_key(target: Element, cell: Element, type: ColumnType, grammar: Grammar) -> Truth:
+    """Return whether *target* equals *cell*, which refers to it; both have a type like *type*."""
+    same: Truth = grammar.keyed(target, type) == grammar.keyed(cell, type)
+    return same
 
 
 def _barred(select: sa.Select[Any], whole: sa.TableClause, grammar: Grammar) -> sa.GenerativeSelect:
@@ -269,3 +302,14 @@ def compile_pieces(element: Any, compiler: Any, **options: Any) -> str:
 def column_of(table: sa.FromClause, name: str) -> Element:
     """Return the column *name* of *table*."""
     return sa.column(quoted_name(name, quote=True), _selectable=table)
+
+
+def unspaced(column: Element) -> Element:
+    """Return the text of *column*, which is JSON, without the white space that `Plan.bound` leaves out too.
+
+    Databases differ in the spaces that they keep or add.
+    """
+    text: Element = sa.cast(column, sa.Text)
+    for each in JSON_SPACE:
+        text = sa.func.replace(text, sa.literal_column(f"'{each}'"), sa.literal_column("''"))
+    return text

@@ -24,7 +24,7 @@ from dbtools.backends.selects import (
     plan_of,
     select_of,
 )
-from dbtools.backends.sources import Element, Grammar, Truth, column_of, filtering
+from dbtools.backends.sources import Element, Grammar, Truth, Written, column_of, filtering
 from dbtools.catalog import Column, RowFilter, identifying
 from dbtools.cells import BLANK
 from dbtools.changes import Write, WriteKind
@@ -56,15 +56,16 @@ class _Statements:
 
     def of_row(self) -> WritePlan:
         """Return the statements that change one row."""
-        shape, filter = self._shape, self._shape.table.filter
+        shape, filters = self._shape, _filters(self._shape)
         own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key_count])
         instead = shape.instead and replace(shape.instead, conditions=self._identified)
         return WritePlan(
             shape=shape,
             before=None if shape.kind is WriteKind.INSERT else compile_select(own, self._grammar),
             change=self._change(shape),
-            after=None if shape.kind is WriteKind.DELETE else self._row(shape.outputs, filter),
-            checked=None if shape.check is None else self._row(self._identity, shape.check),
+            after=None if shape.kind is WriteKind.DELETE else self._row(shape.outputs, *filters),
+            checked=self._row(self._identity, *shape.checks) if shape.checks else None,
+            left=self._left(),
             existing=self._existing() if shape.conflict else None,
             instead=None if instead is None else self._change(instead),
         )
@@ -74,7 +75,7 @@ class _Statements:
         shape, key = self._shape, identifying(self._shape.table.key_columns)
         version = () if self._grammar.version is None else (self._grammar.version,)
         if shape.kind is not WriteKind.DELETE:
-            after: Plan | None = self._row(shape.outputs, shape.table.filter)
+            after: Plan | None = self._row(shape.outputs, *_filters(shape))
         else:
             # The row with a key, if it still exists.
             after = None if version else self._matching(_equal(key), _plain(key))
@@ -84,18 +85,27 @@ class _Statements:
             before=compile_select(found, self._grammar),
             change=self._change_chosen(chosen, key),
             after=after,
-            checked=None if shape.check is None else self._row(self._identity, shape.check),
+            checked=self._row(self._identity, *shape.checks) if shape.checks else None,
+            left=self._left(),
         )
 
     def attempt(self) -> Plan:
         """Return the statement that inserts the row, unless a row has the key."""
         key = [self._target.c[column.name] for column in self._shape.conflict]
         insert = self._grammar.insert(self._target).values(self._values(self._shape))
-        return self._returning(insert.on_conflict_do_nothing(index_elements=key), self._shape, {})
+        where = Written([self._shape.conflict_where]) if self._shape.conflict_where else None
+        ignoring = insert.on_conflict_do_nothing(index_elements=key, index_where=where)
+        return self._returning(ignoring, self._shape, {})
 
-    def _row(self, outputs: Sequence[Output], filter: RowFilter | None) -> Plan:
-        """Return the statement that reads the row with an identity, if *filter* shows it."""
-        return self._matching(self._identified, outputs, filter)
+    def _row(self, outputs: Sequence[Output], *filters: RowFilter) -> Plan:
+        """Return the statement that reads the row with an identity, if all *filters* hold for it."""
+        return self._matching(self._identified, outputs, filters)
+
+    def _left(self) -> Plan | None:
+        """Return the statement that reads, for the audit log, the row that the role does not see any more."""
+        shape = self._shape
+        may_leave = shape.writes.leaves and shape.kind is not WriteKind.DELETE
+        return self._row(shape.outputs) if may_leave else None
 
     def _existing(self) -> Plan:
         """Return the statement that reads the row with the key of an upsert, if the role sees it.
@@ -103,24 +113,26 @@ class _Statements:
         Cells and values are compared as the unique key compares them.
         """
         shape, values = self._shape, self._values(self._shape)
-        same = (column_of(self._target, each.name) == values[each.name] for each in shape.conflict)
+        same = [self._cell_of(each) == values[each.name] for each in shape.conflict]
+        # The index has evaluated its condition for each row, so it raises no error.
+        same += [Written([shape.conflict_where])] if shape.conflict_where else []
         outputs = (*self._identity, *shape.outputs)
-        return self._matching((), outputs, shape.table.filter, *same)
+        return self._matching((), outputs, _filters(shape), *same)
 
     def _matching(
         self,
         conditions: Sequence[Condition],
         outputs: Sequence[Output],
-        filter: RowFilter | None = None,
+        filters: Sequence[RowFilter] = (),
         *others: Truth,
     ) -> Plan:
-        """Return the statement that reads the row for which *conditions* hold, if *filter* shows it."""
+        """Return the statement that reads the row for which *conditions* hold, if all *filters* do."""
         claims: dict[str, str] = {}
         same = sa.and_(all_hold(conditions, self._target, self._grammar), *others)
         select = sa.select(*self._cells(outputs)).select_from(self._target).where(same)
-        if filter is not None:
+        for each in filters:
             # A CASE is evaluated in its order: the filter may raise an error on another row.
-            select = select.where(sa.case((same, filtering(filter, self._grammar, claims))))
+            select = select.where(sa.case((same, filtering(each, self._grammar, claims))))
         shape, bound = (
             replace(self._shape, outputs=tuple(outputs), chosen=None),
             _types(self._shape, conditions),
@@ -161,7 +173,7 @@ class _Statements:
             # Unlike the name of the table.
             pinned = grammar.pinned(columns, f"keys of {target.name}")
             pairs = zip(columns, pinned.columns, strict=True)
-            found = sa.and_(*(column_of(target, each.name) == cell for each, cell in pairs))
+            found = sa.and_(*(self._cell_of(each) == grammar.keyed(cell, each.type) for each, cell in pairs))
             types = {pin(at): each.type for at, each in enumerate(columns)}
             lists = frozenset(types)
         new_types, arrays = _types(shape, ())
@@ -180,6 +192,10 @@ class _Statements:
         """Return the parameters for the new values of *shape*, by column."""
         return {each.name: self._grammar.stored(name, each.type) for each, name in shape.parameters.items()}
 
+    def _cell_of(self, column: Column) -> Element:
+        """Return the cell of *column*, to be compared with a key."""
+        return self._grammar.keyed(column_of(self._target, column.name), column.type)
+
     def _cells(self, outputs: Sequence[Output]) -> Iterator[Element]:
         """Yield the cells of *outputs*, null in a blank column, which is never read."""
         terms = [each.term for each in outputs]
@@ -195,6 +211,10 @@ def _equal(columns: Sequence[Column]) -> tuple[Condition, ...]:
         Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
         for at, column in enumerate(columns)
     )
+
+
+def _filters(shape: Write) -> tuple[RowFilter, ...]:
+    return () if shape.table.filter is None else (shape.table.filter,)
 
 
 def _plain(columns: Sequence[Column]) -> tuple[Output, ...]:

@@ -78,7 +78,9 @@ def _end(error: Exception) -> None:
     from dbtools.cells import one_line
 
     status, message = WRONG, one_line(str(error))
-    if isinstance(error, OSError) and error.filename:
+    if isinstance(error, errors.ConfigurationError):
+        message = "\ndbtools: ".join(one_line(each.line) for each in error.mistakes)
+    elif isinstance(error, OSError) and error.filename:
         message = one_line(f"{error.filename}: {error.strerror}.")
     elif not isinstance(error, errors.DbtoolsError):
         if os.environ.get(DEBUG):

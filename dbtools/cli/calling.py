@@ -5,12 +5,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dbtools.cli.options import (
     FILES,
+    REFUSED,
     caller_of,
     claim_option,
     echo,
@@ -33,10 +35,13 @@ if TYPE_CHECKING:
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
 
+AWAITED = "Nothing was changed: the change must be confirmed. "
+USABLE = "Repeat the command with the token as confirm, or confirm on a terminal."
 UNUSABLE = (
-    "Another command can use this token only with [server] secret and the table dbtools_write. "
-    "Or confirm on a terminal."
+    "Confirm it on a terminal. Another command can use the token only with [server] secret and the table "
+    "dbtools_write."
 )
+EXPLAINED = "`dbtools explain` with the same arguments says why."
 
 
 @click.command(epilog=example("dbtools tools sample.db --tokens"))
@@ -85,7 +90,8 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as
     """Call a tool and print its answer.
 
     A value that parses as JSON is passed as JSON, any other value as a string. On a terminal, dbtools
-    asks you to confirm a change whose grant has confirm = true.
+    asks you to confirm a change whose grant has confirm = true. Otherwise it prints a preview and a token,
+    with exit status 1.
     """
     settings, caller, tool, arguments = _call_of(words, role, claims, write)
     asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
@@ -97,10 +103,12 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as
     )
     if as_json:
         click.echo(answer.json)
-        return
-    from dbtools.cli.presentation import print_answer
+    else:
+        from dbtools.cli.presentation import print_answer
 
-    print_answer(answer)
+        print_answer(answer)
+    if answer.pending is not None:
+        sys.exit(REFUSED)
 
 
 @click.command(
@@ -114,7 +122,8 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as
 def explain(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as_json: bool) -> None:
     """Explain why a call is allowed or denied, without running it.
 
-    The output names the rule that decides, and shows the SQL and its parameters.
+    The output names the rule that decides, and shows the SQL and its parameters. The exit status is 0,
+    whether the call is allowed or not: in a script, read allowed of --json.
     """
     from dbtools.cli.presentation import print_explanation
     from dbtools.service.explanation import explain as explained
@@ -133,13 +142,18 @@ def _call_of(
     words: Sequence[str], role: str, claims: Sequence[str], write: bool
 ) -> "tuple[Settings, Caller, str, dict[str, object]]":
     """Read [TARGET] TOOL [arguments] and the options of the caller."""
+    from dbtools.errors import nearest_path
+
     target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
     if not words:
         raise click.UsageError("TOOL is missing. `dbtools tools` lists the tools.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
         if is_target(words[1]):
             raise click.UsageError(f"TARGET comes before TOOL: {words[1]} {words[0]}")
-        raise click.UsageError(f"{words[1]!r} is not key=value, and {words[0]!r} is not a file.")
+        near = nearest_path(Path(words[0])).rstrip()
+        raise click.UsageError(
+            f"{words[1]!r} is not key=value, and {words[0]!r} is not a file. {near}".rstrip()
+        )
     arguments = _arguments_of(words[1:])
     settings = with_writes(settings_for(target, role), write)
     return settings, caller_of(settings, role, claims), words[0], arguments
@@ -147,20 +161,33 @@ def _call_of(
 
 def _arguments_of(words: Sequence[str]) -> dict[str, object]:
     """Read `key=value` words, or one JSON object."""
+    from dbtools.cells import one_line
+
     if len(words) == 1 and words[0].lstrip().startswith("{"):
-        value = _value_of(words[0])
-        if not isinstance(value, dict):
-            raise click.UsageError("The arguments are not a JSON object.")
-        return value
+        value, problem = _value_of(words[0])
+        if problem:
+            raise click.UsageError(f"The arguments are not valid JSON: {problem}.")
+        return dict(value)
     pairs = pairs_of(words, "{!r} is not key=value. You can also pass all arguments as one JSON object.")
-    return {key: _value_of(text) for key, text in pairs.items()}
+    arguments: dict[str, object] = {}
+    for key, text in pairs.items():
+        arguments[key], problem = _value_of(text)
+        if problem:
+            text = f"{key} is not valid JSON, so it is passed as a string: {problem}."
+            click.echo(f"dbtools: {one_line(text)}", err=True)
+    return arguments
 
 
-def _value_of(text: str) -> Any:
+def _value_of(text: str) -> tuple[Any, str]:
+    """Return *text* as JSON or as it is, and what is wrong with it if it looks like an array or an object."""
+    problem = "it is too large"
     try:
-        return json.loads(text)
+        return json.loads(text), ""
+    except json.JSONDecodeError as exc:
+        problem = f"{exc.msg} at character {exc.pos + 1}"
     except (ValueError, RecursionError):
-        return text
+        pass
+    return text, problem if text.lstrip().startswith(("[", "{")) else ""
 
 
 async def _called(
@@ -173,7 +200,7 @@ async def _called(
     asks: bool,
 ) -> "Answer":
     """Call *tool* as the server would, and log the call; *asks*: whether a person can confirm changes."""
-    from dbtools.errors import UnknownTool
+    from dbtools.errors import Denied, UnknownTool
     from dbtools.records import open_log
     from dbtools.server.calls import Calls, Limiter
     from dbtools.server.confirming import ask_and_call
@@ -194,12 +221,16 @@ async def _called(
         for problem in problems_of(await toolbox.view(caller.role), tool):
             click.echo(f"dbtools: {problem}", err=True)
         raise
+    except Denied as exc:
+        if exc.message == Denied.__doc__:
+            exc.hint = EXPLAINED
+        raise
     finally:
         limiter.close()
         log.close()
     is_shared = settings.server.secret and (await toolbox.view(caller.role)).context.journal
-    if answer.pending is not None and not is_shared:
-        click.echo(f"dbtools: {UNUSABLE}", err=True)
+    if answer.pending is not None:
+        click.echo(f"dbtools: {AWAITED}{USABLE if is_shared else UNUSABLE}", err=True)
     return answer
 
 

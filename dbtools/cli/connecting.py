@@ -26,7 +26,6 @@ from dbtools.cli.options import (
     example,
     json_option,
     role_option,
-    secrets_warning,
     settings_for,
     target_argument,
     with_toolbox,
@@ -286,13 +285,13 @@ def _launch(target: str | None, role: str, claims: Sequence[str]) -> Entry:
 
 def place_of(target: str | None) -> str:
     """Return *target* as it is found from any folder, without a password."""
-    from dbtools.backends import open_backend
+    from dbtools.backends import home_path, is_url, open_backend
     from dbtools.settings.files import FILE
 
-    if target is not None and "://" in target:
+    if target is not None and is_url(target):
         url, _ = open_backend(target).shareable()
         return url
-    return os.path.abspath(target or FILE)
+    return os.path.abspath(home_path(target or FILE))
 
 
 def command_of() -> list[str]:
@@ -350,4 +349,4 @@ def _warnings(settings: "Settings", role: str) -> "Sequence[str | Finding]":
         view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
     except DatabaseUnavailable as exc:
         return [f"The database cannot be read now: {exc}"]
-    return [*view.problems, *([] if settings.roles else secrets_warning(view.catalog))]
+    return [*view.problems]

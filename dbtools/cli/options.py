@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from dbtools.backends.port import Backend
-    from dbtools.catalog import Catalog
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
@@ -36,12 +34,11 @@ def example(command: str) -> str:
 
 
 def is_target(word: str) -> bool:
-    """Return whether *word* is a TARGET: an existing file, a URL, or a `.toml` file."""
-    if "://" in word or word.endswith(".toml"):
-        return True
+    """Return whether the first argument *word* is TARGET, by the rule in docs/reference/command-line.md."""
+    from dbtools.backends import home_path, is_url
     from dbtools.settings import is_file
 
-    return is_file(Path(word))
+    return is_url(word) or word.endswith(".toml") or is_file(home_path(word))
 
 
 target_argument = click.argument("target", required=False, type=FILES)
@@ -136,16 +133,6 @@ def check_roles(settings: "Settings", *roles: str) -> None:
         if role not in names:
             hint = f"Choose one with --role: {listing(names)}."
             raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
-
-
-def secrets_warning(catalog: "Catalog") -> list[str]:
-    """Return a warning about the columns of *catalog* that look like secrets, if any."""
-    from dbtools.errors import listing
-    from dbtools.vetting import secret_columns
-
-    found = [f"{table}.{name}" for (_, table), names in secret_columns(catalog).items() for name in names]
-    shown = f"The tools show columns that look like secrets: {listing(found)}."
-    return [f"{shown} `dbtools init` writes a configuration that hides them."] if found else []
 
 
 def with_toolbox(

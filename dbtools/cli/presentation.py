@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dbtools.cells import json_of, visible
 from dbtools.cli.options import counted, has_colours, width_of
+from dbtools.errors import listing, series
 from dbtools.policy import Finding
 from dbtools.results import Answer
 from dbtools.service.checking import Review
@@ -59,18 +60,31 @@ def review_content(found: Review, steps: Sequence[Finding] = ()) -> Mapping[str,
             for each in findings
         ]
     }
-    if found.reads:
-        content["queries"] = {name: {"reads": list(reads)} for name, reads in found.reads.items()}
+    if found.queries:
+        content["queries"] = {name: asdict(facts) for name, facts in found.queries.items()}
+    if found.views:
+        content["views"] = found.views
     if found.changes is not None:
         content["changes"] = {role: asdict(change) for role, change in found.changes.items()}
     return content
 
 
 def print_review(found: Review, steps: Sequence[Finding] = ()) -> None:
-    """Print each finding and each of *steps* on a line, what queries read, and a migration's changes."""
+    """Print each finding and each of *steps* on a line, what should be known, and a migration's changes."""
     lines = [str(finding) for finding in (*steps, *found.findings)] or ["No problems found."]
-    for name, reads in found.reads.items():
-        lines.append(f"The query {name} reads {visible(', '.join(reads)) or 'no table'}.")
+    for name, facts in found.queries.items():
+        does = (f"reads {visible(', '.join(facts.reads)) or 'no table'}", *map(visible, facts.changes))
+        lines.append(f"The query {name} {series(does)}.")
+        unseen = facts.unseen.items()
+        lines += [
+            f"The role {role} may call {name}, although it reads {visible(series(what))}."
+            for role, what in unseen
+        ]
+    for role, views in found.views.items():
+        lines.append(
+            f"The patterns of the role {role} do not grant views that may show what it does not see: "
+            f"{visible(listing(views))}. Name those that it may see."
+        )
     if found.changes is not None:
         changes = [
             f"role {role}: {what}: {', '.join(names)}"
@@ -84,11 +98,12 @@ def print_review(found: Review, steps: Sequence[Finding] = ()) -> None:
 
 def print_explanation(found: Explanation) -> None:
     """Print whether the call is allowed, by which rule, and its statement."""
+    verdict = "allowed" if found.allowed else "denied" if found.valid else "invalid"
     place = f" ({found.rule.file}:{found.rule.line})" if found.rule.file else ""
-    _print(f"{'allowed' if found.allowed else 'denied'}{place}: {found.reason}")
+    _print(f"{verdict}{place}: {found.reason}")
     if found.sql is not None:
         _print(found.sql)
-        _print(f"parameters: {json_of(list(found.parameters))}")
+        _print(f"parameters: {json_of(found.content()['parameters'])}")
 
 
 def print_entries(rows: Sequence[Mapping[str, object]]) -> None:
@@ -123,13 +138,12 @@ def print_answer(answer: Answer) -> None:
 
 def _print_rows(columns: Sequence[str], rows: Sequence[Any]) -> None:
     """Print *rows* as a table if they fit, otherwise one field on each line."""
-    cells = [[row[name] for name in columns] if isinstance(row, dict) else row for row in rows]
-    table = _table(columns, cells)
+    table = _table(columns, rows)
     console = _console()
     if console.measure(table, options=console.options.update_width(UNLIMITED)).maximum <= console.width:
         _print(table)
         return
-    for number, row in enumerate(cells, start=1):
+    for number, row in enumerate(rows, start=1):
         _print(_table([f"row {number}", ""], [*zip(columns, row, strict=True)]))
         _print("")
 

@@ -55,15 +55,15 @@ def upgrade(url: str, as_json: bool) -> None:
     schemas. Your own tables and your migration history do not change.
     """
     from dbtools.alembic import upgrade as build
-    from dbtools.backends.records import LATEST
+    from dbtools.backends.records import REVISION
     from dbtools.records.registry import read_entries
 
     place = _place(settings_for(url))
     with waiting("Upgrading the registry"):
         build(place)
     count = len(wait_for(read_entries, place))
-    text = f"The registry has version {LATEST} and {counted(count, 'query', 'queries')}."
-    echo(as_json, {"version": LATEST, "query_count": count}, text)
+    text = f"The registry has version {REVISION} and {counted(count, 'query', 'queries')}."
+    echo(as_json, {"version": REVISION, "query_count": count}, text)
 
 
 @click.group(epilog=example("dbtools query add sample.db top_customers.sql"))

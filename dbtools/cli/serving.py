@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,6 @@ from dbtools.cli.options import (
     example,
     role_option,
     run,
-    secrets_warning,
     settings_for,
     target_argument,
     with_writes,
@@ -29,7 +29,6 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.catalog import Catalog
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
     from dbtools.settings import Settings
@@ -119,7 +118,7 @@ class _Operator:
 
     def announce(self, view: "View") -> None:
         """Log problems, what is served over stdio, and the command that connects a client."""
-        self._warn(view.problems, view.catalog)
+        self._warn(view.problems)
         if self._is_verbose:
             from dbtools.cli.connecting import place_of
 
@@ -132,13 +131,16 @@ class _Operator:
             )
             logger.info("\n".join(lines))
 
-    def listening(self, url: str, snapshot: "Snapshot", notes: Sequence[str]) -> None:
-        """Log problems, what is served at *url* to which roles, and the command that connects a client."""
+    def listening(self, url: str, snapshot: "Snapshot | None", notes: Sequence[str]) -> None:
+        """Log problems, what is served at *url* to which roles, and commands to connect and to ask."""
         from dbtools.errors import listing
 
+        if snapshot is None:
+            logger.info(f"Listening at {url}. Serving begins when the database answers.")
+            return
         views = snapshot.views.values()
         problems = [each for view in views for each in view.problems]
-        self._warn([*problems, *notes], next(iter(views)).catalog)
+        self._warn([*problems, *notes])
         tables = {table.location for view in views for table in view.catalog.tables}
         roles = f"the role{'s' if len(views) > 1 else ''} {listing(snapshot.views, NAMES_PER_LINE)}"
         logger.info(f"Serving {counted(len(tables), 'table')} at {url} to {roles}.")
@@ -146,18 +148,27 @@ class _Operator:
             for name, view in snapshot.views.items():
                 for replaced in view.replaced(self._settings.listing()):
                     logger.info(f"role {name}: {replaced}")
-            jwt = self._settings.auth.jwt
-            token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
-            command = _connecting("--http", jwt.resource if jwt else url, *token)
-            logger.info(f"To connect a client: {command}")
+        jwt = self._settings.auth.jwt
+        token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
+        logger.info(f"To connect a client: {_connecting('--http', jwt.resource if jwt else url, *token)}")
+        if not self._settings.auth:
+            (view,) = views
+            logger.info(f"To ask from another shell: {self._asking(view)}")
 
-    def _warn(self, problems: "Iterable[str | Finding]", catalog: "Catalog") -> None:
-        """Log *problems* and, without a configuration, columns that look like secrets."""
+    def _asking(self, view: "View") -> str:
+        """Return a command that reads rows of *view*, or lists its tools if no table has its own."""
+        from dbtools.cli.connecting import place_of
+
+        target = place_of(self._target)
+        for each in view.definitions:
+            if each.name.startswith("list_") and view.tools[each.name].table:
+                return _command("call", *self._options, target, each.name, "limit=3")
+        return _command("tools", *self._options, target)
+
+    def _warn(self, problems: "Iterable[str | Finding]") -> None:
         from dbtools.server.running import report
 
-        is_configured = self._target is None or self._target.endswith(".toml")
-        secrets = [] if is_configured else secrets_warning(catalog)
-        for problem in dict.fromkeys([*problems, *secrets]):
+        for problem in dict.fromkeys(problems):
             report(problem)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, ListChange]") -> None:
@@ -175,7 +186,16 @@ class _Operator:
 
 def _connecting(*words: str) -> str:
     """Return the command that connects a client."""
+    return _command("connect", CLIENT, *words, "--write")
+
+
+def _command(*words: str) -> str:
+    """Return the command that runs this dbtools with *words*."""
     from dbtools.cli.connecting import PACKAGE, command_of
 
-    program = ("uvx", PACKAGE) if command_of()[-1] == PACKAGE else ("dbtools",)
-    return shlex.join([*program, "connect", CLIENT, *words, "--write"])
+    program = command_of()
+    if program[-1] == PACKAGE:
+        program = ["uvx", PACKAGE]
+    elif shutil.which("dbtools"):
+        program = ["dbtools"]
+    return shlex.join([*program, *words])

@@ -65,12 +65,12 @@ tables."*" = true             # names or patterns; more specific rules take prec
 # timeout = "10s"             # per call
 """
 HIDDEN = """
-# These columns look like secrets. To show one, remove it from its list.
+# These columns look like secrets. To show one, remove it here, and describe it in [tables.TABLE.columns].
 """
 LOGIN = "# The password is in the environment variable {}.\n"
 FIND = """\
 -- name: find_{tool}
--- description: Find rows of {title} by {label}, ignoring case.
+-- description: Find rows of {title} by {label}; the case of A to Z does not matter.
 -- param pattern: text  A pattern for {label}: % matches any text, _ one character.
 select {columns}
 from {table}
@@ -161,7 +161,7 @@ def _ask(question: str, default: str) -> str:
 
 async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
     """Return the URL of the database, the variables it needs, its catalog, and columns to hide."""
-    from dbtools.backends import open_backend
+    from dbtools.backends import is_url, open_backend
     from dbtools.vetting import secret_columns
 
     settings = settings_for(place)
@@ -174,7 +174,7 @@ async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
     found = secret_columns(catalog)
     secrets = {catalog.unique_name(each): found.get(each.location, ()) for each in catalog.tables}
     hidden = {name: columns for name, columns in secrets.items() if columns}
-    return url if "://" in place else place, environment, catalog, hidden
+    return url if is_url(place) else place, environment, catalog, hidden
 
 
 def configuration(url: str, hidden: Hidden, description: str, password: str) -> str:

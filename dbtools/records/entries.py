@@ -5,7 +5,7 @@ Redacted arguments keep the names of arguments, tables and columns. The size of 
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from dbtools.backends.records import rfc3339
 from dbtools.cells import Cut, plain
-from dbtools.changes import Write, WriteKind
+from dbtools.changes import Write, WriteKind, known
 from dbtools.operations import RULES
 from dbtools.results import Changed, Record
 from dbtools.statement import Direction, Match
@@ -136,22 +136,32 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     after, before = changed.records(MOST_ITEMS + 1)
     if shape.kind is WriteKind.DELETE:
         before, after = after, []
-    cells = zip(changed.outputs, changed.kinds, strict=False)
-    unclear = {each.term.name for each, kinds in cells if each.term.type.mask is not None or Cut in kinds}
-    unclear &= {each.name for each in shape.written}
-    return [_change(shape.writes.key, old, new, unclear) for old, new in zip_longest(before, after)]
+    rows = (*changed.rows, *known(changed.left_after))
+    cut = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, Cut)}
+    terms = [each.term for each in changed.outputs]
+    unclear = {term.name for at, term in enumerate(terms) if term.type.mask is not None or at in cut}
+    written = {each.name for each in shape.written}
+    pairs = [*zip_longest(before, after), *_left(changed, {*shape.writes.key, *written})]
+    return [_change(shape.writes.key, old, new, unclear & written) for old, new in pairs]
+
+
+def _left(changed: Changed, names: Collection[str]) -> Iterator[tuple[Record | None, Record | None]]:
+    """Yield the rows of *changed* that the role does not see any more, before and after it.
+
+    Of a row that the role does not see, the log has only the columns *names*: those that the call has set.
+    """
+    for old, new in changed.left_changes(MOST_ITEMS + 1):
+        if old is not None or new is not None:
+            yield old, new and {name: new[name] for name in new if name in names}
 
 
 def _change(
-    key: Collection[str],
-    old: Mapping[str, object] | None,
-    new: Mapping[str, object] | None,
-    unclear: Collection[str],
+    key: Collection[str], old: Record | None, new: Record | None, unclear: Collection[str]
 ) -> Mapping[str, object]:
-    known = old or new or {}
-    names = [name for name in known if not (old and new) or name in unclear or old[name] != new[name]]
+    whole, shown = old or new or {}, new or old or {}
+    names = [name for name in shown if not (old and new) or name in unclear or old[name] != new[name]]
     return {
-        "key": {name: known[name] for name in key if name in known} or None,
+        "key": {name: whole[name] for name in key if name in whole} or None,
         "old": old and {name: old[name] for name in names},
         "new": new and {name: new[name] for name in names},
     }

@@ -175,9 +175,8 @@ class RegistrySink:
             calls = [self._stored(orjson.loads(line)) for line in islice(lines, AT_ONCE)]
             try:
                 with self._store.begin(Purpose.APPEND_CALLS):
-                    keys = [each.name for each in _columns(self._store) if each.name in KEYS]
-                    compiled = _compiled(self._store, sa.insert(CALLS), column_keys=keys)
-                    rows = [[call[key] for key in keys] for call in calls]
+                    compiled = _compiled(self._store, sa.insert(CALLS), column_keys=KEYS)
+                    rows = [[call[key] for key in KEYS] for call in calls]
                     self._store.execute_many(str(compiled), rows)
             except (OSError, DatabaseUnavailable) as exc:
                 raise OSError(f"the registry cannot be written: {exc}") from exc
@@ -225,21 +224,14 @@ def _read(
     )
     try:
         with store.begin(Purpose.READ_CALLS):
-            columns = _columns(store)
-            wanted = sa.select(*map(_readable, columns)).where(*conditions)
+            wanted = sa.select(*map(_readable, CALLS.c)).where(*conditions)
             rows = _fetch(store, wanted.order_by(number).limit(AT_ONCE))
     except OSError as exc:
         raise DatabaseUnavailable("[registry] url: The calls in the registry cannot be read.") from exc
     except DatabaseUnavailable as exc:
         raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
-    calls = (dict(zip([each.name for each in columns], row, strict=True)) for row in rows)
+    calls = (dict(zip(CALLS.c.keys(), row, strict=True)) for row in rows)
     return [(call["id"], call) for call in calls]
-
-
-def _columns(store: RecordStore) -> Sequence[sa.Column[Any]]:
-    """Return the columns of the table of calls in *store*: that of an older registry lacks some."""
-    found = {name for (name,) in store.fetch(store.COLUMNS, ())}
-    return [column for column in CALLS.c if column.name in found]
 
 
 def _readable(column: sa.Column[Any]) -> sa.ColumnElement[Any]:

@@ -33,6 +33,7 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
 UNKNOWN = "unknown"  #: in metrics: callers choose names freely
 DECLINED = "declined"  #: the confirmation of a change that a person has declined
 INTERNAL = "internal"  #: the code for unexpected errors
+MALFORMED = "malformed"  #: the code for calls with invalid parameters
 SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
 CALLS_PER_MINUTE = 600  #: default rate limit of a caller over HTTP
@@ -155,10 +156,17 @@ class Calls:
             self._log.record(entry)
         return found
 
-    def refuse(self, entry: AuditEntry, code: str) -> None:
-        """Record a malformed call."""
-        entry.outcome, entry.code = Outcome.ERROR, code
-        self._log.record(entry)
+    async def refuse(self, caller: Caller, entry: AuditEntry) -> None:
+        """Count a malformed call and record it as *entry*; raise TooManyCalls as for any other call."""
+        entry.outcome, entry.code = Outcome.ERROR, MALFORMED
+        try:
+            view = await self._toolbox.view(caller.role)
+            await self._limiter.count(caller, view.role.limits)
+        except BaseException as exc:
+            entry.outcome, entry.code = _failure(exc)
+            raise
+        finally:
+            self._log.record(entry)
 
     def entry(
         self, caller: Caller, tool: str, given: Json, version: str | None = None, client: str | None = None

@@ -78,18 +78,23 @@ async def _ask(exchange: Exchange, timeout: float, question: str) -> None:
         raise errors.NotConfirmed(SILENT.format(timeout), hint=UNLESS_ASKED) from exc
     except ProtocolError as exc:
         raise errors.NotConfirmed(UNASKED, hint=UNLESS_ASKED) from exc
-    _check(answer)
+    if (refusal := _refusal_in(answer)) is not None:
+        raise refusal
 
 
 async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: View) -> Answer:
-    """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer."""
+    """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer.
+
+    An answer that does not agree uses the state up: the same state with another answer changes nothing.
+    """
     state, answers = params.get("requestState"), params.get("inputResponses")
     answer = answers.get(QUESTION_KEY) if isinstance(answers, Mapping) else None
     if not (isinstance(state, str) and isinstance(answer, Mapping)):
         return await call(view, Confirmation("", ELICITATION))
-    _check(answer)
-    entry.confirmed = ELICITATION
-    return await call(view, Confirmation(state, ELICITATION))
+    refusal = _refusal_in(answer)
+    if refusal is None:
+        entry.confirmed = ELICITATION
+    return await call(view, Confirmation(state, ELICITATION, refusal))
 
 
 def question_result(pending: Pending) -> Json:
@@ -106,15 +111,15 @@ def _form(question: str) -> Json:
     return {"message": question, "requestedSchema": CONFIRMATION_SCHEMA}
 
 
-def _check(answer: Json) -> None:
-    """Raise NotConfirmed unless *answer* says that a person agrees."""
+def _refusal_in(answer: Json) -> errors.NotConfirmed | None:
+    """Return the error to raise for *answer*, None if it says that a person agrees."""
     match answer:
         case {"action": "accept", "content": {"confirm": True}}:
-            return
+            return None
         case {"action": "decline" | "cancel"} | {"action": "accept", "content": {"confirm": False}}:
             said = DISMISSED if answer["action"] == "cancel" else DECLINED
-            error = errors.NotConfirmed(said, hint=UNLESS_ASKED)
-            error.declined = True
-            raise error
+            refusal = errors.NotConfirmed(said, hint=UNLESS_ASKED)
+            refusal.declined = True
+            return refusal
         case _:
-            raise errors.NotConfirmed(UNCONFIRMED, hint=UNLESS_ASKED)
+            return errors.NotConfirmed(UNCONFIRMED, hint=UNLESS_ASKED)

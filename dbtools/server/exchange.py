@@ -5,7 +5,7 @@ stream that it opened with `subscriptions/listen`. Each client gets only those a
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from dbtools.policy import Caller
@@ -30,7 +30,6 @@ RESOURCES = "notifications/resources/list_changed"
 UPDATED = "notifications/resources/updated"
 FLAGS: Mapping[str, str] = {
     "toolsListChanged": TOOLS,
-    "promptsListChanged": "notifications/prompts/list_changed",
     "resourcesListChanged": RESOURCES,
 }
 
@@ -50,6 +49,7 @@ class Exchange:
     send: Send  #: to the client, before the answer
     questions: Questions | None = None  #: None: the server cannot send requests to the client
     has_asked: bool = False  #: whether the request has waited for an answer of its client
+    problem: ProtocolError | None = None  #: of a malformed call, which is counted before it is refused
 
     def notify(self, method: str, params: Json) -> None:
         """Send a notification before the answer."""
@@ -101,6 +101,7 @@ class Notifications:
     """Sends notifications of changes to clients, by role."""
 
     def __init__(self) -> None:
+        self.flags = dict(FLAGS)  #: the notifications about lists, by the members that ask for them
         self._clients: dict[object, tuple[str, Deliver]] = {}
         self._closed = asyncio.Event()
 
@@ -113,13 +114,17 @@ class Notifications:
         """Stop notifying a client through *send*."""
         self._clients.pop(send, None)
 
-    async def listen(self, exchange: Exchange) -> Json:
-        """Serve `subscriptions/listen` until the stream ends."""
+    async def listen(self, exchange: Exchange, known: Collection[str]) -> Json:
+        """Serve `subscriptions/listen` until the stream ends; *known*: the URIs of resources that may change.
+
+        What the server will not send is left out of the acknowledgement (MCP 2026-07-28, schema,
+        SubscriptionsAcknowledgedNotification).
+        """
         wanted = exchange.params["notifications"]
         assert isinstance(wanted, dict)
-        uris = wanted.get("resourceSubscriptions") or []
-        flags = {flag: True for flag in FLAGS if wanted.get(flag)}
-        events = {(FLAGS[flag], "") for flag in flags} | {(UPDATED, uri) for uri in uris}
+        uris = [uri for uri in dict.fromkeys(wanted.get("resourceSubscriptions") or []) if uri in known]
+        flags = {flag: True for flag in self.flags if wanted.get(flag)}
+        events = {(self.flags[flag], "") for flag in flags} | {(UPDATED, uri) for uri in uris}
         meta = {SUBSCRIPTION_KEY: exchange.id}
 
         def deliver(method: str, uri: str) -> None:

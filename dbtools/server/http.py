@@ -1,10 +1,12 @@
 """The HTTP server: its socket, its worker processes, and the application of each."""
 
+import asyncio
 import gc
 import os
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -22,17 +24,24 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
-from dbtools.errors import listing
 from dbtools.policy import Caller
 from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.requests import RequestMiddleware
-from dbtools.server.running import Reporter, RunningServer, begin_log, exporting, open_server, report
-from dbtools.service.serving import Served, snapshot_of
+from dbtools.server.running import (
+    Reporter,
+    RunningServer,
+    begin_log,
+    check_shared,
+    exporting,
+    first_snapshot,
+    open_server,
+    report,
+)
+from dbtools.service.serving import Served, open_toolbox
 from dbtools.service.snapshot import Snapshot
 from dbtools.settings import Settings
-from dbtools.writes import confirmed_tables
 
 HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
@@ -43,7 +52,6 @@ CONNECTION_GRACE = 3  #: seconds to deliver all answers during a shutdown
 PARENT_CHECK_INTERVAL = 1.0  #: seconds between two checks for the parent process
 GC_THRESHOLDS = (10_000, 20, 20)  #: thresholds of the garbage collector
 READY_TIMEOUT = 2.0  #: seconds to wait for a database connection
-KEYS_HINT = "`dbtools registry upgrade URL` lets the database keep them."
 READY_CACHE = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
@@ -89,15 +97,15 @@ class Startup:
 def listen(startup: Startup) -> None:
     """Serve *startup* until a signal arrives; raise ConfigurationError if it cannot be served."""
     _check(startup.settings, startup.address)
-    snapshot = anyio.run(snapshot_of, startup.settings)
-    if not startup.settings.auth:
+    snapshot = anyio.run(_first_snapshot, startup.settings)
+    if snapshot and not startup.settings.auth:
         snapshot = replace(snapshot, views={startup.anonymous.role: snapshot.view(startup.anonymous.role)})
-    if startup.workers > 1:
-        _check_shared(startup.settings, snapshot)
+    if snapshot and startup.workers > 1:
+        check_shared(snapshot)
     with bound(startup.address) as listener:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-        announce = partial(startup.operator.listening, url, snapshot, tuple(_notes(startup, snapshot)))
+        announce = partial(startup.operator.listening, url, snapshot, tuple(_notes(startup)))
 
         def make() -> HttpApp:
             announce()
@@ -187,33 +195,19 @@ def _check(settings: Settings, address: ListenAddress) -> None:
         )
 
 
-def _check_shared(settings: Settings, snapshot: Snapshot) -> None:
-    """Raise ConfigurationError if several workers could not share the confirmations of a role."""
-    for role, view in snapshot.views.items():
-        confirmed = [view.catalog.label(each) for each in confirmed_tables(view.catalog)]
-        confirmed += [each.name for each in view.context.queries if each.query.confirm]
-        where = f"role {role}: changes of {listing(confirmed)} are confirmed, and"
-        if confirmed and not settings.server.secret:
-            raise errors.ConfigurationError(
-                f"{where} several workers need one key to seal confirmations.",
-                hint="Configure [server] secret, or serve with one worker.",
-            )
-        if confirmed and not view.context.journal:
-            raise errors.ConfigurationError(
-                f"{where} several workers need the table dbtools_write to confirm each only once.",
-                hint="`dbtools check` says what is missing. Or serve with one worker.",
-            )
+async def _first_snapshot(settings: Settings) -> Snapshot | None:
+    """Return what *settings* serve at this moment, or None if the server has to wait for the database."""
+    toolbox, backend = open_toolbox(settings)
+    try:
+        return await first_snapshot(toolbox)
+    finally:
+        await backend.close()
 
 
-def _notes(startup: Startup, snapshot: Snapshot) -> Iterator[str]:
+def _notes(startup: Startup) -> Iterator[str]:
     """Yield what an operator should know about several workers."""
     workers = startup.workers
     if workers > 1:
-        for role, view in snapshot.views.items():
-            changes: list[object] = [each.writes for each in view.catalog.tables]
-            changes += [each.effects for each in view.context.queries]
-            if not view.context.journal and any(changes):
-                yield f"role {role}: each worker keeps idempotency keys in its own memory. {KEYS_HINT}"
         yield f"{workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if startup.settings.limits.storage == "memory":
             yield f"Each allows 1/{workers} of calls_per_minute. With [limits] storage, they share one count."
@@ -234,14 +228,20 @@ class HttpApp:
             await self._app(scope, receive, send)
             return
         await receive()
+        has_started = False
         try:
             with exporting():
                 async with self._started(scope):
                     await send({"type": "lifespan.startup.complete"})
+                    has_started = True
                     await receive()
         except errors.DbtoolsError as exc:
             report(str(exc))
-            await send({"type": "lifespan.startup.failed", "message": ""})
+            if has_started:
+                # uvicorn ignores what happens here until it stops, so end its event loop.
+                asyncio.get_running_loop().call_soon(sys.exit, STARTUP_FAILURE)
+            else:
+                await send({"type": "lifespan.startup.failed", "message": ""})
             return
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -251,7 +251,7 @@ class HttpApp:
         async with open_server(
             startup.settings, startup.operator, startup.workers, stateless=startup.stateless
         ) as run:
-            await run.served.toolbox.snapshot()
+            await first_snapshot(run.served.toolbox)
             await run.limiter.check()
             # Existing objects will stay, so the garbage collector can skip them and run less often.
             gc.collect()
@@ -277,7 +277,9 @@ class HttpApp:
             found = identity.metadata_at(request.url.path.rstrip("/"))
             return nothing if found is None else JSONResponse(found)
 
+        welcome = PlainTextResponse(f"dbtools serves MCP clients at {PATH}.\n")
         routes = [
+            Route("/", welcome, methods=["GET"]),
             Route(PATH, endpoint),
             Route(f"{PATH}/", endpoint),
             Route(HEALTH[0], PlainTextResponse("ok\n"), methods=["GET"]),
@@ -295,7 +297,7 @@ class Readiness:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._is_ready, self._checked_at = True, -READY_CACHE  # the first snapshot has just been read
+        self._is_ready, self._checked_at = True, -READY_CACHE
         self._refreshed_at = time.monotonic()
         served.toolbox.subscribe(self._note_refresh)
 
@@ -305,7 +307,8 @@ class Readiness:
     async def answer(self, request: Request) -> Response:
         """Answer 200 if the pool provides a connection, otherwise 503; with the age of the snapshot.
 
-        An invalid configuration is reported but does not cause 503, since the previous one stays in force.
+        Changes that cannot be read are reported but do not cause 503, since the previous state stays in
+        force. No token is needed, so only the log has the whole reason.
         """
         if time.monotonic() - self._checked_at > READY_CACHE:
             # Other requests get the previous answer meanwhile.
@@ -316,12 +319,20 @@ class Readiness:
                 self._is_ready = True
             except (TimeoutError, errors.DbtoolsError):
                 self._is_ready = False
-        content = {
-            "ready": self._is_ready,
+        is_ready, current = self._is_ready and self._served.toolbox.current is not None, self._served.current
+        content: dict[str, object] = {
+            "ready": is_ready,
             "snapshot_age": round(time.monotonic() - self._refreshed_at, 1),
-            "configuration": "refused" if self._served.current.is_refused else "in force",
+            "configuration": "refused" if current.is_refused else "in force",
         }
-        return JSONResponse(content, 200 if self._is_ready else 503)
+        reasons = [f"{each.code}, line {each.source.line}" for each in current.findings if current.is_refused]
+        if not is_ready:
+            reasons.insert(0, str(errors.DatabaseUnavailable()))
+        elif self._served.toolbox.failure is not None:
+            reasons.append("The latest change cannot be read.")
+        if reasons:
+            content["reasons"] = reasons
+        return JSONResponse(content, 200 if is_ready else 503)
 
 
 async def _end_with_parent(parent: int) -> None:

@@ -8,8 +8,11 @@ import asyncio
 import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 from dbtools import __version__
+from dbtools.cells import visible
 from dbtools.server.messages import Code, Id, Json, ProtocolError, Request
 from dbtools.server.versions import (
     CACHEABLE,
@@ -23,10 +26,14 @@ from dbtools.server.versions import (
     Revision,
     check_params,
 )
+from dbtools.settings import Settings
 
-INFO = {"name": "dbtools", "version": __version__}
+INFO: Json = {"name": "dbtools", "version": __version__}
 NAMED: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 BASE64 = "=?base64?"
+LONGEST_CLIENT = 200  #: characters of its name that are kept
+ASKED = ("elicitation", "sampling", "roots")  #: capabilities of requests that a server may send
+MODES = ("form", "url")  #: of elicitation
 Questions = dict[Id | None, asyncio.Future[Json]]  #: requests to a client that it has not answered yet
 HeaderValues = Callable[[str], Sequence[str]]  #: returns the values of a header by its lower-case name
 
@@ -62,7 +69,7 @@ def admit(
         check_params(request.method, request.params)
         revision = HANDSHAKES.get(str(request.params["protocolVersion"]), LATEST_HANDSHAKE)
         name, capabilities = _name_of(request.params["clientInfo"]), request.params["capabilities"]
-        session.peer = Peer(revision, name, _object(capabilities))
+        session.peer = Peer(revision, name, _known_capabilities(_object(capabilities)))
         return session.peer
     revision = session.peer.revision if session.peer is not None else LATEST_HANDSHAKE
     _check_method(request.method, revision, methods)
@@ -111,7 +118,13 @@ def _admit_modern(request: Request, methods: Collection[str], header: HeaderValu
 
 def _name_of(client: object) -> str | None:
     name = _object(client).get("name")
-    return name if isinstance(name, str) else None
+    return name[:LONGEST_CLIENT] if isinstance(name, str) else None
+
+
+def _known_capabilities(given: Json) -> Json:
+    """Return the capabilities that matter here: a session keeps them, and a client may send any others."""
+    known = {name: given[name] for name in ASKED if isinstance(given.get(name), dict)}
+    return {name: {mode: {} for mode in MODES if mode in _object(each)} for name, each in known.items()}
 
 
 def _object(value: object) -> Json:
@@ -166,12 +179,34 @@ def _decoded(value: str) -> str | None:
         return None
 
 
-def finish_result(peer: Peer, method: str, result: Json, fresh: int) -> Json:
-    """Add the members that the revision of *peer* requires; *fresh* is in milliseconds."""
+def server_info(settings: Settings) -> Json:
+    """Return how the server of *settings* describes itself to clients, by default as its database."""
+    section, database = settings.server, settings.database
+    title = section.title or unquote(PurePosixPath(urlsplit(database.url).path).stem)
+    others = {
+        "title": visible(title),
+        "description": section.description or database.description,
+        "websiteUrl": section.website,
+        "icons": [{"src": section.icon}] if section.icon else None,
+    }
+    return {**INFO, "name": section.name, **{name: each for name, each in others.items() if each}}
+
+
+def info_for(info: Json, revision: Revision) -> Json:
+    """Return the members of *info* that *revision* has."""
+    return {name: each for name, each in info.items() if name in revision.implementation}
+
+
+def finish_result(peer: Peer, method: str, result: Json, fresh: int, info: Json = INFO) -> Json:
+    """Add the members that the revision of *peer* requires; *fresh* is in milliseconds.
+
+    *info* is how the server describes itself: with all it has, which may be large, only in `server/discover`.
+    """
     if peer.revision.has_handshake:
         return result
     members: dict[str, object] = {"resultType": "complete", **result}
     if method in CACHEABLE and members["resultType"] == "complete":
         members = {"ttlMs": fresh, "cacheScope": "private", **members}
-    members["_meta"] = {**meta_of(result), SERVER_KEY: INFO}
+    shown = info if method == "server/discover" else {name: info[name] for name in INFO}
+    members["_meta"] = {**meta_of(result), SERVER_KEY: shown}
     return members

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -19,16 +19,15 @@ from dbtools.results import Answer, Media
 from dbtools.server.calls import Calls, T
 from dbtools.server.confirming import ANSWER_TIMEOUT, can_ask, confirming, question_result
 from dbtools.server.exchange import Exchange, Notifications, Send
-from dbtools.server.kernel import INFO, HeaderValues, Peer, Session, admit, finish_result, meta_of
+from dbtools.server.kernel import INFO, HeaderValues, Peer, Session, admit, finish_result, info_for, meta_of
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
-from dbtools.server.versions import MODERN
+from dbtools.server.versions import LATEST_HANDSHAKE, MODERN
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import mark_failed, server_span
 from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
 
 PAGE_SIZE = 200  #: entries per page of a list
-MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
 PROGRESS = 1.0  #: seconds between progress reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
 UNKNOWN_CURSOR = "The cursor is unknown, or the list has changed: list again from the start."
@@ -50,6 +49,7 @@ TEMPLATES = tuple(
         },
     )
 )
+NEWEST = [*MODERN.values()][-1]  #: the revision of malformed calls of the modern era
 TEXT_TYPES = ("text/plain", "application/json")
 Handler = Callable[[Exchange], Awaitable[Json]]
 logger = logging.getLogger("dbtools")
@@ -75,14 +75,16 @@ class Server:
         fresh: float = 0.0,
         stateless: bool = False,
         answer_timeout: float = ANSWER_TIMEOUT,
+        info: Json = INFO,
     ) -> None:
         """Serve *toolbox* through *calls*; clients may cache lists for *fresh* seconds.
 
-        A person has *answer_timeout* seconds to answer a question.
+        A person has *answer_timeout* seconds to answer a question. *info* is what clients show of the server.
         """
         self._toolbox = toolbox
         self._calls = calls
         self._instructions = instructions
+        self._info = info
         self._fresh = round(fresh * 1000)
         self._stateless = stateless
         self._answer_timeout = answer_timeout
@@ -98,7 +100,7 @@ class Server:
             "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
-            "subscriptions/listen": self.notifications.listen,
+            "subscriptions/listen": self._listen,
         }
 
     def admit(
@@ -109,19 +111,20 @@ class Server:
         send: Send,
         header: HeaderValues | None = None,
     ) -> Exchange:
-        """Return the exchange for *request*, or raise ProtocolError and record a rejected call."""
+        """Return the exchange for *request*, also if it is a malformed call; else raise ProtocolError."""
+        questions = session.questions if session is not None else None
         try:
             peer = admit(session, request, self.handlers, header)
         except ProtocolError as exc:
+            if request.method == "tools/call" and exc.code == Code.INVALID_PARAMS:
+                peer = Peer(NEWEST) if session is None else session.peer or Peer(LATEST_HANDSHAKE)
+                return Exchange(
+                    request.id, request.method, request.params, peer, caller, send, questions, problem=exc
+                )
             exc.id = request.id
             with server_span(request.method, request.id, request.params) as span:
                 mark_failed(span, str(exc.code), exc.message)
-            if request.method == "tools/call" and exc.code == Code.INVALID_PARAMS:
-                known = session.peer if session is not None else None
-                entry = self._entry(caller, known, str(request.params.get("name", "")), {})
-                self._calls.refuse(entry, MALFORMED)
             raise
-        questions = session.questions if session is not None else None
         return Exchange(request.id, request.method, request.params, peer, caller, send, questions)
 
     async def answer(self, exchange: Exchange) -> Reply:
@@ -129,12 +132,13 @@ class Server:
         version = exchange.peer.revision.version
         with server_span(exchange.method, exchange.id, exchange.params, version) as span:
             try:
-                result = await self.handlers[exchange.method](exchange)
+                answer = self._refuse if exchange.problem is not None else self.handlers[exchange.method]
+                result = await answer(exchange)
                 if result.get("isError"):
                     mark_failed(span, "tool_error")
                 # Rows may change at any time.
                 fresh = 0 if exchange.method == "resources/read" else self._fresh
-                complete = finish_result(exchange.peer, exchange.method, result, fresh)
+                complete = finish_result(exchange.peer, exchange.method, result, fresh, self._info)
                 return Reply(encode_result(exchange.id, complete))
             except Exception as exc:
                 error = _error(exchange.method, exc)
@@ -145,7 +149,7 @@ class Server:
         return {
             "protocolVersion": exchange.peer.revision.version,
             "capabilities": _capabilities(changes=not self._stateless, updates=False),
-            "serverInfo": INFO,
+            "serverInfo": info_for(self._info, exchange.peer.revision),
             "instructions": self._instructions,
         }
 
@@ -172,6 +176,14 @@ class Server:
     async def _list_templates(self, exchange: Exchange) -> Json:
         return _page(exchange, "resourceTemplates", TEMPLATES)
 
+    async def _listen(self, exchange: Exchange) -> Json:
+        wanted = exchange.params["notifications"]
+        known: Collection[str] = ()
+        if isinstance(wanted, Mapping) and wanted.get("resourceSubscriptions"):
+            view = await self._toolbox.view(exchange.caller.role)
+            known = {each.uri for each in view.resources}
+        return await self.notifications.listen(exchange, known)
+
     async def _call_tool(self, exchange: Exchange) -> Json:
         """Call a tool; an error that the model can correct is a result with `isError`."""
         name, arguments = exchange.params["name"], exchange.params.get("arguments") or {}
@@ -188,7 +200,7 @@ class Server:
         try:
             answer = await self._calls.make(exchange.caller, entry, call)
         except errors.UnknownTool as exc:
-            raise ProtocolError(Code.INVALID_PARAMS, str(exc)) from exc
+            raise ProtocolError(Code.INVALID_PARAMS, visible(str(exc))) from exc
         except Exception as exc:
             return error_content(_client_message(exc, f"the call of {name}"))
         finally:
@@ -197,6 +209,16 @@ class Server:
         if asks and answer.pending is not None:
             return question_result(answer.pending)
         return answer_content(answer, exchange.peer.revision.contents)
+
+    async def _refuse(self, exchange: Exchange) -> Json:
+        """Count and record a malformed call: return a result if there are too many, or raise its problem."""
+        assert exchange.problem is not None
+        name = str(exchange.params.get("name", ""))
+        try:
+            await self._calls.refuse(exchange.caller, self._entry(exchange.caller, exchange.peer, name, {}))
+        except Exception as exc:
+            return error_content(_client_message(exc, "a malformed call"))
+        raise exchange.problem
 
     async def _report(self, exchange: Exchange) -> None:
         await asyncio.sleep(PROGRESS)
@@ -210,7 +232,7 @@ class Server:
         try:
             media = await self._make(exchange, exchange.method, {"uri": uri}, self._toolbox.read, uri)
         except (errors.UnknownResource, errors.NoRow) as exc:
-            raise ProtocolError(exchange.peer.revision.not_found, str(exc), {"uri": uri}) from exc
+            raise ProtocolError(exchange.peer.revision.not_found, visible(str(exc)), {"uri": uri}) from exc
         return {"contents": [media_content(media)]}
 
     async def _complete(self, exchange: Exchange) -> Json:
@@ -267,7 +289,7 @@ def answer_content(answer: Answer, contents: frozenset[str]) -> Json:
 
 def error_content(message: str) -> Json:
     """Return the result of a failed call."""
-    return {"content": [{"type": "text", "text": visible(message)}], "isError": True}
+    return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
 def media_content(media: Media) -> Json:
@@ -298,7 +320,7 @@ def _client_message(exc: Exception, what: str) -> str:
     if isinstance(exc, errors.DatabaseUnavailable):
         return UNAVAILABLE
     if isinstance(exc, errors.CallError):
-        return str(exc)
+        return visible(str(exc))
     mark = secrets.token_hex(4)
     logger.exception("internal error %s in %s", mark, what)
     return f"Internal error {mark}. The operator can find it in the server's log."

@@ -18,15 +18,19 @@ from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.backends.records import rfc3339
 from dbtools.cells import json_of, one_line
+from dbtools.errors import listing
 from dbtools.policy import Finding
 from dbtools.records import open_log
 from dbtools.server.calls import Calls, Limiter
+from dbtools.server.kernel import server_info
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.service.snapshot import Snapshot, View
+from dbtools.service.toolbox import Toolbox
 from dbtools.settings import LogSection, Settings
 from dbtools.telemetry import is_tracing, request_id
 from dbtools.tools.definition import ListChange
+from dbtools.writes import confirmed_tables
 
 HINTS = (
     "For totals, counts and rankings use aggregate_rows; group by the key too if names may repeat. "
@@ -58,8 +62,8 @@ class Reporter(Protocol):
     def announce(self, view: View) -> None:
         """Report what is served over stdio."""
 
-    def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
-        """Report what is served at *url*, with *notes* on how."""
+    def listening(self, url: str, snapshot: Snapshot | None, notes: tuple[str, ...]) -> None:
+        """Report what is served at *url*, with *notes* on how; None: nothing until the database answers."""
 
     def changed(self, snapshot: Snapshot, changes: Mapping[str, ListChange]) -> None:
         """Report the *changes* of the tools by role."""
@@ -85,13 +89,14 @@ async def open_server(
     """
     section = settings.server if workers else None
     limiter = Limiter(settings.limits.storage, section, share=workers or 1)
-    served = open_served(settings, only)
+    served = open_served(settings, only, check_shared if workers > 1 else None)
     log = open_log(settings)
     server = Server(
         served.toolbox,
         Calls(served.toolbox, limiter, log, named=settings.database.request_id is not None),
         instructions=f"{settings.database.description} {HINTS}".lstrip(),
         fresh=served.backend.facts.interval,
+        info=server_info(settings),
         stateless=stateless,
     )
     try:
@@ -109,6 +114,34 @@ async def open_server(
             await served.backend.close()
         limiter.close()
         log.close()
+
+
+async def first_snapshot(toolbox: Toolbox) -> Snapshot | None:
+    """Return the first snapshot, or None if the server has to wait for the database."""
+    try:
+        return await toolbox.snapshot()
+    except errors.DatabaseUnavailable as exc:
+        if not exc.temporary:
+            raise
+        return None
+
+
+def check_shared(snapshot: Snapshot) -> None:
+    """Raise ConfigurationError if several workers could not share the confirmations of a role."""
+    for role, view in snapshot.views.items():
+        confirmed = [view.catalog.label(each) for each in confirmed_tables(view.catalog)]
+        confirmed += [each.name for each in view.context.queries if each.query.confirm]
+        where = f"role {role}: changes of {listing(confirmed)} are confirmed, and"
+        if confirmed and not snapshot.settings.server.secret:
+            raise errors.ConfigurationError(
+                f"{where} several workers need one key to seal confirmations.",
+                hint="Configure [server] secret, or serve with one worker.",
+            )
+        if confirmed and not view.context.journal:
+            raise errors.ConfigurationError(
+                f"{where} several workers need the table dbtools_write to confirm each only once.",
+                hint="`dbtools check` says what is missing. Or serve with one worker.",
+            )
 
 
 async def review_server(settings: Settings) -> tuple[Finding, ...]:
@@ -141,13 +174,16 @@ def report(problem: str | Finding) -> None:
 
 
 async def _watch(served: Served) -> None:
-    """Refresh the tools when something changes; a bug in the watch does not stop the server."""
+    """Refresh the tools when something changes; a bug in the watch does not stop the server.
+
+    Raise DbtoolsError if there is nothing to serve and waiting for the database cannot help.
+    """
     while True:
         try:
             watch = Watch(served.toolbox, served.observed, warn=report, resolved=_report_resolved)
             await watch.run()
         except errors.DbtoolsError:
-            return  # no first snapshot: the server gets the same error and reports it
+            raise  # there is nothing to serve
         except Exception:
             logger.exception("internal error while watching for changes")
         await anyio.sleep(WATCH_RESTART)

@@ -28,7 +28,7 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.server.protocol import Server
-from dbtools.server.running import Reporter, exporting, open_server
+from dbtools.server.running import Reporter, exporting, first_snapshot, open_server
 from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
@@ -54,7 +54,8 @@ def _private_descriptors() -> tuple[int, int]:
 async def serve_stdio(settings: Settings, caller: Caller, operator: Reporter) -> None:
     """Serve the database of *settings* to *caller* over stdin and stdout, until the client leaves.
 
-    The catalog is read during the handshake; if that fails, the server ends with the reason.
+    The catalog is read during the handshake. If that fails, the server ends with the reason, unless the
+    database may come back.
     """
     signals: list[int] = []
     reader, writer = _private_descriptors()
@@ -65,7 +66,8 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Reporter) ->
             announced = anyio.Event()
 
             async def announce() -> None:
-                operator.announce(await run.served.toolbox.view(caller.role))
+                if snapshot := await first_snapshot(run.served.toolbox):
+                    operator.announce(snapshot.view(caller.role))
                 announced.set()
 
             run.group.start_soon(announce)

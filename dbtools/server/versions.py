@@ -31,6 +31,7 @@ class Revision:
     absent: frozenset[str] = MODERN_ONLY  #: methods of other revisions
     contents: frozenset[str] = frozenset({"text", "image", "resource"})  #: kinds of tool results
     not_found: int = Code.RESOURCE_NOT_FOUND  #: the error code for an unknown resource
+    implementation: frozenset[str] = frozenset({"name", "version"})  #: what a server says about itself
     #: The requests that a server may send, and the capability that each requires.
     asks: Mapping[str, str]
     stream_after: float = 0.5  #: seconds until an answer over HTTP becomes a stream
@@ -44,9 +45,14 @@ V2025_06_18 = replace(
     V2025_03_26,
     version="2025-06-18",
     contents=V2025_03_26.contents | {"resource_link"},
+    implementation=V2025_03_26.implementation | {"title"},
     asks={**V2025_03_26.asks, "elicitation/create": "elicitation"},
 )
-V2025_11_25 = replace(V2025_06_18, version="2025-11-25")
+V2025_11_25 = replace(
+    V2025_06_18,
+    version="2025-11-25",
+    implementation=V2025_06_18.implementation | {"description", "websiteUrl", "icons"},
+)
 V2026_07_28 = replace(
     V2025_11_25,
     version="2026-07-28",

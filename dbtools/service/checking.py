@@ -9,11 +9,12 @@ import dbtools
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import UNREPORTED, Catalog, Location, Reads, Selection
+from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import Caller, Finding, QueryGrant, Role, Source, label_of, series, uncovered
+from dbtools.policy import Caller, Finding, Role, Source
 from dbtools.queries import Effects, Permitted
-from dbtools.service.permitted import Library, read_by_functions
+from dbtools.service.lenses import unread_findings
+from dbtools.service.permitted import Library
 from dbtools.service.query_sources import UNREAD, registry_url
 from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
@@ -30,6 +31,7 @@ NOT_REFUSED = (
     "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
 )
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
+UNREPORTED = "what the database does not report"  #: that a query reads
 VERBS = {"insert": "inserts into", "update": "updates", "delete": "deletes from"}
 
 
@@ -44,11 +46,21 @@ class RoleChange:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QueryFacts:
+    """What a query reads and changes, as the database reports it."""
+
+    reads: tuple[str, ...]  #: columns as table.column, or table alone for its rows
+    changes: tuple[str, ...]  #: as in "updates tickets (status)"
+    unseen: Mapping[str, tuple[str, ...]]  #: what it reads although roles that may call it do not see it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Review:
-    """All findings, errors first, and what queries read."""
+    """All findings, errors first, and what else should be known."""
 
     findings: tuple[Finding, ...]
-    reads: Mapping[str, tuple[str, ...]]  #: by query: columns as table.column, or table alone for its rows
+    queries: Mapping[str, QueryFacts]
+    views: Mapping[str, tuple[str, ...]]  #: by role: those that its patterns do not grant
     changes: Mapping[str, RoleChange] | None = None  #: by role, if a migrated database was compared
 
 
@@ -57,7 +69,9 @@ async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     backend = open_database(settings)
     try:
         resolved = await resolve(settings, await backend.introspect(settings.selection()), backend)
-        return _reviewed(await able_to_write(resolved, backend), beside)
+        resolved = await able_to_write(resolved, backend)
+        unread = [each for role in resolved.roles async for each in unread_findings(settings, role, backend)]
+        return _reviewed(resolved, (*beside, *unread, *_excesses(take_snapshot(resolved))))
     finally:
         await backend.close()
 
@@ -80,6 +94,14 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
     return replace(_reviewed(resolved, beside), changes=changes)
 
 
+def _excesses(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield findings about roles with more tools than some clients accept."""
+    source = snapshot.settings.source("tools", "style")
+    for name, view in snapshot.views.items():
+        if view.excess:
+            yield _warning("many_tools", f"role {name}: {view.excess}", source)
+
+
 def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
     findings = [*resolved.findings]
@@ -91,10 +113,18 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     for role in resolved.roles:
         findings += role.findings
         findings += _of_role(role, library.queries)
-        findings += _of_queries(settings, library, role)
+        findings += _of_queries(settings, library, role.written)
     # A rule that several roles inherit is reported once.
     in_order = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: (each.level, *each.place)))
-    return Review(findings=in_order, reads={each.name: _reads_of(each, catalog) for each in library.queries})
+    return Review(
+        findings=in_order,
+        queries={each.name: _facts_of(each, resolved) for each in library.queries},
+        views={
+            role.served.name: tuple(map(catalog.whole.label, role.views))
+            for role in resolved.roles
+            if role.views
+        },
+    )
 
 
 def _warning(code: str, message: str, source: Source) -> Finding:
@@ -124,70 +154,76 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
             yield _warning("hidden_key", f"role {role.name}, tables.{rule.pattern}: {problem}", rule.source)
 
 
-def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
-    """Yield findings about the queries that a role names, and about what they reveal and change."""
-    role, known = resolved.written, library.known
+def _of_queries(settings: Settings, library: Library, role: Role) -> Iterator[Finding]:
+    """Yield findings about queries that *role* names and *library* does not have."""
     unread = "" if settings.registry.url else UNREAD
     for grant in role.queries or ():
-        if not any(grant.means(name) for name in known):
+        if not any(grant.means(name) for name in library.known):
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
-            hint = f"{nearest(grant.pattern, known)}{unread}"
+            hint = f"{nearest(grant.pattern, library.known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
-    seen = {table.location: table for table in resolved.catalog.tables}
-    is_narrowed = role.rules is not None or settings.selection() != Selection()
-    for permitted in library.queries:
-        grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-        shown = list(uncovered(_beneath(permitted), resolved.whole, seen)) if is_narrowed else []
-        if role.queries is None and shown:
-            message = f"query {permitted.name} reads {series(shown)}."
-            yield _warning("reads_hidden", message, permitted.query.source)
-        if grants and permitted.effects is not None and not any(each.accept_writes for each in grants):
-            changes = series(_changed_by(permitted, resolved.whole))
-            yield _unaccepted("changes_rows", role, grants[0], permitted.name, changes, "accept_writes")
-        if grants and shown and not any(each.accept_reads for each in grants):
-            reads = f"reads {series(shown)}. The role can still call it"
-            yield _unaccepted("reads_hidden", role, grants[0], permitted.name, reads, "accept_reads")
 
 
-def _unaccepted(code: str, role: Role, grant: QueryGrant, query: str, does: str, key: str) -> Finding:
-    """Return the warning about what *query* does; the *key* of its *grant* says that it is intended."""
-    meant = f'{{ name = "{query}", {key} = true }}'
-    message = f"role {role.name}, queries: {query} {does}. If that is intended, write {meant}."
-    return _warning(code, message, grant.source)
+def _facts_of(permitted: Permitted, resolved: Resolved) -> QueryFacts:
+    """Return what *permitted* reads and changes, in words."""
+    whole, unseen = resolved.catalog.whole, {}
+    for role in resolved.roles:
+        is_narrowed = role.written.rules is not None or resolved.settings.selection() != Selection()
+        if is_narrowed and role.served.may_call(permitted.name):
+            unseen[role.served.name] = tuple(_unseen(permitted, role))
+    places = sorted(permitted.reads or ())
+    labels = {place: _label_of(whole, place) for place in {each[:2] for each in places}}
+    named = (".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
+    others = (f"what the function {name} reads" for name in permitted.functions)
+    return QueryFacts(
+        reads=(UNREPORTED,) if permitted.reads is None else (*named, *others),
+        changes=tuple(_changed_by(permitted, whole)),
+        unseen={name: what for name, what in unseen.items() if what},
+    )
 
 
-def _changed_by(permitted: Permitted, whole: Catalog) -> Sequence[str]:
+def _label_of(whole: Catalog, place: Location) -> str:
+    """Return the label of the table at *place*, or its qualified name if it is not in *whole*."""
+    table = whole.table(*place)
+    return whole.label(table) if table is not None else ".".join(filter(None, place))
+
+
+def _changed_by(permitted: Permitted, whole: Catalog) -> Iterator[str]:
     """Describe what *permitted* may change, as in "updates tickets (status)"."""
     effects = permitted.effects or Effects()
     columns: dict[tuple[str, Location], list[str]] = {}
     for each in sorted(effects.changes, key=lambda each: (not each.named, each)):
         columns.setdefault((each.kind, each[1:3]), []).append(each.column)
-    called = (*permitted.functions, *effects.functions)
-    return [
-        *(
-            f"{VERBS[kind]} {label_of(whole, place)}"
-            + (f" ({listing(named)})" if all(named) and kind == "update" else "")
-            for (kind, place), named in columns.items()
-        ),
-        *(f"calls the function {name}, which may change more" for name in dict.fromkeys(called)),
-    ]
+    for (kind, place), named in columns.items():
+        shown = f" ({listing(named)})" if all(named) and kind == "update" else ""
+        yield f"{VERBS[kind]} {_label_of(whole, place)}{shown}"
+    called = (*permitted.functions, *effects.functions) if permitted.effects else ()
+    yield from (f"calls the function {name}, which may change more" for name in dict.fromkeys(called))
 
 
-def _beneath(permitted: Permitted) -> Reads:
-    """Return what *permitted* reads; what its functions read is unknown, and listed under others."""
-    if permitted.reads is None:
-        return Reads(others=(UNREPORTED,))
-    return Reads(columns=frozenset(permitted.reads), others=tuple(read_by_functions(permitted)))
+def _unseen(permitted: Permitted, role: ResolvedRole) -> Iterator[str]:
+    """Describe what *permitted* reads although *role* does not see it whole."""
+    seen = {table.location: table for table in role.catalog.tables}
+    places: dict[Location, list[str]] = {}
+    for schema, name, column in sorted(permitted.reads or ()):
+        places.setdefault((schema, name), []).append(column)
+    if hidden := [_label_of(role.whole, place) for place in places if place not in seen]:
+        yield f"{', '.join(hidden)}, which the role does not see"
+    for place in [each for each in places if each in seen]:
+        yield from _hidden_in(seen[place], places[place], _label_of(role.whole, place))
 
 
-def _reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
-    """Return the columns that *permitted* reads, and the tables of which it only reads rows."""
-    if permitted.reads is None:
-        return (UNREPORTED,)
-    places = sorted(permitted.reads)
-    labels = {place: label_of(catalog, place) for place in {each[:2] for each in places}}
-    named = (".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
-    return (*named, *read_by_functions(permitted))
+def _hidden_in(table: Table, columns: Sequence[str], label: str) -> Iterator[str]:
+    """Describe which of *columns* are hidden or masked in *table*, as a role sees it, and if rows are."""
+    known = table.column_by_name
+    hidden = [each for each in columns if each and each not in known]
+    masked = [each for each in columns if each in known and known[each].type.mask is not None]
+    if hidden:
+        yield f"{', '.join(hidden)} of {label}, which the role does not see"
+    if masked:
+        yield f"{', '.join(masked)} of {label}, masked for the role"
+    if table.filter is not None:
+        yield f"{label}, of which the role sees some rows"
 
 
 async def _migrated(settings: Settings, url: str) -> Settings:

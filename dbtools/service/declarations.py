@@ -1,16 +1,20 @@
-"""Add what [tables] declares to the catalog of a database. A Catalog in; a Catalog and findings out."""
+"""Add what [tables] declares to the catalog of a database. A Catalog in; a Catalog and findings out.
+
+What looks like a secret and is not declared is masked.
+"""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Table
+from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Table
+from dbtools.cells import REDACTED
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Source
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.types import quoted
-from dbtools.vetting import UNKNOWN_TABLE
+from dbtools.vetting import UNKNOWN_TABLE, is_secret
 
 #: A table as in [tables.T], and a column, in double quotes if it contains a dot.
 REFERENCE = re.compile(r'(.+)\.(?:"((?:[^"]|"")+)"|([^."]+))', re.DOTALL)
@@ -21,11 +25,13 @@ def declared(catalog: Catalog, settings: Settings, alike: Alike) -> tuple[Catalo
     """Return *catalog* with what [tables] declares, and findings about what does not fit the database."""
     tables = {table.location: table for table in catalog.tables}
     findings: list[Finding] = []
+    named: dict[Location, Collection[str]] = {}
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
         if table is None:
             findings.append(_unknown_table(catalog, name, "[tables]", settings.source("tables", name)))
             continue
+        named[table.location] = section.columns
         source = settings.source("tables", name, "columns")
         unknown = (column for column in section.columns if column not in table.column_by_name)
         findings += [_unknown_column(table, each, f"[tables.{name}.columns]", source) for each in unknown]
@@ -34,6 +40,7 @@ def declared(catalog: Catalog, settings: Settings, alike: Alike) -> tuple[Catalo
         if table.location in tables:
             keys = [each for each in found if isinstance(each, ForeignKey)]
             tables[table.location] = _described(tables[table.location], section, keys)
+    tables = {location: _protected(table, named.get(location, ())) for location, table in tables.items()}
     for name in settings.tools.pin:
         if _meant(catalog, name) is None:
             findings.append(_unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin")))
@@ -73,6 +80,19 @@ def _described(table: Table, section: TableSection, keys: Sequence[ForeignKey]) 
         columns=tuple(columns),
         foreign_keys=(*table.foreign_keys, *(each for each in keys if each.columns not in taken)),
     )
+
+
+def _protected(table: Table, named: Collection[str]) -> Table:
+    """Return *table* without values of columns that look like secrets; mark those that are not *named*."""
+    if not any(map(is_secret, table.columns)):
+        return table
+    columns = (
+        replace(each, choices=(), default=each.default and REDACTED, sensitive=each.name not in named)
+        if is_secret(each)
+        else each
+        for each in table.columns
+    )
+    return replace(table, columns=tuple(columns))
 
 
 def _reference(
@@ -115,3 +135,24 @@ def _reference(
 
 def _wrong(key: str, source: Source, problem: str, level: str = "error") -> Finding:
     return Finding(code="bad_reference", message=f"{key}: {problem}", level=level, source=source)
+
+
+def secret_findings(catalogs: Sequence[Catalog]) -> Iterator[Finding]:
+    """Yield what *catalogs* mask because it looks like a secret."""
+    named = dict.fromkeys(
+        f"{catalog.label(table)}.{column.name}"
+        for catalog in catalogs
+        for table in catalog.tables
+        for column in _masked_secrets(table)
+    )
+    if named:
+        message = (
+            f"{listing(named)} may hold secrets, so the tools show *** instead. To show such a column, name "
+            "it in dbtools.toml: in columns of a rule for its table, or in [tables.TABLE.columns]."
+        )
+        yield Finding(code="masked_secrets", message=message, level="warning")
+
+
+def _masked_secrets(table: Table) -> Sequence[Column]:
+    """Return the columns of *table* that are masked because they look like secrets."""
+    return [column for column in table.columns if column.sensitive and column.type.mask is not None]

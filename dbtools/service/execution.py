@@ -1,14 +1,14 @@
 """Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import lru_cache
 
 import anyio
 
 from dbtools import errors
+from dbtools.backends.caches import PlanCache
 from dbtools.backends.free import FreeRun
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import (
@@ -22,14 +22,14 @@ from dbtools.backends.port import (
     WriteResult,
     WriteRun,
 )
-from dbtools.catalog import Catalog
+from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import masked_rows
-from dbtools.changes import Transaction, Write, WriteKind, WriteShape, known, paired, running
+from dbtools.changes import Transaction, Write, WriteKind, WriteShape, assigned, masked_known, running
 from dbtools.errors import listing
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
 from dbtools.service.snapshot import View
-from dbtools.statement import FreeStatement, QueryShape, Statement, argument
+from dbtools.statement import FreeStatement, QueryShape, Shape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
 from dbtools.writes import explained, named_in
@@ -38,7 +38,6 @@ BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."
 REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
 STAMP_TIMEOUT = 5.0  #: seconds
-PLANS = 1_000  #: compiled shapes that are kept
 
 Agrees = Callable[[Changed], bool]  #: whether a change does what was confirmed
 
@@ -51,7 +50,8 @@ class Execution:
         self._tells = tells
         self._is_tracing = is_tracing()
         self._runner: Runner | None = None
-        self._compile_write: Callable[[WriteShape], WritePlan] | None = None
+        self._plans: PlanCache[Shape, Plan]
+        self._write_plans: PlanCache[WriteShape, WritePlan] | None = None
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
@@ -63,8 +63,8 @@ class Execution:
             return await self._run_free(free_run(statement, view, caller, timeout, self._tells))
         if self._runner is None:
             self._runner = await self._backend.runner()
-            self._compile = lru_cache(maxsize=PLANS)(self._runner.compile)
-        plan = self._compile(statement.shape)
+            self._plans = PlanCache(self._runner.compile)
+        plan = await self._plans.plan(statement.shape)
         run = Run(
             plan=plan,
             values=values_of(plan, statement, caller),
@@ -79,7 +79,7 @@ class Execution:
         try:
             found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
-            raise _reworded(exc, statement, run.timeout) from exc
+            raise _reworded(exc, statement, run.timeout, view.catalog) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
@@ -94,7 +94,7 @@ class Execution:
         except errors.TimedOut as exc:
             raise errors.TimedOut(
                 f"The statement reached its timeout of {run.timeout:g} seconds and was stopped.",
-                hint="Filter on key columns first, or read fewer tables.",
+                hint=exc.hint or "Filter on key columns first, or read fewer tables.",
             ) from exc
 
     async def change(
@@ -111,10 +111,10 @@ class Execution:
         Raise SchemaChanged if the view is out of date: then nothing was changed.
         """
         writer = await self._backend.writer()
-        if self._compile_write is None:
-            self._compile_write = lru_cache(maxsize=PLANS)(writer.compile)
+        if self._write_plans is None:
+            self._write_plans = PlanCache(writer.compile)
         steps = [
-            (self._compile_write(shape), {**values, **preset_values(shape, caller)})
+            (await self._write_plans.plan(shape), {**values, **preset_values(shape, caller)})
             for shape, values in transaction.writes
         ]
         shape, _ = transaction.writes[0]
@@ -126,7 +126,7 @@ class Execution:
             steps=steps,
             claims={claim: claim_of(caller, claim) for plan, _ in steps for claim in plan.claims},
             keeps=keeps,
-            counts=transaction.dry_run or agrees is not None,
+            counts=True,
             entry=entry,
             timeout=min(transaction.timeout, view.role.limits.timeout),
             session=session_of(view.role, caller) if view.role.session else NO_SESSION,
@@ -142,6 +142,19 @@ class Execution:
                 raise errors.UnknownOutcome(exc.message, hint=REPEAT) from exc
             raise refused_write(exc, transaction, view.catalog) from exc
         return _changed(written, shape, view)
+
+    async def enter(self, entry: JournalEntry, view: View, caller: Caller) -> None:
+        """Keep *entry* in the journal without a change, or raise NotConfirmed if its ID is there already."""
+        run = WriteRun(
+            steps=(),
+            claims={},
+            keeps=lambda _: True,
+            counts=False,
+            entry=entry,
+            timeout=view.role.limits.timeout,
+            session=session_of(view.role, caller) if view.role.session else NO_SESSION,
+        )
+        await (await self._backend.writer()).write(run)
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema still has *stamp*; True if the database does not answer."""
@@ -183,8 +196,10 @@ def _changed(written: WriteResult, shape: WriteShape, view: View) -> Changed:
         shape=shape,
         outputs=shape.outputs,
         rows=masked_rows(types, written.rows, view.hash_key),
-        before=tuple(paired(masked_rows(types, known(written.before), view.hash_key), written.before)),
+        before=masked_known(types, written.before, view.hash_key),
         affected=written.affected,
+        left=masked_known(types, written.left, view.hash_key),
+        left_after=masked_known(types, written.left_after, view.hash_key),
         ignored=written.ignored,
         dry_run=not (written.is_kept or written.earlier),
         elsewhere=written.elsewhere,
@@ -206,17 +221,17 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
 async def _traced_write(writer: Writer, run: WriteRun) -> WriteResult:
     """Return what *run* did, and record a span with the SQL of its first change."""
     first, _ = run.steps[0]
-    kind, name = "WRITE", first.shape.target[1]
-    if isinstance(first.shape, Write):
-        kind = first.shape.kind.upper()
-    with statement_span(first.change.sql, kind, name) as span:
+    kind = first.shape.kind.upper() if isinstance(first.shape, Write) else "WRITE"
+    with statement_span(first.change.sql, kind, first.shape.target[1]) as span:
         written = await writer.write(run)
         span.set_attribute("db.response.returned_rows", written.affected)
     return written
 
 
-def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
-    """Return *error* worded for *statement*."""
+def _reworded(
+    error: errors.CallError, statement: Statement, timeout: float, catalog: Catalog
+) -> errors.CallError:
+    """Return *error* worded for *statement* of a role that sees *catalog*."""
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
             f"The call reached its timeout of {timeout:g} seconds and was stopped.",
@@ -224,6 +239,9 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
         )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement.values, statement.shape)
+    if isinstance(error, errors.Unreadable) and (empty := _unpopulated(statement.shape.tables, catalog)):
+        message = f"{listing(empty)} was never refreshed, so it cannot be read."
+        return errors.Unreadable(message, hint=f"An operator can run REFRESH MATERIALIZED VIEW {empty[0]}.")
     if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
         error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
     if not isinstance(error, errors.BadValue):
@@ -236,6 +254,12 @@ def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> 
     parts = [f"Check the values for {asked}."] if asked else []
     parts += [BAD_CLAIM] if claimed else []
     return errors.BadValue(error.message, hint=" ".join(parts))
+
+
+def _unpopulated(tables: Sequence[Table], catalog: Catalog) -> Sequence[str]:
+    """Return the labels of what *tables* read and *catalog* has, but cannot be read until it is refreshed."""
+    read = (*tables, *(each for table in tables for each in catalog.beneath(table)))
+    return [catalog.label(each) for each in read if not each.populated]
 
 
 def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
@@ -283,9 +307,8 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         return _of_changing_query(error, values, shape)
     writes = [each for each, _ in transaction.writes if isinstance(each, Write)]
     if isinstance(error, errors.ConstraintViolated):
-        written = dict.fromkeys(column for each in writes for column in each.columns)
-        return explained(error, shape.table, catalog, refers=shape.refers, written=tuple(written))
-    if isinstance(error, errors.BadValue):
+        return explained(error, shape.table, catalog, refers=shape.refers, written=_written(transaction))
+    if isinstance(error, errors.BadValue) and not error.hint:
         columns = (column for each in writes for column in (*each.columns, *each.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
         claimed = f" {BAD_CLAIM}" if shape.claims else ""
@@ -294,17 +317,26 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         found = f"where matches more than {shape.most} row{'s' * (shape.most > 1)}"
         return errors.TooManyRows(f"{found}, the most that one call may change.", hint="Narrow where.")
     if isinstance(error, errors.NoRow):
-        return errors.NoRow(transaction.missing)
+        return errors.NoRow(transaction.missing[error.step] if transaction.missing else "")
     if isinstance(error, errors.Denied):
-        condition = shape.table.filter if error.message == UNSEEN else shape.check
+        conditions = (shape.table.filter,) if error.message == UNSEEN else shape.checks
         settable = shape.writes.update if shape.kind is WriteKind.UPDATE else shape.writes.insert or ()
-        named = named_in(condition, settable)
+        named = dict.fromkeys(name for each in conditions for name in named_in(each, settable))
         return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
     if isinstance(error, errors.Conflict) and not error.hint:
         return errors.Conflict(error.message, hint="Read it again, and pass its values as expected.")
     if isinstance(error, errors.UnknownOutcome):
         return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")
     return error
+
+
+def _written(transaction: Transaction) -> Mapping[Column, Sequence[object]]:
+    """Return the values that *transaction* gives each column."""
+    found: dict[Column, list[object]] = {}
+    for shape, values in transaction.writes:
+        for column in shape.columns if isinstance(shape, Write) else ():
+            found.setdefault(column, []).append(values[assigned(column.name)])
+    return found
 
 
 def session_of(role: Role, caller: Caller) -> Mapping[str, str]:

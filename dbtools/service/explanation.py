@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
+from dbtools.cells import plain
 from dbtools.changes import Transaction, Write, WriteShape, chooses
 from dbtools.paths import normalised
 from dbtools.policy import Caller, Finding, Source
@@ -17,6 +18,8 @@ from dbtools.tools.change_calls import ChangeCall
 
 #: A claim (None: a literal), what needs it, and where that is written.
 NeededClaim = tuple[str | None, str, Source]
+#: What is wrong with arguments for every role, unless a limit of the role rejects them.
+MISTAKES = (errors.BadArgument, errors.BadValue, errors.BadCursor)
 #: How a role may get run_sql, with [roles] and without.
 GRANT_SQL = "[roles.{}] sql = true grants it, unless [tools] sql is false."
 OFFER_SQL = '[tools] sql = "auto" offers it if the database can confine it.'
@@ -27,6 +30,7 @@ class Explanation:
     """Whether a call is allowed, and how it would run."""
 
     allowed: bool
+    valid: bool = True  #: whether the arguments can be used, whatever the role may do
     reason: str
     rule: Source = field(default_factory=Source)  #: where the deciding rule is written
     sql: str | None = None
@@ -34,7 +38,7 @@ class Explanation:
 
     def content(self) -> dict[str, object]:
         """Return the explanation as `dbtools explain --json` prints it."""
-        return {**asdict(self), "parameters": list(self.parameters)}
+        return {**asdict(self), "parameters": [plain(each) for each in self.parameters]}
 
 
 async def explain(
@@ -60,7 +64,7 @@ async def explain(
             return await _free(statement, view, caller, backend)
         shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape
         rule = _grant_source(view, shape)
-        if denied := _denied(_claims(view, shape), caller):
+        if denied := _denied((*_claims(view, shape), *_session_claims(view)), caller):
             return denied
         session = session_of(view.role, caller)
         if isinstance(statement, Transaction):
@@ -70,7 +74,9 @@ async def explain(
             sql = plan.sql
             parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
     except errors.CallError as exc:
-        return Explanation(allowed=False, reason=str(exc), rule=_refusing(view, exc, arguments) or rule)
+        is_mistake = isinstance(exc, MISTAKES) and not getattr(exc, "limit", "")
+        rule = _refusing(view, exc, arguments) or rule
+        return Explanation(allowed=False, valid=not is_mistake, reason=str(exc), rule=rule)
     return Explanation(
         allowed=True, reason=_reason(shape, session), rule=rule, sql=sql, parameters=parameters
     )
@@ -83,7 +89,7 @@ async def _free(statement: FreeStatement, view: View, caller: Caller, backend: B
     except errors.Denied:
         sql = statement.sql.lower()
         named = [table for table in view.catalog.tables if table.name.lower() in sql]
-        if denied := _denied(_filter_claims(view, named), caller):
+        if denied := _denied((*_filter_claims(view, named), *_session_claims(view)), caller):
             return denied
         raise
     return Explanation(
@@ -149,7 +155,7 @@ def _claims(view: View, shape: Shape | WriteShape) -> Iterator[NeededClaim]:
     if isinstance(shape, Write):
         for preset in (preset for each in shape.variants for preset in each.presets):
             yield preset.claim, f"{preset.column.name} is preset to", rule
-        for asked in shape.check.condition.parameters if shape.check else ():
+        for asked in (each for check in shape.checks for each in check.condition.parameters):
             yield asked.claim, f"The check of {shape.table.name} requires", rule
     yield from _filter_claims(view, shape.tables)
     if isinstance(shape, QueryShape):
@@ -161,6 +167,12 @@ def _filter_claims(view: View, tables: Iterable[Table]) -> Iterator[NeededClaim]
     for table in tables:
         for asked in table.filter.condition.parameters if table.filter else ():
             yield asked.claim, f"The rows of {table.name} are filtered by", _source(view, table)
+
+
+def _session_claims(view: View) -> Iterator[NeededClaim]:
+    """Yield each claim that the session of the role of *view* needs."""
+    for each in view.role.session:
+        yield each.claim, f"The setting {each.name} requires", each.source
 
 
 def _source(view: View, table: Table | None) -> Source:
@@ -188,7 +200,7 @@ def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
         kinds = " and ".join(each.kind for each in shape.variants)
         confirm = ", if that is confirmed," if shape.writes.confirm else ""
         presets = dict.fromkeys(preset.column.name for each in shape.variants for preset in each.presets)
-        check = ["rows must pass its check"] if shape.check else []
+        check = ["rows must pass its check"] if shape.checks else []
         preset = [f"{name} is preset" for name in presets]
         parts = [f"{kinds} rows of {shape.table.name}{confirm} and {parts[0]}", *check, *preset]
     return f"The role may {'; '.join([*parts, *sessions])}."

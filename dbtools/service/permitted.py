@@ -1,6 +1,6 @@
 """Validate permitted queries against a database. Queries in; Permitted and findings out."""
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,11 +94,6 @@ async def library_of(
 def may_change(settings: Settings) -> bool:
     """Return whether *settings* let callers run queries that write, if a role is granted some."""
     return bool(settings.roles) or settings.database.writable
-
-
-def read_by_functions(permitted: Permitted) -> Iterator[str]:
-    """Name the functions that *permitted* calls, whose reads are unknown."""
-    yield from (f"what the function {name} reads" for name in permitted.functions)
 
 
 async def validated_queries(

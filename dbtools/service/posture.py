@@ -1,15 +1,17 @@
 """What a login and a configuration allow besides reading: findings, and the offer of run_sql."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend
-from dbtools.catalog import Catalog
+from dbtools.catalog import Catalog, Location
 from dbtools.errors import listing
 from dbtools.policy import Finding, Role
 from dbtools.settings.sections import Settings
 
 READER_HINT = "`dbtools grants` prints the SQL for a login that can only read."
+SECURED = "Row-level security applies to the login in {}: callers see only rows that its policies show."
+BLIND = "Row-level security applies to the login in {}, and no policy shows it a row: callers see none."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 
@@ -67,6 +69,41 @@ def writable_findings(settings: Settings) -> Iterator[Finding]:
         message = "[database] writable has no effect beside [roles], which grant insert, update and delete."
     source = settings.source("database", "writable")
     yield Finding(code="writable", message=message, level="warning", source=source)
+
+
+def row_security_findings(settings: Settings, roles: Sequence[tuple[Role, Catalog]]) -> Iterator[Finding]:
+    """Yield the tables of *roles* whose rows policies of the database hide from the login.
+
+    A role that sets a database role or settings probably relies on its policies.
+    """
+    applies: dict[str, None] = {}
+    blind: dict[str, None] = {}
+    for role, catalog in roles:
+        for table in catalog.tables:
+            if table.policies == 0:
+                blind[catalog.label(table)] = None
+            elif table.policies is not None and not role.session:
+                applies[catalog.label(table)] = None
+    for names, message in ((applies, SECURED), (blind, BLIND)):
+        if names:
+            yield _row_security(settings, message.format(listing(names)))
+
+
+def _row_security(settings: Settings, message: str) -> Finding:
+    return Finding(
+        code="row_security", message=message, level="warning", source=settings.source("database", "url")
+    )
+
+
+def hindrance_findings(
+    settings: Settings, catalog: Catalog, hindered: Mapping[Location, Sequence[str]]
+) -> Iterator[Finding]:
+    """Yield which changes to tables in *catalog* will fail, whatever callers write."""
+    source = settings.source("database", "url")
+    for table in catalog.tables:
+        for why in hindered.get(table.location, ()):
+            message = f"{catalog.label(table)}: {why}"
+            yield Finding(code="hindered", message=message, level="warning", source=source)
 
 
 def sql_findings(settings: Settings) -> Iterator[Finding]:

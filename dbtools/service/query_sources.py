@@ -1,7 +1,7 @@
 """Load the permitted queries in files and the registry. Texts in; queries and findings out."""
 
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import anyio
 from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.backends.records import FIRST, LATEST, Registry, RegistryEntry
+from dbtools.backends.records import Registry, RegistryEntry
 from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
@@ -137,7 +137,6 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
     return LoadedQueries(
         queries=tuple(query for queries, _ in found for query in queries),
         findings=(
-            *_outdated(settings, registry),
             *(_covered(name, files[name]) for name in covered),
             *(problem for _, problems in found for problem in problems),
         ),
@@ -163,16 +162,6 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
     source = settings.source("registry", "url") if named else settings.source("database")
     message = f"{'[registry] url' if named else 'registry'}: {problem}"
     return Finding(code=NO_REGISTRY, message=message, level=level, source=source)
-
-
-def _outdated(settings: Settings, registry: Registry | None) -> Iterator[Finding]:
-    """Yield a finding if *registry* is too old to keep every key of the audit log."""
-    revisions = registry.revisions if registry is not None and settings.log.registry else ()
-    if FIRST in revisions:
-        message = f"[log] registry: the registry has version {FIRST}, which keeps less of each call."
-        hint = f"`dbtools registry upgrade URL` brings it to {LATEST}."
-        source = settings.source("log", "registry")
-        yield Finding(code="old_registry", message=f"{message} {hint}", level="warning", source=source)
 
 
 def _covered(name: str, other: Source) -> Finding:

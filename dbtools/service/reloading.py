@@ -1,5 +1,6 @@
 """Follow the files of a configuration. Settings in; the newest valid settings out."""
 
+import logging
 import time
 from operator import attrgetter
 from pathlib import Path
@@ -19,6 +20,7 @@ FIXED = (
     *("database.description", "limits.storage", "registry.url", "log", "server"),
 )
 BAD = "bad_configuration"  #: the code of files that cannot be used
+logger = logging.getLogger("dbtools")
 SETTLED = 1.0  #: seconds since the last change to a file
 Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the configuration
 
@@ -55,8 +57,15 @@ class CurrentSettings:
             stamp = _stamp(settings)
             written = queries_in(settings, self._lexis)
         except errors.ConfigurationError as exc:
-            settings, findings = self.settings, (_refused(exc),)
+            settings, findings = self.settings, _refused(exc)
             stamp, written = now, queries_in(settings, self._lexis)
+        except Exception as exc:
+            # An edge: whatever a file holds, calls and later migrations go on under the previous one.
+            if not before:
+                raise
+            logger.exception("internal error while the configuration is read")
+            settings, findings = self.settings, _refused(exc)
+            stamp, written = now, self.loaded_queries
         if before and (_stamp(settings) != stamp or stamp[0] != now[0] or not _is_settled(stamp)):
             return  # files are changing right now
         self.settings, self.findings = settings, findings
@@ -85,10 +94,24 @@ class CurrentSettings:
         return _fixed(self._first, later)
 
 
-def _refused(problem: errors.ConfigurationError) -> Finding:
-    source = problem.place if isinstance(problem.place, Source) else Source()
-    message = f"{problem.message} {problem.hint}".rstrip()
-    return Finding(code=BAD, message=f"{message} The previous configuration stays in force.", source=source)
+def internal_error(problem: Exception) -> str:
+    """Return a sentence that names the class of *problem* alone: its text may quote secrets."""
+    return f"Internal error: {type(problem).__name__}. The server's log shows where."
+
+
+def _refused(problem: Exception) -> tuple[Finding, ...]:
+    if not isinstance(problem, errors.ConfigurationError):
+        return (_kept(internal_error(problem), Source()),)
+    return tuple(
+        _kept(
+            f"{each.message} {each.hint}".rstrip(), each.place if isinstance(each.place, Source) else Source()
+        )
+        for each in problem.mistakes
+    )
+
+
+def _kept(problem: str, source: Source) -> Finding:
+    return Finding(code=BAD, message=f"{problem} The previous configuration stays in force.", source=source)
 
 
 def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:

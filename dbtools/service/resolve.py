@@ -12,12 +12,12 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import Backend, Facts, Lacking
+from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, Location, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, restriction_of
 from dbtools.queries import Permitted
-from dbtools.service.declarations import declared
+from dbtools.service.declarations import declared, secret_findings
 from dbtools.service.permitted import (
     UNCHECKED,
     UNREACHABLE,
@@ -26,14 +26,21 @@ from dbtools.service.permitted import (
     inspected,
     library_of,
 )
-from dbtools.service.posture import offered, posture_findings, sql_findings, writable_findings
+from dbtools.service.posture import (
+    hindrance_findings,
+    offered,
+    posture_findings,
+    row_security_findings,
+    sql_findings,
+    writable_findings,
+)
 from dbtools.service.query_sources import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 from dbtools.vetting import KnownNames, is_total, vetted, withheld_findings
-from dbtools.writes import confirmed_tables
+from dbtools.writes import Lacking, confirmed_tables, unable
 
 BAD_FILTER = "bad_filter"
 LACKING, NO_JOURNAL = "lacks_privilege", "no_journal"
@@ -48,6 +55,7 @@ class ResolvedRole:
     served: Role  #: without what is invalid
     whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
+    views: tuple[Table, ...] = field(default=(), repr=False)  #: that its patterns do not grant
     journal: bool | None = False  #: whether its writes can use the journal; None: not known so far
     findings: tuple[Finding, ...] = ()
     dialect: str = ""  #: of the SQL that callers may run; empty: they may not
@@ -109,6 +117,7 @@ async def resolve(
             seen, whole = found.catalog, found.whole
             dialect, findings = await offered(settings, found.served, seen, whole, backend, offers)
             resolved.append(replace(found, dialect=dialect, findings=(*found.findings, *findings)))
+    views = [(each.served, each.catalog) for each in resolved]
     writes = any(role.may_write for role in roles) or any(each.effects for each in library.queries)
     return Resolved(
         catalog=catalog,
@@ -121,6 +130,8 @@ async def resolve(
             *posture_findings(settings, catalog, writes=writes),
             *writable_findings(settings),
             *sql_findings(settings),
+            *secret_findings([catalog for _, catalog in views]),
+            *row_security_findings(settings, views),
         ),
         settings=settings,
     )
@@ -176,6 +187,7 @@ def seen_by(
         served=role,
         whole=whole,
         catalog=seen.catalog,
+        views=seen.views,
         findings=tuple(replace(each, role=role.name) for each in found),
     )
 
@@ -198,6 +210,9 @@ async def _validated(settings: Settings, role: Role, whole: Catalog, inspectors:
             if writes and writes.check and changed:
                 check = await filters.typed(rule, "check", writes.check, changed)
                 writes = replace(writes, check=check)
+            if writes and writes.after and changed:
+                after = await filters.typed(rule, "after", writes.after, changed)
+                writes = replace(writes, after=after)
         except Unusable as exc:
             writes, findings = None, (*findings, exc.finding)
         rules.append(replace(rule, grant=grant and replace(grant, writes=writes)))
@@ -222,26 +237,27 @@ class _Filters:
         """
         facts, condition = self.inspectors.backend.facts, filter.condition
         where = f"role {self.role.name}, tables.{rule.pattern}.{key}"
-        casts: set[tuple[str, ...]] = set()
+        found: list[RowFilter] = []
         inspector = await self.inspectors.reading()
         for table in tables:
             try:
-                casts.add(await inspector.condition(table, condition))
+                found.append(await inspector.condition(table, condition))
             except errors.Refused as exc:
                 code = UNCHECKED if exc.temporary else BAD_FILTER
-                message = f"{where}, of {self.catalog.label(table)}: {exc.message}"
+                message = f"{where}, of {self.catalog.label(table)}: {exc}"
                 raise Unusable(code, message, rule.source) from exc
-        if len(casts) > 1:
+        if len({each.casts for each in found}) > 1:
             message = f"{where}: its claims have different types in its tables."
             raise Unusable(BAD_FILTER, message, rule.source)
-        known = casts.pop()
+        known = found[0].casts
         if facts.claim_casts is not None:
             for problem in untyped(self.settings, condition, facts.lexis).values():
                 raise Unusable("untyped_claim", f"{where}: {problem}", rule.source)
             claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
             known = tuple(declared_cast(self.settings, claim, facts.claim_casts) for claim in claims)
         total = is_total(condition, facts.lexis, self._names(condition, facts))
-        return RowFilter(condition=condition, casts=known, total=total)
+        # Of several versions of the names, the oldest one was read before each table was checked.
+        return replace(found[0], casts=known, total=total)
 
     @cached_property
     def _columns(self) -> Mapping[str, set[tuple[Family, bool]]]:
@@ -315,7 +331,10 @@ async def _able(
     lacking, journal = Lacking({}), None
     try:
         lacking = await backend.lacking(tables, session)
-        found = tuple(_lacking(settings, role, tables, lacking.tables))
+        found = (
+            *_lacking(settings, role, tables, lacking.tables),
+            *hindrance_findings(settings, role.catalog, lacking.hindered),
+        )
         journal = not lacking.journal
     except (errors.DatabaseUnavailable, errors.Refused) as exc:
         # A login that cannot be reached now may make the changes later.
@@ -324,7 +343,7 @@ async def _able(
         message = f"The privileges of the login that changes rows cannot be checked: {exc}"
         found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
     lost = lacking.tables
-    kept = (replace(each, writes=None) if each.location in lost else each for each in role.catalog.tables)
+    kept = (unable(each) if each.location in lost else each for each in role.catalog.tables)
     able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
     return replace(
         able, findings=(*role.findings, *found, *_without_journal(able, changing, lacking.journal))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -66,13 +67,18 @@ class Served:
         return self.current.settings if snapshot is None else snapshot.settings
 
 
-def open_served(settings: Settings, only: str | None = None) -> Served:
-    """Open the database of *settings* for serving, for all roles or the role *only*."""
+def open_served(
+    settings: Settings, only: str | None = None, vet: Callable[[Snapshot], None] | None = None
+) -> Served:
+    """Open the database of *settings* for serving, for all roles or the role *only*.
+
+    *vet* raises ConfigurationError for a snapshot that must not be served.
+    """
     backend = open_database(settings)
     current = CurrentSettings(settings, backend.facts.lexis, only)
     execution = Execution(backend, settings.database.request_id)
     return Served(
-        toolbox=Toolbox(partial(_resolved, current, backend), execution, settings.server.secret),
+        toolbox=Toolbox(partial(_resolved, current, backend), execution, settings.server.secret, vet),
         backend=backend,
         current=current,
         observed=tuple(_observed(current, backend)),
@@ -214,8 +220,8 @@ class Watch:
         self._heard: dict[str, anyio.Event] = {}  #: set by notifications, by the name of what is observed
 
     async def run(self) -> None:
-        """Watch until cancelled."""
-        snapshot = await self._toolbox.snapshot()
+        """Watch until cancelled; raise DbtoolsError if there is nothing to serve and waiting cannot help."""
+        snapshot = await self._first()
         self._problems = _problems(snapshot)
         unsubscribe = self._toolbox.subscribe(self._note)
         try:
@@ -224,6 +230,25 @@ class Watch:
                     group.start_soon(self._watch, each)
         finally:
             unsubscribe()
+
+    async def _first(self) -> Snapshot:
+        """Return the first snapshot; while the database cannot be reached, try again."""
+        take = self._toolbox.snapshot
+        for times in count(1):
+            try:
+                snapshot = await take()
+                break
+            except errors.DatabaseUnavailable as exc:
+                if not exc.temporary:
+                    raise
+                self._complain("start", f"{exc} The server waits for the database.")
+            await anyio.sleep(min(times * RETRY, SLOWEST))
+            take = self._toolbox.refresh
+        if "start" in self._reported:
+            self._settle("start", "The database answers.")
+            for problem in _problems(snapshot):
+                self._warn(problem)
+        return snapshot
 
     def _note(self, snapshot: Snapshot, _: Mapping[str, ListChange]) -> None:
         """Report the problems that are new in *snapshot*, or, if there are none, those that are resolved."""
@@ -252,7 +277,9 @@ class Watch:
                 async with observed.listen(lambda: self._heard[observed.name].set()):
                     await self._poll(observed)
             except errors.DbtoolsError as exc:
-                self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
+                self._complain(
+                    observed.name, f"{observed.name}: cannot watch for changes, but tries again: {exc}"
+                )
             await anyio.sleep(RETRY)
 
     async def _poll(self, observed: Observed) -> None:

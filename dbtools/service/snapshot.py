@@ -12,7 +12,7 @@ from dbtools.service.permitted import UNCHECKED
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
 from dbtools.styles import Listing, Surface
-from dbtools.tools import choose, define, listed
+from dbtools.tools import MOST_TOOLS, choose, define, listed
 from dbtools.tools.definition import (
     ListChange,
     ToolContext,
@@ -25,6 +25,12 @@ from dbtools.tools.definition import (
 from dbtools.tools.resources import Resource, define_resources, updated_resources
 
 DATABASE = "database"  #: the name of the stamp of the schema
+MOST_ACCEPTED = f"Some providers of models accept at most {MOST_TOOLS}."
+PIN = " To list those of some tables, name these in [tools] pin in dbtools.toml."
+FEWER = (
+    'To list fewer, set [tools] style = "auto" or "generic" in dbtools.toml, name fewer tables in pin, or '
+    "let the role see fewer."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +74,25 @@ class View:
             cost = taken + sum(tokens_in(len(tool.definition.json)) for tool in typed)
             if group in self.typed:
                 taken = cost
-            elif hidden and cost > listing.budget:
+            elif hidden:
                 instead = ", ".join(tool.name for tool in tools if tool.surface is Surface.GENERIC)
                 pin = "" if group is ToolGroup.QUERIES else " or pin"
-                yield (
-                    f"{instead} replace {errors.listing(hidden, 1)}: with those, the tools would cost "
-                    f"{cost:,} tokens, more than the budget of {listing.budget:,}. "
-                    f"To list them, set [tools] budget{pin} in dbtools.toml."
+                why = (
+                    f"with those, the tools would cost {cost:,} tokens, more than the budget of "
+                    f"{listing.budget:,}. To list them, set [tools] budget{pin} in dbtools.toml."
                 )
+                too_many = f"with those, there would be more than {MOST_TOOLS} tools. {MOST_ACCEPTED}"
+                reason = why if cost > listing.budget else f"{too_many}{PIN * bool(pin)}"
+                yield f"{instead} replace {errors.listing(hidden, 1)}: {reason}"
+        if self.excess:
+            yield self.excess
+
+    @property
+    def excess(self) -> str:
+        """Why some clients refuse all tools, and the remedy; empty if they are few enough."""
+        if len(self.definitions) <= MOST_TOOLS:
+            return ""
+        return f"{len(self.definitions)} tools are listed. {MOST_ACCEPTED} {FEWER}"
 
     @property
     def catalog(self) -> Catalog:
@@ -109,7 +126,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     A role that was in the snapshot *before* keeps its surface, unless the configuration changes it: otherwise
     clients would lose all tools at once.
     """
-    style, listing = resolved.settings.style(), resolved.settings.listing()
+    listing = resolved.settings.listing()
     same = before is not None and before.settings.listing() == listing
     kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
     is_known = all(each.journal is not None for each in resolved.roles) and resolved.is_complete
@@ -128,7 +145,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
             context = ToolContext(
                 catalog=each.catalog,
                 limits=role.limits,
-                style=style,
+                text=resolved.settings.results.text,
                 queries=queries,
                 journal=each.journal,
                 dialect=each.dialect,

@@ -1,15 +1,19 @@
 """Refresh, list, call and read what is served. Requests in, answers from the current Snapshot out."""
 
+import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 import anyio
 
 from dbtools import errors
+from dbtools.catalog import Catalog
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.execution import Execution
+from dbtools.service.reloading import internal_error
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.service.transactions import Confirmation, Transactions
@@ -19,12 +23,14 @@ from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.definition import AnswerT, Call, ListChange, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
+logger = logging.getLogger("dbtools")
 EXPLANATION_TIMEOUT = 0.2  #: seconds to explain an empty answer
 PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time while the schema keeps changing
 COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
 MANY = 12_500  #: cells of a result that takes as long
 NO_ROWS = ResultSet(outputs=(), rows=())
+NOTHING = Snapshot(catalog=Catalog(), views={})  #: before the first snapshot
 
 #: Errors that do not depend on the schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
@@ -38,14 +44,23 @@ Listener = Callable[[Snapshot, Mapping[str, ListChange]], object]
 class Toolbox:
     """The tools of a database, for each role."""
 
-    def __init__(self, resolve: Resolve, execution: Execution, secret: str = "") -> None:
-        """*secret*: the key that seals confirmations."""
+    def __init__(
+        self,
+        resolve: Resolve,
+        execution: Execution,
+        secret: str = "",
+        vet: Callable[[Snapshot], None] | None = None,
+    ) -> None:
+        """*secret*: the key that seals confirmations. *vet* raises an error for what must not be served."""
+        self._vet = vet or (lambda _: None)
         self._resolve = resolve
         self._execution = execution
         self._transactions = Transactions(execution, secret)
         self._refreshing = anyio.Lock()
         self._listeners: list[Listener] = []
         self.current: Snapshot | None = None  #: the snapshot, if there is one yet
+        self.failure: errors.DbtoolsError | None = None  #: why the last refresh failed, if it did
+        self._is_waiting = False  #: whether the first snapshot waits until the database can be reached
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call *listener* with each snapshot that replaces another one, and the changes in it.
@@ -61,27 +76,56 @@ class Toolbox:
             return await self._refresh()
 
     async def _refresh(self) -> Snapshot:
-        before, resolved = self.current, await self._resolve()
-        if before is None:
-            self.current = take_snapshot(resolved)
-            return self.current
-        if resolved.unchecked:
+        try:
+            return await self._replace(self.current)
+        except errors.DbtoolsError as exc:
+            self.failure = exc
+            self._is_waiting |= isinstance(exc, errors.DatabaseUnavailable) and exc.temporary
+            raise
+        except Exception as exc:
+            # An edge: whatever is wrong, calls go on with the old snapshot.
+            if self.current is None:
+                raise
+            before, self.failure = self.failure, errors.ConfigurationError(internal_error(exc))
+            if str(before) != str(self.failure):
+                logger.exception("internal error while changes are read")
+            raise self.failure from exc
+
+    async def _replace(self, before: Snapshot | None) -> Snapshot:
+        """Replace the snapshot *before*; listeners hear of the first one if it comes late."""
+        resolved = await self._resolve()
+        if before is None and not self._is_waiting:
+            first = take_snapshot(resolved)
+            self._vet(first)
+            self.current, self.failure = first, None
+            return first
+        if before is not None and resolved.unchecked:
             raise errors.DatabaseUnavailable(resolved.unchecked)
         # Meanwhile, calls use the old snapshot.
         after = await anyio.to_thread.run_sync(take_snapshot, resolved, before)
-        changes = await anyio.to_thread.run_sync(changes_of, before, after)
-        self.current = after
+        self._vet(after)
+        changes = await anyio.to_thread.run_sync(changes_of, before or NOTHING, after)
+        self.current, self.failure, self._is_waiting = after, None, False
         for listener in tuple(self._listeners):
             listener(after, changes)
         return after
 
     async def snapshot(self) -> Snapshot:
-        """Return the current snapshot, or take the first one."""
-        if self.current is None:
+        """Return the current snapshot, or take the first one.
+
+        While the database cannot be reached, only `refresh` tries again: calls get the last error at once.
+        """
+        if self.current is None and not self._is_waiting:
             async with self._refreshing:
                 if self.current is None:
-                    return await self._refresh()
-        return self.current
+                    return await self._first()
+        return await self._first() if self.current is None else self.current
+
+    async def _first(self) -> Snapshot:
+        """Take the first snapshot, unless that has just failed."""
+        if self._is_waiting and self.failure is not None:
+            raise self.failure.with_traceback(None)
+        return await self._refresh()
 
     async def view(self, role: str) -> View:
         """Return what *role* sees now, or raise Denied if the role no longer exists."""
@@ -106,7 +150,10 @@ class Toolbox:
         """
 
         async def change(call: ChangeCall, view: View) -> Answer:
-            return await self._transactions.make(call, name, arguments, view, caller, confirmation)
+            # After the change, other rows may meet the conditions.
+            counts = await self._inquire(call.inquire(NO_ROWS), view, caller, outdated=True)
+            counted = replace(call, counts=counts)
+            return await self._transactions.make(counted, name, arguments, view, caller, confirmation)
 
         return await self._answer(caller, seen, lambda view: _tool(view, name).bind(arguments), change=change)
 

@@ -2,7 +2,8 @@
 
 A Transaction of a tool in, an Answer out. A change that must be confirmed is previewed by a dry run; its
 answer has a token, with which the same call makes the change, if it would still do the same. The token is
-bound to the caller, the tool, its arguments and the preview; the journal makes sure that it works only once.
+bound to the caller, the tool, its arguments and the preview. The journal makes sure that it works only once;
+without one, it is valid in this process only, which remembers it.
 """
 
 import base64
@@ -13,16 +14,14 @@ import secrets
 import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
-
-import anyio
 
 from dbtools import errors
 from dbtools.backends.port import JournalEntry
 from dbtools.cells import json_of
-from dbtools.changes import KEPT_IN_MEMORY, EarlierCall, Transaction, keys_of, running, taken, used
+from dbtools.changes import Transaction, used
 from dbtools.policy import Caller
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Changed
@@ -41,8 +40,9 @@ TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
 class Confirmation(NamedTuple):
     """A confirmation that does not come from the model, whose argument `confirm` then has no effect."""
 
-    token: str  #: empty until a person has confirmed
+    token: str  #: empty until a person has answered
     means: str  #: for the audit log
+    refusal: errors.NotConfirmed | None = None  #: raised if the person has not agreed: the token is spent
 
 
 MakeChange = Callable[[], Awaitable[Changed]]
@@ -55,7 +55,7 @@ class Transactions:
         self._execution = execution
         self._shared = Confirmations(secret)
         self._own = Confirmations("")  #: valid as long as the memory of this process
-        self._memory = MemoryJournal()
+        self._used = UsedConfirmations()
 
     async def make(
         self,
@@ -68,21 +68,24 @@ class Transactions:
     ) -> Answer:
         """Make the change of *call*, of *tool* with *arguments*, or preview it; raise a CallError."""
         transaction = call.transaction
-        confirmations = self._shared if view.context.journal else self._own
+        if confirmation is not None and confirmation.refusal is not None:
+            await self._spend(call, tool, arguments, view, caller, confirmation)
+            raise confirmation.refusal
         if transaction.dry_run or not (transaction.idempotency_key or transaction.confirms):
             return call.render(await self._execution.change(transaction, view, caller))
         if view.context.journal is None:
             raise errors.DatabaseUnavailable(UNCHECKED_LOGIN, hint="Try again in a moment.")
-        asked = (call.query, call.arguments) if call.query else (tool, arguments)
-        entry = _entry(transaction, *asked, view, caller)
+        entry = _entry(call, tool, arguments, view, caller)
         if not transaction.confirms:
             return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
-        token, means = confirmation or Confirmation(transaction.token, TOKEN)
+        token, means, _ = confirmation or Confirmation(transaction.token, TOKEN)
+        confirmations, binding = self._confirmations(view), _binding(entry, means)
         if not token:
             preview = replace(transaction, dry_run=True)
             found = await self._once(preview, view, caller, entry if transaction.idempotency_key else None)
         else:
-            confirmed = confirmations.open(token, _binding(entry))
+            confirmed = confirmations.open(token, binding)
+            self._used.check(confirmed.id)
             agrees = partial(confirmations.agrees, confirmed.preview)
             found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
             found = replace(found, confirmed=None if found.dry_run or found.earlier else means)
@@ -90,9 +93,35 @@ class Transactions:
             # There is nothing to confirm.
             found = replace(found, dry_run=False)
         if found.dry_run:
-            new = confirmations.seal(_binding(entry), confirmations.digest(found))
+            new = confirmations.seal(binding, confirmations.digest(found))
             return call.render_pending(found, new, TOKEN_LIFETIME, is_outdated=bool(token))
         return await self._finish(call, found, view, caller)
+
+    async def _spend(
+        self,
+        call: ChangeCall,
+        tool: str,
+        arguments: Mapping[str, object],
+        view: View,
+        caller: Caller,
+        refused: Confirmation,
+    ) -> None:
+        """Use up the token of *refused*, so that it confirms nothing.
+
+        Raise NotConfirmed if an earlier answer has used it: the memory or the journal of the database knows.
+        """
+        entry = _entry(call, tool, arguments, view, caller)
+        try:
+            confirmed = self._confirmations(view).open(refused.token, _binding(entry, refused.means))
+        except errors.NotConfirmed:
+            return  # It is invalid or expired, so it confirms nothing.
+        self._used.add(confirmed.id)
+        if view.context.journal:
+            # An idempotency key stays free for another attempt.
+            await self._execution.enter(entry._replace(id=confirmed.id, key=None), view, caller)
+
+    def _confirmations(self, view: View) -> "Confirmations":
+        return self._shared if view.context.journal else self._own
 
     async def _once(
         self,
@@ -102,11 +131,11 @@ class Transactions:
         entry: JournalEntry | None,
         agrees: Agrees | None = None,
     ) -> Changed:
-        """Run *transaction*, and keep *entry* in the journal of the database, or else in memory."""
+        """Run *transaction*, and keep *entry* in the journal; without one, its confirmation in memory."""
         if view.context.journal or entry is None:
             return await self._execution.change(transaction, view, caller, entry, agrees)
         change = partial(self._execution.change, transaction, view, caller, None, agrees)
-        return await self._memory.once(entry, change, view.role.limits.timeout)
+        return await self._used.once(entry.id, change)
 
     async def _finish(self, call: ChangeCall, found: Changed, view: View, caller: Caller) -> Answer:
         """Return the answer to *found*; what an earlier call has changed is read again."""
@@ -127,9 +156,11 @@ class Transactions:
 
 
 def _entry(
-    transaction: Transaction, tool: str, arguments: Mapping[str, object], view: View, caller: Caller
+    call: ChangeCall, tool: str, arguments: Mapping[str, object], view: View, caller: Caller
 ) -> JournalEntry:
-    """Return the entry of a call; its caller includes the claims on which the change depends."""
+    """Return the entry of *call*; its caller includes the claims on which the change depends."""
+    transaction = call.transaction
+    tool, arguments = (call.query, call.arguments) if call.query else (tool, arguments)
     used = {*transaction.writes[0][0].claims, *(each.claim for each in view.role.session if each.claim)}
     claims = {name: str(caller.claims.get(name)) for name in sorted(used)}
     who = (caller.role, caller.identity, *([_digest(claims)] if claims else []))
@@ -148,9 +179,9 @@ def _digest(values: Mapping[str, object]) -> str:
     return hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()
 
 
-def _binding(entry: JournalEntry) -> str:
-    """Return what a confirmation of the call of *entry* is bound to."""
-    return json_of([entry.caller, entry.tool, entry.key, entry.arguments])
+def _binding(entry: JournalEntry, means: str) -> str:
+    """Return what a confirmation of the call of *entry* by *means* is bound to."""
+    return json_of([entry.caller, entry.tool, entry.key, entry.arguments, means])
 
 
 class Confirmed(NamedTuple):
@@ -199,7 +230,7 @@ class Confirmations:
         after, before = found.records()
         chosen = [{name: cell for name, cell in row.items() if name in found.shape.stable} for row in after]
         elsewhere = sorted((sorted(places), number) for places, number in found.elsewhere)
-        content = json_of([before, chosen, found.affected, elsewhere])
+        content = json_of([before, chosen, found.left_records(), found.affected, elsewhere])
         return self._code(b"preview", content.encode())
 
     def agrees(self, preview: bytes, found: Changed) -> bool:
@@ -210,63 +241,30 @@ class Confirmations:
         return hmac.digest(self._key, purpose + content, "sha256")[:CODE]
 
 
-@dataclass(kw_only=True)
-class KnownKey:
-    """What is known of an idempotency key."""
-
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
-    entry: JournalEntry | None = None  #: None: no call has made its change
-    changed: Changed | None = None  #: None: it is not known whether the change was made
-    until: float  #: monotonic seconds
-
-
-class MemoryJournal:
-    """Keeps idempotency keys and used confirmations of one process, where the database has no journal."""
+class UsedConfirmations:
+    """The confirmations that were used in this process, as long as they would be valid."""
 
     def __init__(self) -> None:
-        self._keys: dict[tuple[str, str, str], KnownKey] = {}
-        self._used: dict[str, float] = {}  #: until when, by the ID of a confirmation
+        self._until: dict[str, float] = {}  #: monotonic seconds, by ID
 
-    async def once(self, entry: JournalEntry, change: MakeChange, timeout: float) -> Changed:
-        """Return what *change* does, or what it has done for an earlier call with the same key.
-
-        Raise Busy if such a call still runs after *timeout* seconds.
-        """
-        self._prune()
-        if entry.key is None:
-            return await self._use(entry, change)
-        until = time.monotonic() + KEPT_IN_MEMORY
-        known = self._keys.setdefault((entry.caller, entry.tool, entry.key), KnownKey(until=until))
-        try:
-            with anyio.fail_after(timeout):
-                await known.lock.acquire()
-        except TimeoutError as exc:
-            raise running() from exc
-        try:
-            return (
-                _repeated(known, entry) if known.entry is not None else await self._keep(known, entry, change)
-            )
-        finally:
-            known.lock.release()
-
-    async def _keep(self, known: KnownKey, entry: JournalEntry, change: MakeChange) -> Changed:
-        try:
-            changed = await self._use(entry, change)
-        except errors.UnknownOutcome:
-            known.entry = entry
-            raise
-        if not changed.dry_run:
-            keys = keys_of(changed.shape, changed.rows)
-            earlier = EarlierCall(changed.affected, keys, int(time.time()))
-            known.entry = entry
-            known.changed = replace(changed, rows=(), before=(), ignored=0, earlier=earlier)
-        return changed
-
-    async def _use(self, entry: JournalEntry, change: MakeChange) -> Changed:
-        """Return what *change* does, or raise NotConfirmed if its confirmation has been used."""
-        if entry.id in self._used:
+    def check(self, id: str) -> None:
+        """Raise NotConfirmed if the confirmation *id* has been used."""
+        if id in self._until:
             raise used()
-        self._used[entry.id] = time.monotonic() + TOKEN_LIFETIME
+
+    def add(self, id: str) -> None:
+        """Use the confirmation *id*, or raise NotConfirmed if it has been used."""
+        now = time.monotonic()
+        self._until = {each: until for each, until in self._until.items() if until >= now}
+        self.check(id)
+        self._until[id] = now + TOKEN_LIFETIME
+
+    async def once(self, id: str, change: MakeChange) -> Changed:
+        """Return what *change* does, which uses the confirmation *id* unless nothing was changed.
+
+        Raise NotConfirmed if it has been used, also by a call that is still running.
+        """
+        self.add(id)
         is_used = False
         try:
             changed = await change()
@@ -277,21 +275,4 @@ class MemoryJournal:
             raise
         finally:
             if not is_used:
-                del self._used[entry.id]
-
-    def _prune(self) -> None:
-        now = time.monotonic()
-        for key, known in tuple(self._keys.items()):
-            if known.until < now and not known.lock.statistics().locked:
-                del self._keys[key]
-        for id in [id for id, until in self._used.items() if until < now]:
-            del self._used[id]
-
-
-def _repeated(known: KnownKey, entry: JournalEntry) -> Changed:
-    """Return what *known* says of the earlier call with the key of *entry*, or raise a CallError."""
-    if known.entry is None or known.entry.arguments != entry.arguments:
-        raise taken()
-    if known.changed is None:
-        raise errors.UnknownOutcome
-    return known.changed
+                self._until.pop(id, None)  # it may have expired

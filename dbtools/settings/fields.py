@@ -1,19 +1,28 @@
 """The types of values in dbtools.toml, such as durations and hosts. A TOML value in, a valid value out."""
 
+import base64
 import re
 from math import isfinite
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, ValidationInfo
 
-from dbtools.backends import open_backend, resolved_url, url_of_file
+from dbtools.backends import home_path, is_url, open_backend, resolved_url, url_of_file
+from dbtools.cells import media_type
 from dbtools.dates import seconds_of
 from dbtools.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HOST_NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as in the header Host
 HASH = r"^[0-9A-Fa-f]{64}$"
+LARGEST_ICON = 32 * 1_024  #: bytes; clients get the icon with each handshake
+SVG = "image/svg+xml"
+#: The images that clients display (MCP 2025-11-25, schema, Implementation).
+IMAGES = ("image/png", "image/jpeg", "image/webp", SVG)
+DATA_URL = re.compile(rf"data:(?:{'|'.join(map(re.escape, IMAGES))});base64,([A-Za-z0-9+/]+={{0,2}})")
+BASE64_IMAGE = "data:image/png;base64,… (or jpeg, webp, svg+xml)"
 
 
 def _seconds(value: object) -> object:
@@ -73,7 +82,7 @@ def _url(text: str, about: ValidationInfo) -> str:
     if not text or not about.context:
         return text
     folder = about.context["folder"]
-    url = resolved_url(text, folder) if "://" in text else url_of_file(folder / text)
+    url = resolved_url(text, folder) if is_url(text) else url_of_file(home_path(text, folder))
     try:
         open_backend(url)
     except ConfigurationError as exc:
@@ -82,7 +91,7 @@ def _url(text: str, about: ValidationInfo) -> str:
 
 
 def _path(text: str, about: ValidationInfo) -> str:
-    return str(about.context["folder"] / text) if text and about.context else text
+    return str(home_path(text, about.context["folder"])) if text and about.context else text
 
 
 def _keys(text: str, about: ValidationInfo) -> str:
@@ -98,6 +107,51 @@ def _keys(text: str, about: ValidationInfo) -> str:
     if parts.username is not None:
         raise ValueError("must be a URL without a user name or a password")
     return text
+
+
+def _website(text: str) -> str:
+    parts = _parts(text) if text else None
+    if text and (parts is None or parts.username is not None):
+        raise ValueError("must be an https or http URL without a user name or a password")
+    return text
+
+
+def _icon(text: str, about: ValidationInfo) -> str:
+    """Return the URL of an icon; a file becomes a data: URL."""
+    if text.startswith("data:"):
+        image = DATA_URL.fullmatch(text)
+        if image is None or not 0 < _size_of(image[1]) <= LARGEST_ICON:
+            raise ValueError(f"must be {BASE64_IMAGE}, of at most {LARGEST_ICON:,} bytes")
+        return text
+    if "://" in text:
+        parts = _parts(text)
+        if parts is None or parts.scheme != "https" or parts.username is not None:
+            raise ValueError("must be an https URL, a data: URL or a file")
+        return text
+    return _embedded(Path(_path(text, about))) if text else text
+
+
+def _embedded(path: Path) -> str:
+    """Return the image at *path* as a data: URL."""
+    try:
+        if not path.is_file():
+            raise ValueError("there is no such file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_ICON + 1)
+    except OSError as exc:
+        raise ValueError("the file cannot be read") from exc
+    type = SVG if path.suffix.lower() == ".svg" and b"<svg" in content else media_type(content)
+    if len(content) > LARGEST_ICON or type not in IMAGES:
+        raise ValueError(f"must be a PNG, JPEG, WebP or SVG image of at most {LARGEST_ICON:,} bytes")
+    return f"data:{type};base64,{base64.b64encode(content).decode()}"
+
+
+def _size_of(encoded: str) -> int:
+    """Return how many bytes are *encoded* as base64, or 0 if it is not valid."""
+    try:
+        return len(base64.b64decode(encoded, validate=True))
+    except ValueError:
+        return 0
 
 
 Host = Annotated[
@@ -127,6 +181,14 @@ KeysPlace = Annotated[str, AfterValidator(_keys)]
 Issuer = Annotated[
     str, _shaped(r"(?s).*\S.*", "must be the value of the claim iss, such as https://id.example.com/")
 ]
+Line = Annotated[
+    str, _shaped(r"(?:(?!\s)[^\x00-\x1f\x7f]{1,500}(?<!\s))?", "must be at most 500 characters on one line")
+]
+ServerName = Annotated[
+    str, _shaped(r"[A-Za-z0-9_.-]{1,64}", "must be 1 to 64 letters, digits, dots, - and _")
+]
+Website = Annotated[str, AfterValidator(_website)]
+Icon = Annotated[str, AfterValidator(_icon)]
 TokenName = Annotated[
     str, _shaped(r"(?!\s)[^\x00-\x1f\x7f]{1,100}(?<!\s)", "must be 1 to 100 characters on one line")
 ]

@@ -1,6 +1,7 @@
 """Read the roles and the types of claims in a configuration. Settings in, Roles as written out."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,13 +20,14 @@ from dbtools.policy import (
     SessionSetting,
     Source,
 )
-from dbtools.settings.sections import GrantSection, QueryGrantSection, Settings
+from dbtools.settings.sections import GrantSection, Settings
 from dbtools.settings.toml_file import file_error
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
-from dbtools.vetting import uncertain_claims
+from dbtools.vetting import listed_json, uncertain_claims, vain
 from dbtools.writes import WriteGrant, claim_in
 
+FIELD = re.compile(r"\.(\w+)")
 DEEPEST = 50  #: roles that inherit from each other
 
 
@@ -109,14 +111,7 @@ def _bounds(settings: Settings) -> dict[str, Source]:
 
 def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
     source = settings.source("roles", role, "queries")
-    for each in settings.roles[role].queries:
-        section = QueryGrantSection(name=each) if isinstance(each, str) else each
-        yield QueryGrant(
-            pattern=section.name,
-            accept_reads=section.accept_reads,
-            accept_writes=section.accept_writes,
-            source=source,
-        )
+    yield from (QueryGrant(pattern=each, source=source) for each in settings.roles[role].queries)
 
 
 class Unusable(Exception):
@@ -155,9 +150,30 @@ def _rule(settings: Settings, role: str, pattern: str, lexis: Lexis) -> tuple[Ru
         return replace(rule, grant=Grant() if wanted else None), ()
     where = f"role {role}, tables.{pattern}"
     try:
-        return replace(rule, grant=_grant(settings, wanted, where, source, lexis)), ()
+        grant = _grant(settings, wanted, where, source, lexis)
     except Unusable as exc:
         return rule, (exc.finding,)
+    after, check = (grant.writes.after, grant.writes.check) if grant.writes else (None, None)
+    # With `after`, a role may insert rows without seeing any.
+    filters = {"where": None if after else grant.filter, "check": check, "after": after}
+    found = (
+        Finding(code="vain_filter", message=f"{where}.{key}: {problem}.", level="warning", source=source)
+        for key, filter in filters.items()
+        for problem in (_doubts(settings, filter, lexis) if filter else ())
+    )
+    return replace(rule, grant=grant), tuple(found)
+
+
+def _doubts(settings: Settings, filter: RowFilter, lexis: Lexis) -> Iterator[str]:
+    """Yield why *filter* may not let rows through as intended."""
+    if why := vain(filter.condition, lexis):
+        yield f"no row passes: {why}"
+    claims = [name for name, type in settings.policy.claims.items() if type == "json"]
+    for claim in listed_json(filter.condition, lexis, claims):
+        yield (
+            f"the claim {claim} has the type json, and a list in JSON equals no value of a column: take its "
+            "values out with a function for JSON"
+        )
 
 
 def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> Grant:
@@ -169,24 +185,27 @@ def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source,
         filter=_filter(wanted.where, f"{where}.where", source, lexis),
         masks=wanted.mask,
         aggregate=wanted.aggregate,
-        accept_reads=wanted.accept_reads,
         writes=_writes(wanted, where, source, lexis),
     )
 
 
 def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> WriteGrant | None:
-    options = ("check", "preset", "preset_update", "max_affected", "confirm")
+    options = ("check", "after", "preset", "preset_update", "max_affected", "confirm")
     idle = [key for key in options if not wanted.granted and key in wanted.model_fields_set]
     if idle:
         problem = f"{where}.{idle[0]}: nothing may be changed: grant insert, update or delete."
         raise Unusable("bad_writes", problem, source)
     if not wanted.granted:
         return None
+    if wanted.after is not None and wanted.where is None:
+        problem = f"{where}.after: it replaces where after a change, and there is no where."
+        raise Unusable("bad_writes", problem, source)
     return WriteGrant(
         insert=wanted.insert,
         update=wanted.update,
         delete=wanted.delete,
         check=_filter(wanted.check, f"{where}.check", source, lexis),
+        after=_filter(wanted.after, f"{where}.after", source, lexis),
         preset=wanted.preset,
         preset_update=wanted.preset_update,
         max_affected=wanted.max_affected,
@@ -203,7 +222,9 @@ def _filter(where: str | None, place: str, source: Source, lexis: Lexis) -> RowF
         raise Unusable("bad_filter", f"{place}: {exc}.", source) from exc
     for other in condition.parameters:
         if other.claim is None:
-            problem = f"{other} is not a claim: write :claims.{other.name}"
+            # After `:claim` comes the name of the claim, if that was meant.
+            name = FIELD.match(where.partition(str(other))[2])
+            problem = f"{other} is not a claim: write :claims.{name[1] if name else other.name}"
             raise Unusable("bad_filter", f"{place}: {problem}.", source)
     if condition.empty or condition.ending:
         raise Unusable("bad_filter", f"{place}: must be a condition.", source)

@@ -15,17 +15,21 @@ from dbtools.settings.fields import (
     FilePath,
     Hash,
     Host,
+    Icon,
     Issuer,
     KeysPlace,
+    Line,
     Origin,
     Secret,
+    ServerName,
     Storage,
     TokenName,
+    Website,
     Whole,
     is_resource,
 )
 from dbtools.settings.toml_file import TomlFile
-from dbtools.styles import Listing, Rows, Style, Surface, Text
+from dbtools.styles import Listing, Surface, Text
 from dbtools.telemetry import RequestIdTarget
 from dbtools.types import Mask, ParameterName
 
@@ -127,9 +131,6 @@ class QueriesSection(Section):
 class ResultsSection(Section):
     """[results]: the format of answers."""
 
-    rows: Rows = key(
-        Rows.ARRAYS, "arrays: rows as arrays, with one list of column names; objects: rows as objects"
-    )
     text: Text = key(Text.JSON, 'the format of the text content: "json", or "csv", which takes fewer tokens')
 
 
@@ -141,7 +142,6 @@ class GrantSection(Section):
     where: str | None = key(None, "row filter: an SQL condition; :claims.x is a claim of the caller")
     mask: dict[str, Mask] = key({}, "masks by column: null, redact, partial or hash")
     aggregate: bool = key(True, "whether aggregate_rows may read the table")
-    accept_reads: StrictBool = key(False, "whether to serve a view that reads what the role does not see")
     insert: StrictBool | tuple[str, ...] = key(
         False, "columns that callers may set in new rows; true: all that the role sees"
     )
@@ -151,6 +151,11 @@ class GrantSection(Section):
     delete: StrictBool = key(False, "whether callers may delete rows")
     check: str | None = key(
         None, "SQL condition that a row must satisfy after a change, besides where", min_length=1
+    )
+    after: str | None = key(
+        None,
+        "SQL condition that a row must satisfy after a change instead of where, which may then hide the row",
+        min_length=1,
     )
     preset: dict[str, Claim] = key(
         {}, "values of new rows that callers cannot choose: literals, or claims written :claims.x"
@@ -170,14 +175,6 @@ class GrantSection(Section):
         return tuple(key for key in ("insert", "update", "delete") if getattr(self, key) is not False)
 
 
-class QueryGrantSection(Section):
-    """[roles.R] queries: queries that a role may call."""
-
-    name: str = Field(description="name or pattern")
-    accept_reads: StrictBool = key(False, "whether these queries may read what the role does not see")
-    accept_writes: StrictBool = key(False, "whether it is intended that these queries change rows")
-
-
 class RoleLimitsSection(Section):
     """[roles.R.limits]: lower limits for a role."""
 
@@ -195,9 +192,7 @@ class RoleSection(Section):
     tables: dict[str, StrictBool | GrantSection] = key(
         {}, "access by table name or pattern: true, false, or the keys of [roles.R.tables.T]"
     )
-    queries: tuple[str | QueryGrantSection, ...] = key(
-        (), "names or patterns of the queries that the role may call"
-    )
+    queries: tuple[str, ...] = key((), "names or patterns of the queries that the role may call")
     inherits: tuple[str, ...] = key((), "roles whose grants this role also has")
     set_role: str | None = key(None, "database role that statements run as (SET ROLE)", min_length=1)
     settings: dict[str, str] = key(
@@ -236,8 +231,16 @@ class LogSection(Section):
 
 
 class ServerSection(Section):
-    """[server]: settings of the server; all except strict and secret are for HTTP."""
+    """[server]: settings of the server. Those after secret are for HTTP."""
 
+    name: ServerName = key("dbtools", "name of the server for programs")
+    title: Line = key("", "name of the server for people; by default that of the database")
+    description: Line = key("", "what the server is for; by default [database] description")
+    website: Website = key("", "URL of a page about the server")
+    icon: Icon = key(
+        "",
+        "image that clients show: an https or data: URL, or a PNG, JPEG, WebP or SVG file of at most 32 KiB",
+    )
     strict: StrictBool = key(False, "whether to refuse a database login that can do more than read")
     secret: Secret = key(
         "",
@@ -370,10 +373,6 @@ class Settings(Section):
         """Return which tables to read."""
         wanted = self.database
         return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
-
-    def style(self) -> Style:
-        """Return the format of answers."""
-        return Style(rows=self.results.rows, text=self.results.text)
 
     def listing(self) -> Listing:
         """Return which tools are listed."""

@@ -13,7 +13,10 @@ from dbtools.cells import one_line
 from dbtools.policy import Source
 
 LONGEST_QUOTE = 200  #: characters of the file that a message quotes
+UNQUOTED = "Write text in double quotes, and true and false in lower case."
 TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
+#: More digits than int() reads (sys.get_int_max_str_digits), outside of quotes.
+LONG_NUMBER = re.compile(r"(?<![\w.\"'])[-+]?(?:[0-9]_?){4300,}")
 DEEPEST = 50  #: levels of keys
 #: The tokens that may contain a line end within a statement, and those that end a statement.
 TOML_TOKEN = re.compile(
@@ -58,10 +61,12 @@ class TomlFile:
             found = TOML_ERROR.fullmatch(str(exc))
             problem, line = (found[1], found[2]) if found else (str(exc), None)
             source = Source(file=self.file, line=int(line or self.text.count("\n") + 1))
-            raise file_error(source, f"not TOML: {_cut(problem)}.") from exc
+            hint = UNQUOTED if problem == "Invalid value" else ""
+            raise file_error(source, f"not TOML: {_cut(problem)}.", hint=hint) from exc
         except (ValueError, RecursionError) as exc:
             much = "brackets" if isinstance(exc, RecursionError) else "digits in a number"
-            raise file_error(Source(file=self.file, line=1), f"there are too many {much}.") from exc
+            source = Source(file=self.file, line=_line_beyond_limits(self.text))
+            raise file_error(source, f"there are too many {much}.") from exc
 
     def source(self, key: KeyPath) -> Source:
         """Return the place of *key*, or of the nearest key above it."""
@@ -93,6 +98,19 @@ def file_error(source: Source, problem: str, *, hint: str = "") -> errors.Config
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+
+
+def _line_beyond_limits(text: str) -> int:
+    """Return the line of the first statement that is TOML, but that this Python does not read."""
+    for line, statement in _statements(text):
+        try:
+            tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue
+        except (ValueError, RecursionError):
+            number = LONG_NUMBER.search(statement)
+            return line + statement.count("\n", 0, number.start() if number else 0)
+    return 1
 
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -1,13 +1,15 @@
 """Define the tools of a role, one file for each kind, and choose those to list. ToolContext in, tools out."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from dbtools import errors
-from dbtools.catalog import Catalog
-from dbtools.errors import nearest
+from dbtools.catalog import Catalog, Table
+from dbtools.errors import alternatives, nearest
+from dbtools.paths import LONGEST_TEXT
 from dbtools.styles import Listing, Surface
 from dbtools.tools import permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
+from dbtools.tools.changing import impossible
 from dbtools.tools.definition import Tool, ToolContext, ToolGroup, Toolset, tokens_in
 from dbtools.tools.describe_tables import DescribeTables
 from dbtools.tools.get_row import GetRow
@@ -32,6 +34,7 @@ KINDS: tuple[Callable[[ToolContext], Iterator[Tool]], ...] = (
     UpdateRow.define,
     DeleteRow.define,
 )
+MOST_TOOLS = 128  #: that OpenAI and Vertex accept
 #: A tool that would run SQL has one of these words in its name.
 SQL_WORDS = {"sql", "query", "queries", "select", "exec", "execute"}
 #: What to use instead, if the role has these tools; their typed forms may be listed instead of them.
@@ -52,19 +55,24 @@ def define(context: ToolContext) -> Toolset:
 def choose(listing: Listing, tools: Toolset) -> frozenset[ToolGroup]:
     """Return the groups of *tools* whose typed tools are listed: one after the other, while they fit."""
     typed = {ToolGroup.TABLES, ToolGroup.WRITES} if listing.surface is Surface.TYPED else set()
-    left = listing.budget
+    left, places = listing.budget, MOST_TOOLS - sum(map(_is_generic, tools.values()))
     for group in ToolGroup if listing.surface is Surface.AUTO else (ToolGroup.QUERIES,):
-        after = _left(left, (tool for tool in tools.values() if tool.group is group))
-        if after >= 0:
+        own = [tool for tool in tools.values() if tool.group is group and not _is_generic(tool)]
+        after = _left(left, own)
+        if after >= 0 and len(own) <= places:
             typed.add(group)
-            left = after
+            left, places = after, places - len(own)
     return frozenset(typed)
 
 
+def _is_generic(tool: Tool) -> bool:
+    return tool.surface is Surface.GENERIC
+
+
 def _left(tokens: int, tools: Iterable[Tool]) -> int:
-    """Return what is left of *tokens* if the typed ones of *tools* are listed; stop when nothing is left."""
+    """Return what is left of *tokens* if *tools* are listed; stop when nothing is left."""
     for tool in tools:
-        if tool.surface is not Surface.GENERIC and tokens >= 0:
+        if tokens >= 0:
             tokens -= tokens_in(len(tool.definition.json))
     return tokens
 
@@ -78,11 +86,32 @@ def listed(listing: Listing, typed: frozenset[ToolGroup], tools: Toolset, catalo
             yield tool
 
 
-def unknown_tool(name: str, tools: Toolset, listed: Iterable[str]) -> errors.UnknownTool:
+def unknown_tool(name: str, tools: Toolset, listed: Collection[str]) -> errors.UnknownTool:
     """Return the error that no tool of *tools* has this *name*; hints name only those that are *listed*."""
-    hint = nearest(name, listed)
-    if tools and not SQL_WORDS.isdisjoint(words_of(name)):
+    own = _table_of(name, tools)
+    # A name that only begins with the wrong verb is nearer than one with another table.
+    same = [each for each in listed if own is not None and tools[each].table is own]
+    hint = f"Did you mean {alternatives(same)}? " if same else nearest(name, listed)
+    if tools and not SQL_WORDS.isdisjoint(words_of(name[:LONGEST_TEXT])):
         instead = " or ".join(use for name, use in INSTEAD.items() if name in tools)
         hint = "Use run_sql. " if "run_sql" in tools else f"No tool runs SQL: use {instead}. "
+    hint = f"{_impossible(name, tools)} {hint}".strip()
     again = "The tools may have changed: list them again."
-    return errors.UnknownTool(f"There is no tool {quoted(name)}.", hint=hint.rstrip() or again)
+    return errors.UnknownTool(f"There is no tool {quoted(name)}.", hint=hint or again)
+
+
+def _impossible(name: str, tools: Toolset) -> str:
+    """Return why *tools* have none with this *name*, if its table does not allow what it would do."""
+    change = name.partition("_")[0]
+    listed = (tool.table for tool in tools.values() if tool.name.startswith(f"{ListRows.prefix}_"))
+    tables = [table for table in listed if table is not None]
+    if name not in (UpdateRow.general_name, DeleteRow.general_name, InsertRows.general_name):
+        own = _table_of(name, tools)
+        tables = [] if own is None else [own]
+    return next((why for table in tables if (why := impossible(table, change))), "")
+
+
+def _table_of(name: str, tools: Toolset) -> Table | None:
+    """Return the table of the typed tool *name*, which need not be one of *tools*."""
+    own = tools.get(f"{ListRows.prefix}_{name.partition('_')[2]}")
+    return None if own is None else own.table

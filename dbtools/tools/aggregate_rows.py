@@ -14,25 +14,24 @@ from dbtools.operations import described
 from dbtools.paths import folded
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Match, Order, Output, Select, Statement
-from dbtools.terms import Function, Literal, Measure, Operand, Term, functions_of
+from dbtools.terms import ROW_COUNT, Function, Literal, Measure, Operand, Term, functions_of
 from dbtools.tools.arguments import (
+    BRIEFLY,
     DEFAULT_LIMIT,
     MOST_SKIPPED,
-    OBJECTS,
     Arguments,
     Array,
     Comparisons,
     Conditions,
     Count,
-    Meant,
     Steps,
 )
 from dbtools.tools.binding import bind_having, bind_order, bind_where
 from dbtools.tools.definition import ROWS_SCHEMA, Tool, ToolContext, ToolDefinition
+from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import PAST_END, Reasons, null_note
 from dbtools.types import quoted
 
-ROWS = Measure(function=Function.COUNT)
 HAVING = "having takes one measure by its name in measures. Conditions on columns belong in where."
 MOST_GROUPS = 16
 MOST_MEASURES = 32
@@ -50,7 +49,7 @@ class MeasureArguments(Arguments):
     """One measure."""
 
     example = '{"function": "count"}'
-    function: Annotated[Function, Meant]
+    function: Function
     column: str = ""
     name: Annotated[str, Field(max_length=LONGEST_NAME)] = Field(
         default="", description="default function_column"
@@ -65,7 +64,7 @@ class AggregateArguments(Arguments):
     measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array] = ()
     where: Conditions = ()
     match: Match = Match.ALL
-    having: Annotated[Comparisons, OBJECTS] = Field(
+    having: Annotated[Comparisons, BRIEFLY] = Field(
         default=(), description="as where, on measures by name; all must hold"
     )
     order_by: Steps = Field(default=(), description='groups and measures: "revenue desc"')
@@ -217,7 +216,18 @@ class AggregateCall:
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return statements that count all groups, or explain why no row or no value was found."""
+        """Return statements that count all groups, or explain why no row or no value was found.
+
+        Then follow those that count the rows that are left out.
+        """
+        return (*self._inquired(found), *self.meanings.statements)
+
+    @property
+    def meanings(self) -> Meanings:
+        """What the conditions mean beyond what they say."""
+        return Meanings(reasons=self.reasons, shape=self.shape)
+
+    def _inquired(self, found: ResultSet) -> Sequence[Statement]:
         if found.more:
             return (self._counted(having=True),)
         if self.shape.skip or (found.rows and self.shape.groups):
@@ -228,7 +238,7 @@ class AggregateCall:
         nulls, known = self._nulls(found), any(map(_has_value, self.shape.outputs, found.rows[0]))
         if known and not nulls:
             return ()
-        outputs = (Output(term=ROWS), *(Output(term=each) for each in nulls.values()))
+        outputs = (Output(term=ROW_COUNT), *(Output(term=each) for each in nulls.values()))
         rows = replace(self.shape, outputs=outputs, having=(), order=())
         counted = Statement(shape=rows, values=self.statement.values, limit=1)
         return (counted, *(() if known else self.reasons.statements))
@@ -237,10 +247,12 @@ class AggregateCall:
         """Return the groups that *found* holds, as many as fit."""
         budget = self.context.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
+        asked = len(self._inquired(found))
+        further, counts = further[:asked], further[asked:]
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
         null = null_note(self.shape.groups, found.columns)
-        note = " ".join(filter(None, [said, null, self.reasons.meanings]))
+        note = " ".join(filter(None, [said, null, self.meanings.note(counts)]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
     @property
@@ -253,7 +265,7 @@ class AggregateCall:
         """Return the statement that counts the groups, all of them if *having* is false."""
         kept = self.shape.having if having else ()
         shape = replace(
-            self.shape, outputs=(Output(term=ROWS),), having=kept, order=(), skip=False, counting=True
+            self.shape, outputs=(Output(term=ROW_COUNT),), having=kept, order=(), skip=False, counting=True
         )
         return Statement(shape=shape, values=self.statement.values, limit=1)
 

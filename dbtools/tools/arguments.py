@@ -5,17 +5,25 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, TypedDict, TypeVar, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.habits import ARGUMENTS, KEYS, MEANT, MEANT_BY_SIGN, OF_MEASURES, corrected, written
+from dbtools.habits import ARGUMENTS, KEYS, MEANT, OF_MEASURES, TRANSLATIONS, translate, written
+from dbtools.paths import LONGEST_TEXT
 from dbtools.statement import Match
-from dbtools.types import UNSENDABLE, Operator, quoted
+from dbtools.types import STRING, UNSENDABLE, Operator, quoted
 
 DEEPEST = 32
-LONGEST_FORM = 500  #: characters of a corrected item
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
 MOST_CONDITIONS = 50
@@ -26,6 +34,8 @@ MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
+#: What clients need not know, or do not accept, of the schemas of arguments.
+DROPPED = ("title", "maxItems", "maxLength", "propertyNames", "additionalProperties")
 ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
 
 
@@ -41,6 +51,7 @@ def _problem(arguments: object) -> str:
     """Return why *arguments* are refused, or nothing."""
     texts: list[str] = []
     numbers: list[int | float] = []
+    names: list[str] = []
     level, depth, parts = [arguments], 0, 0
     while level and depth <= DEEPEST and parts <= MOST_PARTS:
         nested: list[object] = []
@@ -52,12 +63,12 @@ def _problem(arguments: object) -> str:
             elif isinstance(value, NUMBERS):
                 numbers.append(value)
             elif isinstance(value, Mapping):
-                texts += map(str, value)
+                names += map(str, value)
                 nested += value.values()
                 parts += len(value)
         parts += len(level)
         level, depth = nested, depth + 1
-    text = "".join(texts)
+    text = "".join([*texts, *names])
     if level or parts > MOST_PARTS:
         many = f"must have at most {MOST_PARTS:,} values and names"
         return many if parts > MOST_PARTS else f"must be nested at most {DEEPEST} levels deep"
@@ -65,6 +76,13 @@ def _problem(arguments: object) -> str:
         return f"must have at most {MOST_CHARACTERS:,} characters"
     if UNSENDABLE.search(text):
         return "must be valid Unicode text without NUL"
+    return _problem_of(names, numbers)
+
+
+def _problem_of(names: Sequence[str], numbers: Sequence[int | float]) -> str:
+    """Return why *names* or *numbers* among arguments are refused, or nothing."""
+    if max(map(len, names), default=0) > LONGEST_TEXT:
+        return f"must have names of at most {LONGEST_TEXT:,} characters"
     digits = "must have at most 400 digits. Write NaN and Infinity as strings"
     return "" if all(abs(each) <= LARGEST_NUMBER for each in numbers) else digits
 
@@ -94,23 +112,24 @@ def as_json(value: object) -> object:
     return read
 
 
-def _as_array(value: object) -> object:
-    """Return *value* as an array: itself, or an array with *value* as its only item."""
+def _as_array(value: object, info: ValidationInfo) -> object:
+    """Return *value*, or *value* as its only item, as an array; items of other tools' form in ours."""
     read = as_json(value)
-    return [read] if isinstance(read, str | Mapping) else read
+    items = [read] if isinstance(read, str | Mapping) else read
+    name = str(info.field_name)
+    if name not in TRANSLATIONS or not isinstance(items, ARRAYS) or len(items) > MOST_CONDITIONS:
+        return items
+    # With "or" between conditions, one cannot become several that must all hold. Of conditions on related
+    # rows, `match` is not known yet.
+    is_single = name == "any" or (name == "where" and (info.context == Match.ANY or "some" in info.data))
+    translations = [(item, translate(name, item)) for item in items]
+    return [each for item, some in translations for each in ([item] if is_single and len(some) > 1 else some)]
 
 
-def _as_meant(value: object) -> object:
-    """Return the operator or function that a sign, or another spelling, means."""
-    low = value.strip().lower() if isinstance(value, str) else value
-    return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
-
-
-AsText = Annotated[str, BeforeValidator(as_text)]
+AsText = Annotated[str, Field(max_length=MOST_CHARACTERS), BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
 Array = BeforeValidator(_as_array)
 Object = BeforeValidator(as_json)
-Meant = BeforeValidator(_as_meant)
 
 
 class Schema(TypedDict, total=False):
@@ -119,13 +138,18 @@ class Schema(TypedDict, total=False):
     type: str
     properties: Mapping[str, Mapping[str, object]]
     required: Sequence[str]
-    additionalProperties: bool
+
+
+def arguments_schema(properties: Mapping[str, Mapping[str, object]], required: Sequence[str]) -> Schema:
+    """Return the JSON Schema of arguments; it leaves out the keywords that some providers refuse."""
+    schema: Schema = {"type": "object", "properties": properties}
+    return {**schema, "required": required} if required else schema
 
 
 class Arguments(BaseModel):
-    """The arguments of one kind of tool; others are rejected."""
+    """The arguments of one kind of tool; others are rejected, and so are long texts that are not values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, str_max_length=LONGEST_TEXT)
     example: ClassVar[str] = "{}"  #: a valid value, for messages
 
 
@@ -138,7 +162,7 @@ class Comparison(Arguments):
 
     example = '{"column": "id", "value": "1"}'
     column: str
-    op: Annotated[Operator, Meant] = Operator.EQ
+    op: Operator = Operator.EQ
     value: AsText | SkipJsonSchema[None] = None
     values: Annotated[tuple[AsText, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
     value_column: str | SkipJsonSchema[None] = None
@@ -152,14 +176,24 @@ class Comparison(Arguments):
 
 
 Comparisons = Annotated[tuple[Comparison, ...], Field(max_length=MOST_CONDITIONS), Array]
-OBJECTS = WithJsonSchema({"type": "array", "items": {"type": "object"}})
+TEXTS: Mapping[str, object] = {"type": "array", "items": STRING}
+#: The schema of conditions within another argument: what most of them need. The rest is accepted, too.
+BRIEFLY = WithJsonSchema(
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"column": STRING, "op": STRING, "value": STRING, "values": TEXTS},
+        },
+    }
+)
 
 
 class Within(Comparison):
     """A condition on a related row."""
 
     column: str = ""
-    any: Annotated[Comparisons, OBJECTS] = ()
+    any: Annotated[Comparisons, BRIEFLY] = ()
 
 
 class Where(Within):
@@ -167,12 +201,14 @@ class Where(Within):
 
     some: str = Field(default="", description="with such related rows")
     none: str = ""
-    where: Annotated[tuple[Within, ...], Field(max_length=MOST_CONDITIONS), Array, OBJECTS] = Field(
+    where: Annotated[tuple[Within, ...], Field(max_length=MOST_CONDITIONS), Array, BRIEFLY] = Field(
         default=(), description="as where"
     )
-    match: Match = Match.ALL
+    match: SkipJsonSchema[Match] = Match.ALL
 
 
+#: The members of a condition on related rows.
+OF_RELATED = ("some", "none", "where")
 Conditions = Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array]
 
 
@@ -193,9 +229,9 @@ def read(
     check(arguments)
     given = {name: value for name, value in arguments.items() if value is not None and value != ""}
     try:
-        asked = model.model_validate(given)
+        asked = model.model_validate(given, context=given.get("match"))
     except ValidationError as exc:
-        raise _complaint(exc, model, arguments, listed) from exc
+        raise _complaint(exc, model, listed) from exc
     limit: int = getattr(asked, "limit", 0)
     if max_rows is None or limit <= max_rows:
         return asked
@@ -243,6 +279,7 @@ VALUES_IN: Mapping[str, str] = {
     "key": 'The key belongs in key, as in {"id": 1}. ',
     "arguments": "The parameters of the query belong in arguments. ",
 }
+ONE_VALUE = 'It is one text: write a condition for each item, or for each member such as "a":1.'
 WANTED: Mapping[str, str] = {
     "enum": "cannot be {got}",
     "greater_than_equal": "must be at least {ge}, not {given}",
@@ -258,9 +295,7 @@ WANTED: Mapping[str, str] = {
 }
 
 
-def _complaint(
-    exc: ValidationError, model: type[Arguments], arguments: Mapping[str, object], listed: Sequence[str]
-) -> errors.CallError:
+def _complaint(exc: ValidationError, model: type[Arguments], listed: Sequence[str]) -> errors.CallError:
     found = exc.errors(include_url=False)
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     kind, given, context = first["type"], first["input"], first.get("ctx", {})
@@ -271,7 +306,6 @@ def _complaint(
         error = unknown_argument(str(name), known, place)
         if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
             error.hint += f" For example: {within_model.example}."
-        error.hint = _corrected(model, arguments, within, place) or error.hint
         return error
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
     words = {"given": given, "got": named(given)}
@@ -279,35 +313,14 @@ def _complaint(
     if kind == "model_type":
         hint = f"For example: {_model_at(model, first['loc']).example}."
     elif place == "key":
-        hint = 'For example: {"id": 1}.'
+        hint = 'Name the columns of the key of that table, as in {"COLUMN": "VALUE"}.'
+    elif kind == "string_type" and place.endswith(".value"):
+        hint = ONE_VALUE
     elif kind == "enum":
         known = f"one of {context['expected']}"
         hint = f"Use {MEANT.get(str(given).strip().lower(), known)}."
-    hint = _corrected(model, arguments, first["loc"], place) or hint
     problem = WANTED.get(kind, "cannot be read").format(**words, **context)
     return errors.BadArgument(f"{place} {problem}.", hint=hint)
-
-
-def _corrected(
-    model: type[Arguments], arguments: Mapping[str, object], location: Sequence[int | str], place: str
-) -> str:
-    """Return what to write instead of the item of an array that contains *location*, if known."""
-    if len(location) < 2 or not isinstance(location[1], int):
-        return ""
-    name, at = str(location[0]), location[1]
-    given = _as_array(arguments[name])
-    items = corrected(name, given[at]) if isinstance(given, ARRAYS) else ()
-    # These items are joined with "and".
-    if len(items) > 1 and name == "where" and arguments.get("match") == Match.ANY:
-        return ""
-    of, form = _model_at(model, location[:2]), written(items)
-    try:
-        for each in items if of is not model else ():
-            of.model_validate(each)
-    except ValidationError:
-        return ""
-    there = f" as {name}[{at}]" if place != f"{name}[{at}]" else ""
-    return f"Write {form}{there}." if 0 < len(form) <= LONGEST_FORM else ""
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
@@ -326,7 +339,7 @@ def named(value: object) -> str:
     if isinstance(value, Mapping | list | tuple):
         return "an object" if isinstance(value, Mapping) else "an array"
     # A Python program may pass other values than those of JSON.
-    return json.dumps(value, default=str)[:60]
+    return written([value])[:60]
 
 
 def _place(location: Sequence[int | str]) -> str:
@@ -335,15 +348,18 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 @cache
-def schema_of(model: type[Arguments], *, searches: bool) -> Schema:
-    """Return the JSON Schema of *model*, without references, titles and null defaults.
+def schema_of(model: type[Arguments], *, searches: bool, relates: bool) -> Schema:
+    """Return the JSON Schema of *model*, without references, titles, null defaults and additionalProperties.
 
-    *searches* is whether a column has a full-text index.
+    *searches* is whether a column has a full-text index, *relates* whether there are related rows.
     """
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
     if not searches and "Operator" in definitions:
         definitions["Operator"]["enum"].remove(Operator.MATCHES)
+    if not relates and "Where" in definitions:
+        for name in OF_RELATED:
+            del definitions["Where"]["properties"][name]
     return cast(Schema, _inlined(schema, definitions))
 
 
@@ -359,11 +375,9 @@ def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
         schema = target | {name: each for name, each in schema.items() if name != "$ref"}
     # The description of an object or an enumeration is its docstring.
     documented = "properties" in schema or "enum" in schema
-    dropped = ("title", "maxItems", "maxLength", *(["description"] if documented else []))
+    dropped = DROPPED if not documented else (*DROPPED, "description")
     return {
         name: _inlined(each, definitions)
         for name, each in schema.items()
-        if name not in dropped
-        and not (name == "default" and each in PLAIN_DEFAULTS)
-        and not (name == "additionalProperties" and each is True)
+        if name not in dropped and not (name == "default" and each in PLAIN_DEFAULTS)
     }

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Protocol
 
 from dbtools import errors
 from dbtools.catalog import Column
+from dbtools.cells import json_of
 from dbtools.errors import listing, nearest
 from dbtools.expressions import Expressions, refuse_masked
-from dbtools.habits import corrected, written
+from dbtools.habits import steps_in, written
 from dbtools.paths import PathColumn
 from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Order
 from dbtools.terms import (
@@ -23,12 +25,14 @@ from dbtools.terms import (
     buckets_of,
     text_index_of,
 )
-from dbtools.tools.arguments import MOST_CONDITIONS, Comparison, Where, Within
-from dbtools.types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
+from dbtools.tools.arguments import MOST_CONDITIONS, MOST_STEPS, Comparison, Where, Within
+from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted, with_bytes
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
 SEARCHING = (*TEXTUAL, Operator.MATCHES)
+#: The operators that compare with several values, by those that compare with one.
+LISTED = {Operator.EQ: Operator.IN, Operator.NE: Operator.NOT_IN}
 MANY_CONDITIONS = f"{MOST_CONDITIONS} conditions"
 MANY_SEARCHES = f"{MOST_SEARCHES} conditions with {' or '.join(SEARCHING)}"
 SEARCH_FORM = 'Write words, "a phrase", or between alternatives, and -word to leave out.'
@@ -144,6 +148,9 @@ def _bind(
         hint = f"Operators: {listing(_operators(term))}."
         if operator in TEXTUAL and not isinstance(term, Measure | Rank) and buckets_of(term.type):
             hint += f" Such a part of a date is a bucket: compare {term.name}:month."
+        if term.type.family is Family.ARRAY and Operator.CONTAINS in _operators(term):
+            form = json_of({"column": term.name, "op": Operator.CONTAINS, "value": "ITEM"})
+            hint += f" For the rows whose array has an item write {form}, once for each item."
         message = f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}."
         raise errors.BadOperator(message, hint=hint)
     if comparison.value_column is not None:
@@ -156,9 +163,9 @@ def _bind(
     else:
         at = f"{argument}.values"
         bound = [_decoded(names, comparison, term, text, f"{at}[{n}]") for n, text in enumerate(texts)]
-    if term.type.family is Family.ANY and operator in EQUALITY:
-        negative = operator in (Operator.NE, Operator.NOT_IN)
-        operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
+    meant = meanings(term.type, bound, texts)
+    if operator in EQUALITY and (term.type.family is Family.ANY or len(meant) > len(bound)):
+        operator, bound = LISTED.get(operator, operator), meant
     elif term.type.family is Family.ANY and operator in ORDER:
         # Compare numbers with the number, and texts with the text.
         bound = [*(None if isinstance(value, str) else value for value in bound), *texts]
@@ -247,11 +254,13 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
     if many and (values is None or value is not None):
         given = "value was given" if value is not None else "it is missing"
         raise errors.BadArgument(f"{argument}: {operator} takes an array in values; {given}.")
+    if operator is Operator.IS_NULL and value is None and values is None:
+        return ("true",)
     if not many and (value is None or values is not None):
         given = "values were given" if values is not None else "it is missing"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
-        null = operator is not Operator.IS_NULL and values is None
-        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=FOR_NULL * null)
+        hint = FOR_NULL if values is None else "For several values use in." * (operator is Operator.EQ)
+        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=hint)
     if operator is Operator.BETWEEN and len(comparison.texts) != 2:
         raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(comparison.texts)}.")
     return comparison.texts
@@ -294,26 +303,33 @@ def _bucket(term: Bucketed, text: str, argument: str) -> str:
     """Return *text*, or raise BadValue if it is not the value of a bucket like *term*."""
     form, example = BUCKETS[term.bucket]
     if not re.fullmatch(form, text, re.ASCII):
-        hint = f"To compare days, use {term.place.name} itself."
+        hint = f"To compare days, write {term.place.name}:day." if term.bucket in PERIODS else ""
         raise errors.BadValue(f"{argument}: {term.name} is {example}, not {quoted(text)}.", hint=hint)
     return text
 
 
-def equality(column: Column, parameter: str) -> Condition:
-    """Return the condition that *column* equals `equal_value` in *parameter*."""
-    operator = Operator.IN if column.type.family is Family.ANY else Operator.EQ
+def equality(column: Column, parameter: str, value: object = None) -> Condition:
+    """Return the condition that *column* equals *value*, an `equal_value`, in *parameter*."""
+    among = isinstance(value, list) or column.type.family is Family.ANY
+    operator = Operator.IN if among else Operator.EQ
     return Condition(term=column, operator=operator, parameters=(parameter,))
 
 
 def equal_value(column: Column, text: str, place: str) -> object:
     """Return *text* as what an `equality` with *column* is bound to, or raise BadValue that names *place*."""
     value = decode(column, Operator.EQ, text, place)
-    return either([value], [text]) if column.type.family is Family.ANY else value
+    meant = meanings(column.type, [value], [text])
+    return meant if column.type.family is Family.ANY or len(meant) > 1 else value
 
 
-def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
-    """Return the values *decoded* together with their *texts*: a column without a type may hold either."""
-    return [*decoded, *(text for text, value in zip(texts, decoded, strict=True) if text != value)]
+def meanings(type: ColumnType, decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
+    """Return the values *decoded* with what else *texts* may mean in a column of *type*.
+
+    A column without a type may hold the text of a number; a text that is not UTF-8 is shown with escapes.
+    """
+    others = texts if type.family is Family.ANY else ()
+    plain = (text for text, value in zip(others, decoded, strict=False) if text != value)
+    return [*decoded, *plain, *(filter(None, map(with_bytes, texts)) if type.unchecked else ())]
 
 
 def bind_order(
@@ -326,18 +342,35 @@ def bind_order(
         if ranked := _ranked(names, step, argument, conditions):
             order.setdefault(ranked, Order(term=ranked))
             continue
-        name, direction = _directed(names, step)
-        try:
-            term = _column(names, name, argument)
-        except errors.CallError as exc:
-            meant = written(corrected("order_by", step)) if name == step else ""
-            exc.hint = f"Write {meant}. {exc.hint}" if meant else exc.hint
-            raise
-        refuse_masked(term, argument)
-        if ORDER[0] not in term.type.operators and term.type.family is not Family.BOOLEAN:
-            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be sorted.")
-        order.setdefault(term, Order(term=term, direction=direction))
+        for term, direction in _steps(names, step, argument):
+            refuse_masked(term, argument)
+            if ORDER[0] not in term.type.operators and term.type.family is not Family.BOOLEAN:
+                raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be sorted.")
+            order.setdefault(term, Order(term=term, direction=direction))
+    if len(order) > MOST_STEPS:
+        raise errors.BadArgument(f"order_by must have at most {MOST_STEPS} items, not {len(order)}.")
     return tuple(order.values())
+
+
+def _steps(names: TermFinder, step: str, argument: str) -> Sequence[tuple[Term, Direction]]:
+    """Return the term and direction that *step* means, or several in the form of another tool."""
+    name, direction = _directed(names, step)
+    try:
+        return [(_column(names, name, argument), direction)]
+    except errors.CallError as exc:
+        if spelled := _spelled(names, step):
+            exc.hint = f"Write {written([spelled])}."
+        if (steps := steps_in(step)) in ([], [step]):
+            raise
+    directed = (_directed(names, each) for each in steps)
+    return [(_column(names, name, argument), direction) for name, direction in directed]
+
+
+def _spelled(names: TermFinder, step: str) -> str:
+    """Return *step* with its direction spelled right, if something similar follows a known name."""
+    name, _, last = step.strip().rpartition(" ")
+    near = get_close_matches(last.lower(), Direction, n=1)
+    return f"{name.strip()} {near[0]}" if near and name and names.get(name.strip()) is not None else ""
 
 
 def _ranked(names: TermFinder, step: str, argument: str, conditions: Sequence[Clause]) -> Rank | None:

@@ -16,6 +16,7 @@ from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet
 from dbtools.statement import Statement
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.get_row import Lookup, key_arguments
+from dbtools.tools.meanings import Meanings
 
 NOTHING_CHANGED = "Dry run: nothing was changed."
 TO_CONFIRM = "Nothing was changed yet. If the user agrees, repeat the call with this token as confirm."
@@ -39,12 +40,13 @@ class ChangeCall:
     table: Table | None = None
     query: str = ""  #: its name; it may be called by two tools
     arguments: Mapping[str, object] = field(default_factory=dict)  #: of the query
-    meanings: str = ""  #: a note on values of conditions that callers may misunderstand
+    meanings: Meanings | None = None  #: of the conditions that choose the rows
+    counts: Sequence[ResultSet] = ()  #: of the rows that these leave out, before the change
     statement: None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return nothing."""
-        return ()
+        """Return the statements that count the rows that the conditions leave out."""
+        return () if self.meanings is None else self.meanings.statements
 
     def again(self, keys: RowKeys | None) -> Sequence[Statement]:
         """Return the statements that read the rows with *keys*, which an earlier call has changed.
@@ -123,10 +125,11 @@ class ChangeCall:
             made,
             NO_MATCH * (found.affected == 0 and chooses(found.shape)),
             NO_CHANGE * (found.affected == 0 and bool(self.query)),
-            self.meanings,
+            self.meanings.note(self.counts) if self.meanings and not found.earlier else "",
             _updated(found),
             _ignored(found),
-            UNCHECKED * found.unchecked,
+            _left(found),
+            UNCHECKED * (found.unchecked and found.dry_run),  # COMMIT checks them
             self._elsewhere(found),
             left,
         ]
@@ -145,7 +148,8 @@ class ChangeCall:
             _cells(row, row) if old is None else _difference(key, written, old, row)
             for row, old in zip(rows, chain(before, repeat(None)), strict=False)
         ]
-        more = len(found.rows) - len(rows)
+        lines += [f"{_cells(row, row)} → hidden from you" for row in found.left_records(MOST_ASKED)]
+        more = len(found.rows) + len(found.left) - len(lines)
         lines += [f"… and {more:,} more, which are not shown"] * (more > 0)
         return [one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line]
 
@@ -159,11 +163,11 @@ class ChangeCall:
         return f"Run the query {self.query}{with_them}, which changes {number}?"
 
     def _elsewhere(self, found: Changed) -> str:
-        """Return what else would change: rows of tables that the role sees whole, and others."""
+        """Return what else changes: rows of tables that the role sees whole and, in a preview, others."""
         catalog, own = self.context.catalog, self.table and self.table.location
         parts: list[str] = []
         hidden = False
-        for places, number in found.elsewhere if found.dry_run else ():
+        for places, number in () if found.earlier else found.elsewhere:
             tables = [catalog.table(*place) for place in sorted(places)]
             whole = [each for each in tables if each is not None and each.filter is None]
             if len(whole) < len(places):
@@ -171,8 +175,9 @@ class ChangeCall:
                 continue
             labels = (catalog.label(each) + " besides" * (each.location == own) for each in whole)
             parts.append(f"{number:,} row{'s' * (number > 1)} of {listing(labels)}")
-        parts += ["rows elsewhere"] if hidden else []
-        return f"Triggers and foreign keys would change {' and '.join(parts)}." if parts else ""
+        parts += ["rows elsewhere"] if hidden and found.dry_run else []
+        change = "would change" if found.dry_run else "changed"
+        return f"Triggers and foreign keys {change} {' and '.join(parts)}." if parts else ""
 
 
 def _updated(found: Changed) -> str:
@@ -185,6 +190,14 @@ def _updated(found: Changed) -> str:
 def _ignored(found: Changed) -> str:
     some = "1 row exists" if found.ignored == 1 else f"{found.ignored} rows exist"
     return f"{some} already, left unchanged." if found.ignored else ""
+
+
+def _left(found: Changed) -> str:
+    """Return how many changed rows the role does not see, if the grant allows that."""
+    number = found.affected - len(found.rows)
+    leaves = isinstance(found.shape, Write) and found.shape.writes.leaves and not found.earlier
+    some = "1 changed row is" if number == 1 else f"{number} changed rows are"
+    return f"{some} not among those that you see." if leaves and number else ""
 
 
 def _changes(found: Changed) -> str:
@@ -206,7 +219,7 @@ def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence
         page = budget.page(found, names)
     except errors.BadArgument:
         return ()
-    return page.table.shown[: len(page.found.rows)]
+    return page.table.rows[: len(page.found.rows)]
 
 
 def _difference(

@@ -3,23 +3,27 @@
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, TypeVar
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table, Writes
-from dbtools.changes import KEPT, KEPT_IN_MEMORY, Transaction, Write, WriteShape, assigned
+from dbtools.cells import BLANK, json_of
+from dbtools.changes import KEPT, Transaction, Write, WriteKind, WriteShape, assigned
 from dbtools.errors import listing, nearest
 from dbtools.paths import folded
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.statement import Output
 from dbtools.tools.arguments import (
+    TEXTS,
     Arguments,
     Object,
     Schema,
+    arguments_schema,
     as_json,
     as_text,
     named,
@@ -32,25 +36,31 @@ from dbtools.tools.definition import (
     ARRAY,
     BOOLEAN,
     INTEGER,
-    STRING,
     TableTool,
     Tool,
     ToolContext,
     ToolGroup,
     content_schema,
 )
+from dbtools.tools.get_row import key_arguments
 from dbtools.tools.list_rows import shown_outputs
-from dbtools.tools.wording import relation_targets, shown_default
-from dbtools.types import ColumnType, Family, quoted
+from dbtools.tools.meanings import Meanings
+from dbtools.tools.wording import argument_schema, relation_targets, shown_default, table_arguments
+from dbtools.types import STRING, ColumnType, Family, Mask, quoted
+from dbtools.writes import NO_KEY
 
 CHANGES = content_schema(
     {"affected": INTEGER},
     dry_run=BOOLEAN,
-    columns=ARRAY,
+    columns=TEXTS,
     rows=ARRAY,
     before=ARRAY,
 )
+MOST_PROPERTIES = 500  #: columns in the schema of a row
+MOST_LABELS = 500  #: choices in the schema of a row
 LONGEST_KEY = 200  #: characters of an idempotency key
+NO_WRITES = Writes()
+UNWRITTEN_KEY = "arguments cannot hold its key"
 Values = Annotated[dict[str, object], Object]
 
 
@@ -79,15 +89,19 @@ def effects(*, destroys: bool, repeats: bool) -> Mapping[str, bool]:
 
 
 def change_schemas(context: ToolContext, *, confirms: bool) -> Mapping[str, Mapping[str, object]]:
-    """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them."""
-    in_memory = f"{KEPT_IN_MEMORY // 60} minutes on this server"
-    kept = f"{KEPT // 3_600} hours" if context.journal else in_memory
-    shown = {
-        "dry_run": {"description": "preview, change nothing", **BOOLEAN},
-        "idempotency_key": {"description": f"makes the change once per key, for {kept}", **STRING},
+    """Return the schemas of the arguments of every change; *confirms*: `confirm` is among them.
+
+    `idempotency_key` is among them unless the database is known to have no journal.
+    """
+    shown: dict[str, Mapping[str, object]] = {
+        "dry_run": {"description": "preview, change nothing", **BOOLEAN}
     }
-    token = {"description": "token from the answer that asks for it", **STRING}
-    return shown | ({"confirm": token} if confirms else {})
+    if context.journal is not False:
+        once = f"makes the change once per key, for {KEPT // 3_600} hours"
+        shown["idempotency_key"] = {"description": once, **STRING}
+    if confirms:
+        shown["confirm"] = {"description": "token from the answer that asks for it", **STRING}
+    return shown
 
 
 TableChangeT = TypeVar("TableChangeT", bound=TableChangeArguments)
@@ -115,32 +129,33 @@ class ChangeTool(TableTool):
             yield from super().define(context)
 
     @property
+    def tables(self) -> Sequence[Table]:
+        """The tables that the tool is for."""
+        return list(filter(self.suits, self.context.catalog.tables)) if self.table is None else [self.table]
+
+    @property
     def writes(self) -> Sequence[Writes]:
         """What the role may change in the tables that the tool is for."""
-        tables = self.context.catalog.tables if self.table is None else (self.table,)
-        return [table.writes for table in tables if table.writes is not None and self.suits(table)]
+        return list(map(granted_writes, self.tables))
 
     def schema(self, model: type[TableChangeArguments], **instead: Mapping[str, object] | None) -> Schema:
         """Return the JSON Schema of *model*; *instead*: other schemas of arguments, None for one to omit.
 
         The arguments of every change come last, `confirm` only if a table needs it.
         """
-        schema = self.context.schema(model, self.table, self.labels() if self.table is None else ())
-        own = {name: each for name, each in schema["properties"].items() if name not in OF_CHANGES}
-        if self.table is not None:
-            del own["table"]
         confirms = any(writes.confirm for writes in self.writes)
-        properties = {**own, **instead, **change_schemas(self.context, confirms=confirms)}
-        shown = {name: each for name, each in properties.items() if each is not None}
-        return {
-            **schema,
-            "properties": shown,
-            "required": [each for each in schema["required"] if each in shown],
-        }
+        last = change_schemas(self.context, confirms=confirms)
+        if self.table is not None:
+            instead = {"table": None, **instead}
+        omitted = dict.fromkeys(OF_CHANGES)
+        schema = self.context.schema(model, self.table, self.labels(), **{**instead, **omitted})
+        return arguments_schema({**schema["properties"], **last}, schema.get("required", ()))
 
     def read(self, model: type[TableChangeT], arguments: Mapping[str, object]) -> TableChangeT:
         """Validate *arguments* as *model*; hints name only the arguments that the definition lists."""
         listed = list(self.definition.input_schema["properties"])
+        if arguments.get("idempotency_key") and "idempotency_key" not in listed:
+            raise unknown_argument("idempotency_key", listed)
         if self.table is None:
             return read(model, arguments, listed=listed)
         if "table" in arguments:
@@ -148,9 +163,8 @@ class ChangeTool(TableTool):
         return read(model, {**arguments, "table": self.context.catalog.label(self.table)}, listed=listed)
 
     def labels(self) -> list[str]:
-        """Return the labels of the tables that the role may change in this way."""
-        catalog = self.context.catalog
-        return [catalog.label(table) for table in catalog.tables if self.suits(table)]
+        """Return the labels of the tables that the tool is for."""
+        return list(map(self.context.catalog.label, self.tables))
 
     def call(
         self,
@@ -158,8 +172,8 @@ class ChangeTool(TableTool):
         writes: Sequence[tuple[Write, Mapping[str, object]]],
         asked: TableChangeArguments,
         *,
-        missing: str = "",
-        meanings: str = "",
+        missing: Sequence[str] = (),
+        meanings: Meanings | None = None,
     ) -> ChangeCall:
         """Return the call that runs *writes* on *table*, as *asked*."""
         confirms, what = granted_writes(table).confirm, f"a change of {table.name}"
@@ -170,9 +184,21 @@ class ChangeTool(TableTool):
         """Return the table *name*, or raise a CallError if the role may not change it in this way."""
         table = self.context.table(name)
         if not self.suits(table):
+            if why := impossible(table, self.prefix):
+                raise errors.Denied(why)
             may = f"Tables: {listing(self.labels())}."
             raise errors.Denied(f"{self.general_name} is not granted for {table.name}.", hint=may)
         return table
+
+
+def impossible(table: Table, action: str) -> str:
+    """Return why *action*, to get a row or to make a granted change, is not possible for *table*."""
+    writes = table.writes or NO_WRITES
+    allowed = {"get": True, "update": bool(writes.update), "delete": writes.delete}
+    why = dict(table.withheld).get(action, "")
+    if allowed.get(action) and not key_arguments(table):
+        why = UNWRITTEN_KEY if table.keys else NO_KEY
+    return f"{action} is not possible for {table.name}: {why}." if why else ""
 
 
 def granted_writes(table: Table) -> Writes:
@@ -182,39 +208,54 @@ def granted_writes(table: Table) -> Writes:
 
 
 def row_schema(
-    catalog: Catalog, table: Table, columns: Sequence[Column], required: Sequence[str]
+    catalog: Catalog, table: Table, columns: Sequence[Column], required: Collection[str] = ()
 ) -> Mapping[str, object]:
-    """Return the JSON Schema of values for *columns* of *table*."""
+    """Return the JSON Schema of values for *columns* of *table*; it leaves out some of very many."""
     targets = relation_targets(catalog, table)
-    properties = {each.name: _value_schema(each, targets.get(each.name, "")) for each in columns}
-    needs = {"required": list(required)} if required else {}
-    return {"type": "object", "properties": properties, **needs, "additionalProperties": False}
+    arguments = table_arguments(table, first_columns(columns, required))
+    properties: dict[str, Mapping[str, object]] = {}
+    left = MOST_LABELS
+    for name, column in arguments.items():
+        schema = _value_schema(name, column, targets.get(column.name, ""))
+        choices = schema.pop("enum", [])
+        properties[name] = schema | ({"enum": choices} if 0 < len(choices) <= left else {})
+        left -= len(choices) if len(choices) <= left else 0
+    return arguments_schema(
+        properties, [name for name, column in arguments.items() if column.name in required]
+    )
 
 
-def _value_schema(column: Column, target: str) -> Mapping[str, object]:
-    type = column.type
-    schema: dict[str, object] = {"type": "array"} if type.family is Family.ARRAY else type.schema()
-    if column.choices and "enum" not in schema and schema.get("type") == "string":
-        schema["enum"] = list(column.choices)
-    if type.family is Family.INTEGER:
+def first_columns(columns: Sequence[Column], required: Collection[str] = ()) -> Sequence[Column]:
+    """Return *columns*, or the *required* ones and some others if they are very many."""
+    first = sorted(columns, key=lambda column: column.name not in required)[:MOST_PROPERTIES]
+    return columns if len(first) == len(columns) else first
+
+
+def _value_schema(name: str, column: Column, target: str) -> dict[str, Any]:
+    default = shown_default(column.default)
+    schema = argument_schema(
+        name, column, f"default {default}" if default else "", f"→ {target}" if target else ""
+    )
+    if column.type.family is Family.INTEGER:
         bounds = (("minimum", column.minimum), ("maximum", column.maximum))
         schema |= {key: int(text) for key, text in bounds if text and text.lstrip("-").isdigit()}
-    default = shown_default(column.default)
-    words = [f"default {default}" if default else "", f"→ {target}" if target else ""]
-    description = ", ".join(filter(None, words))
-    return schema | ({"description": description} if description else {})
+    return schema
+
+
+def named_columns(table: Table, columns: Sequence[Column]) -> Mapping[str, Column]:
+    """Return *columns* of *table* by the names that callers may use: their own, and those of arguments."""
+    return {**{column.name: column for column in columns}, **table_arguments(table, columns)}
 
 
 def read_values(
-    columns: Sequence[Column], given: Mapping[str, object], place: str
+    known: Mapping[str, Column], given: Mapping[str, object], place: str
 ) -> Mapping[Column, object]:
-    """Return the decoded values of *given* for *columns*, or raise a CallError that names *place*."""
-    known = {column.name: column for column in columns}
+    """Return the decoded values of *given* for *known* columns, or raise a CallError that names *place*."""
     values: dict[Column, object] = {}
     for written, value in given.items():
         column = folded(written, known)
         if column is None:
-            raise unknown_column(written, list(known), place)
+            raise unknown_column(written, list(dict.fromkeys(each.name for each in known.values())), place)
         if column in values:
             raise errors.BadArgument(f"{place}.{column.name} appears twice.")
         values[column] = _value(column, value, f"{place}.{column.name}")
@@ -240,7 +281,8 @@ def decoded(type: ColumnType, value: object, place: str) -> object:
     if type.family is Family.ARRAY and type.element is not None:
         items = as_json(value)
         if not isinstance(items, list | tuple):
-            raise errors.BadValue(f"{place} must be an array, not {named(value)}.")
+            form = f"Write a JSON array, such as {json_of([str(value)[:20]])}." if value else ""
+            raise errors.BadValue(f"{place} must be an array, not {named(value)}.", hint=form)
         # An array of arrays has the same type.
         types = [type if isinstance(each, list) else type.element for each in items]
         return [
@@ -266,9 +308,19 @@ def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
     return {assigned(column.name): value for column, value in values.items()}
 
 
-def outputs_of(context: ToolContext, table: Table) -> tuple[Output, ...]:
-    """Return the outputs that the answer shows for rows of *table*."""
-    return tuple(shown_outputs(context, table.columns, named=False))
+def outputs_of(context: ToolContext, table: Table, kind: WriteKind) -> tuple[Output, ...]:
+    """Return the outputs that the answer shows for rows of *table*.
+
+    What a caller has written is not shown through a mask that depends on it: its hash would show which cells
+    are equal to it. Triggers and generated columns may copy it, so this holds for every masked column.
+    """
+    columns = table.columns if kind is WriteKind.DELETE else map(_concealed, table.columns)
+    return tuple(shown_outputs(context, columns, named=False))
+
+
+def _concealed(column: Column) -> Column:
+    is_shown = column.type.mask is None or column.type.mask in BLANK
+    return column if is_shown else replace(column, type=replace(column.type, mask=Mask.REDACT))
 
 
 def transaction_of(
@@ -277,7 +329,7 @@ def transaction_of(
     *,
     confirms: bool,
     what: str,
-    missing: str = "",
+    missing: Sequence[str] = (),
     timeout: float = math.inf,
 ) -> Transaction:
     """Return the transaction of *writes* as *asked*, or raise BadArgument if *what* needs no token."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table
-from dbtools.cells import json_of, size
+from dbtools.cells import json_of, size, visible
 from dbtools.errors import listing, nearest
 from dbtools.paging import digest
 from dbtools.paths import Names, Paths
@@ -16,10 +16,19 @@ from dbtools.policy import Limits
 from dbtools.queries import Permitted
 from dbtools.results import Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Output, Statement
-from dbtools.styles import Style, Surface
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, Schema, read, schema_of
-from dbtools.tools.wording import LONGEST_LABEL, cleaned
-from dbtools.types import Family, quoted
+from dbtools.styles import Surface, Text
+from dbtools.tools.arguments import (
+    DEFAULT_LIMIT,
+    TEXTS,
+    Arguments,
+    ArgumentsT,
+    Schema,
+    arguments_schema,
+    read,
+    schema_of,
+)
+from dbtools.tools.wording import LONGEST_LABEL, cleaned, cut_description
+from dbtools.types import STRING, Family, enumerated, quoted
 from dbtools.uris import cell_uri
 
 BYTES_PER_TOKEN = 4  #: of definitions
@@ -110,9 +119,9 @@ class ToolContext:
 
     catalog: Catalog = field(repr=False)  #: not in repr, which asyncio logs for the results of tasks
     limits: Limits = field(default_factory=Limits)
-    style: Style = field(default_factory=Style)
+    text: Text = Text.JSON
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
-    #: Whether the database keeps idempotency keys, for all servers; None: not known so far.
+    #: Whether the database keeps idempotency keys and used confirmations; None: not known so far.
     journal: bool | None = False
     dialect: str = ""  #: the database and version whose SQL callers may run; empty: they may not
 
@@ -155,23 +164,32 @@ class ToolContext:
         type = LINKED.get(column.type.family, "text/plain")
         return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
-    def schema(self, model: type[Arguments], of: Table | None, labels: Sequence[str] | None = None) -> Schema:
+    def schema(
+        self,
+        model: type[Arguments],
+        of: Table | None = None,
+        labels: Sequence[str] | None = None,
+        **instead: Mapping[str, object] | None,
+    ) -> Schema:
         """Return the JSON Schema of *model*, for all tables, or for the table *of* only.
 
-        *labels*: the tables to choose from, by default all.
+        *labels*: the tables to choose from, by default all. *instead*: other schemas of arguments, None for
+        one to omit.
         """
-        searches = any(each.searchable for each in ((of,) if of else self.catalog.tables))
-        schema, most = schema_of(model, searches=searches), self.limits.max_rows
+        tables = (of,) if of else self.catalog.tables
+        searches, relates = any(each.searchable for each in tables), any(map(self.paths.referrers, tables))
+        schema, most = schema_of(model, searches=searches, relates=relates), self.limits.max_rows
         table = self._table_schema(self.labels if labels is None else labels)
         limit = {"maximum": most, "default": min(DEFAULT_LIMIT, most)}
         narrowed = {"table": table, "tables": {"items": table}, "limit": limit}
-        properties = {name: {**each, **narrowed.get(name, {})} for name, each in schema["properties"].items()}
-        return {**schema, "properties": properties}
+        own = {name: {**each, **narrowed.get(name, {})} for name, each in schema["properties"].items()}
+        shown = {name: each for name, each in {**own, **instead}.items() if each is not None}
+        return arguments_schema(shown, [name for name in schema.get("required", ()) if name in shown])
 
     def _table_schema(self, labels: Sequence[str]) -> Mapping[str, object]:
         """Return the schema of one of the names *labels*: an enum, or their number and a digest."""
         if len(labels) <= MOST_NAMES:
-            return {"type": "string"} | ({"enum": list(labels)} if labels else {})
+            return {**STRING, **enumerated(labels)}
         description = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
         return {"type": "string", "description": description}
 
@@ -214,7 +232,7 @@ class ToolContext:
     @cached_property
     def budgets(self) -> Mapping[Reserve, Budget]:
         """The budgets of answers, by what they reserve."""
-        return {each: Budget(limits=self.limits, style=self.style, reserved=each) for each in Reserve}
+        return {each: Budget(limits=self.limits, text=self.text, reserved=each) for each in Reserve}
 
 
 def _described(table: Table) -> object:
@@ -224,10 +242,10 @@ def _described(table: Table) -> object:
     ]
     values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
     keys = (table.keys, table.foreign_keys, *filter(None, [table.definition]))
-    searched = [[*table.searchable]] if table.searchable else []
+    others = [*filter(None, [[*table.searchable]]), *table.withheld]
     writes = table.writes
     changes = [[_names(writes.insert), _names(writes.update), writes.delete]] if writes is not None else []
-    return (table.schema, table.name, table.kind, table.comment, columns, values, keys, *searched, *changes)
+    return (table.schema, table.name, table.kind, table.comment, columns, values, keys, *others, *changes)
 
 
 def _names(columns: Iterable[Column] | None) -> Sequence[str] | None:
@@ -312,8 +330,8 @@ class Tool:
         """Return the definition; *arguments* and *answers* are schemas."""
         return ToolDefinition(
             name=self.name,
-            title=title or self.name.replace("_", " ").capitalize(),
-            description=description,
+            title=visible(title or self.name.replace("_", " ").capitalize()),
+            description=cut_description(visible(description)),
             input_schema=self.context.schema(arguments, self.table)
             if isinstance(arguments, type)
             else arguments,
@@ -364,13 +382,16 @@ def content_schema(required: Mapping[str, object], **optional: object) -> Mappin
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
+def entries_schema(name: str) -> Mapping[str, object]:
+    """Return the schema of objects that each have a *name*, and more."""
+    return {"type": "array", "items": {"type": "object", "properties": {name: STRING}}}
+
+
 INTEGER = {"type": "integer"}
 BOOLEAN = {"type": "boolean"}
-STRING = {"type": "string"}
-ARRAY = {"type": "array"}
-OBJECT = {"type": "object"}
-ENTRIES = {"type": "array", "items": OBJECT}
-TABLES = {"table_count": INTEGER, "truncated": BOOLEAN, "tables": ENTRIES}
-ROWS = {"row_count": INTEGER, "truncated": BOOLEAN, "columns": ARRAY, "rows": ARRAY}
+ANY: Mapping[str, object] = {}  #: of cells, which may have any type
+ARRAY = {"type": "array", "items": ANY}
+TABLES = {"table_count": INTEGER, "truncated": BOOLEAN, "tables": entries_schema("name")}
+ROWS = {"row_count": INTEGER, "truncated": BOOLEAN, "columns": TEXTS, "rows": ARRAY}
 ROWS_SCHEMA = content_schema(ROWS, next_cursor=STRING)
-ROW_SCHEMA = content_schema({"row": OBJECT}, note=STRING)
+ROW_SCHEMA = content_schema({"row": ANY})

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.catalog import Column, Location, Table, Writes
+from dbtools.catalog import Column, Location, Table, TableKind, Writes
 from dbtools.cells import Cut, encoder, json_of, size
 from dbtools.paths import spelled
 from dbtools.results import Answer, Budget, Reserve, ResultSet
@@ -17,7 +17,6 @@ from dbtools.statement import Output, Select, Statement
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.definition import (
     MOST_NAMES,
-    STRING,
     TABLES,
     Tool,
     ToolContext,
@@ -32,7 +31,8 @@ from dbtools.tools.wording import (
     shown_default,
     without_empty,
 )
-from dbtools.types import Family
+from dbtools.types import STRING, Family
+from dbtools.vetting import is_secret
 
 LONGEST_COMMENT = 500
 LONGEST_DEFINITION = 2_000
@@ -145,6 +145,7 @@ def _readable(table: Table) -> Iterator[Column]:
     keys = table.unique.union(*(key.columns for key in table.foreign_keys))
     for column in table.columns:
         readable = column.type.family in (Family.TEXT, Family.ANY) and column.type.mask is None
+        readable = readable and not is_secret(column)
         if readable and column.type.equatable and not column.choices and column.name not in keys:
             yield column
 
@@ -184,7 +185,7 @@ def _described(
         comment=cleaned(table.comment, LONGEST_COMMENT),
         row_estimate=table.row_estimate,
         full_text=searches_line(table),
-        changes=_changes(table, table.writes) if table.writes is not None else {},
+        changes=_changes(table, table.writes) if table.writes is not None else _withheld(table),
     )
     relations = {
         spelled(each.name): catalog.label(each.target) for each in context.paths.relations(table).values()
@@ -224,7 +225,20 @@ def _changes(table: Table, writes: Writes) -> dict[str, object]:
     keys = [[column.name for column in key] for key in writes.conflict_keys]
     primary = [list(key.columns) for key in table.keys if key.primary]
     others = [] if keys == primary else keys
-    return changes | without_empty(required=required, conflict_keys=others, delete=writes.delete)
+    conditions = {
+        ", ".join(column.name for column in key): cleaned(one.condition, LONGEST_DEFINITION)
+        for key, one in writes.partial_keys.items()
+        if one.predicate
+    }
+    changes |= without_empty(
+        required=required, conflict_keys=others, key_conditions=conditions, delete=writes.delete
+    )
+    return changes | _withheld(table)
+
+
+def _withheld(table: Table) -> dict[str, object]:
+    """Return which changes are granted, but not possible; that a view allows none goes without saying."""
+    return without_empty(withheld=dict(table.withheld) if table.kind is TableKind.TABLE else {})
 
 
 def _full(column: Column, stored: list[object]) -> dict[str, object]:

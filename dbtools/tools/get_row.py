@@ -1,7 +1,7 @@
 """The tools `get_T` and `get_row`: one row by its key, with whole cells; images and audio are attached."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated
 
@@ -9,7 +9,19 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
+from dbtools.cells import (
+    Cut,
+    Encode,
+    class_of,
+    encoder,
+    is_media,
+    json_of,
+    media_type,
+    shortened,
+    shown_cut,
+    size,
+    visible,
+)
 from dbtools.errors import listing
 from dbtools.expressions import Expressions
 from dbtools.paths import folded
@@ -22,6 +34,7 @@ from dbtools.tools.arguments import (
     Columns,
     Object,
     Schema,
+    arguments_schema,
     as_text,
     check,
     unknown_argument,
@@ -29,11 +42,20 @@ from dbtools.tools.arguments import (
 from dbtools.tools.binding import equal_value, equality
 from dbtools.tools.definition import ROW_SCHEMA, SingleCall, TableTool, ToolContext, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
-from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
+from dbtools.tools.wording import (
+    LONGEST_COLUMN_COMMENT,
+    argument_schema,
+    frequent_values,
+    quotation,
+    table_arguments,
+    table_name,
+)
 from dbtools.types import Family, Operator, quoted
 from dbtools.uris import CELL_TEMPLATE
 
 LONGEST_CHARACTER = 4  #: bytes
+NO_OBJECT = "key must be an object"
+KEY_FORM = 'such as {"id": "17"}'
 MOST_NAMED = 3  #: cut columns that a note names
 DESCRIPTION = (
     "Get one row of a table by key, with all columns and long text in full; "
@@ -46,7 +68,7 @@ class RowArguments(Arguments):
     """Arguments of `get_row`."""
 
     table: str
-    key: Annotated[dict[str, AsText], Object] = Field(description='such as {"id": "17"}')
+    key: Annotated[dict[str, AsText], Object]
     columns: Columns = Field(default=(), description="default all; paths allowed")
 
 
@@ -67,7 +89,10 @@ class GetRow(TableTool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         if self.lookup is None:
-            return self.defined(DESCRIPTION, RowArguments, ROW_SCHEMA, "Get a row")
+            keyed = ((table, table.key_columns) for table in self.context.catalog.tables)
+            key = {**frequent_values(keyed), "description": KEY_FORM}
+            schema = self.context.schema(RowArguments, key=key)
+            return self.defined(DESCRIPTION, schema, ROW_SCHEMA, "Get a row")
         keys, table = self.lookup.keys, self.lookup.table
         bytes = any(column.type.family is Family.BYTES for column in table.columns)
         pictures = " Images and audio are attached." if bytes else ""
@@ -82,11 +107,16 @@ class GetRow(TableTool):
         if self.lookup is not None:
             check(arguments)
             return self.lookup.bind(self.lookup.texts(arguments))
-        asked = self.context.read(RowArguments, arguments)
+        try:
+            asked = self.context.read(RowArguments, arguments)
+        except errors.BadArgument as exc:
+            raise with_own_key(exc, self.context, arguments) from exc.__cause__
         table = self.context.table(asked.table)
         keys = {column.name: column for column in key_arguments(table).values()}
         if not keys:
-            raise errors.BadArgument(f"{table.name} has no key.", hint="List its rows, with where.")
+            raise errors.BadArgument(
+                f"{table.name} has no key that you can give.", hint="List its rows, with where."
+            )
         found = Lookup(context=self.context, table=table, keys=keys, columns=asked.columns)
         return found.bind(found.texts(asked.key, "key."))
 
@@ -107,12 +137,12 @@ class Lookup:
 
     def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
         """Return the values of the key in *arguments* as texts, or raise a CallError that names *place*."""
-        known = {name: name for name in self.keys}
+        known = {column.name: name for name, column in self.keys.items()} | {name: name for name in self.keys}
         given: dict[str, object] = {}
         for name, value in arguments.items():
             key = folded(name, known)
             if key is None:
-                error = unknown_argument(name, list(known), place.removesuffix("."))
+                error = unknown_argument(name, list(self.keys), place.removesuffix("."))
                 lists = folded(name, self.table.column_by_name) is not None
                 error.hint += " List tools find rows by other columns, with where." * lists
                 raise error
@@ -123,7 +153,9 @@ class Lookup:
         for name, column in self.keys.items():
             text = given.get(name)
             if text is None:
-                raise errors.BadArgument(f"{place}{name} is missing.", hint=f"The key is: {listing(known)}.")
+                raise errors.BadArgument(
+                    f"{place}{name} is missing.", hint=f"The key is: {listing(self.keys)}."
+                )
             if not isinstance(text, str):
                 problem = f"must be {column.type.expected}, not an array or an object"
                 raise errors.BadArgument(f"{place}{name} {problem}.")
@@ -136,13 +168,16 @@ class Lookup:
 
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return the statement for the row with the key *texts*."""
-        values = dict(self.terms.values)
-        for condition, (name, column), text in zip(
-            self._shape.comparisons, self.keys.items(), texts, strict=True
-        ):
-            (parameter,) = condition.parameters
-            values[parameter] = equal_value(column, text, name)
-        return Statement(shape=self._shape, values=values, limit=1)
+        keys = zip(self.keys.items(), texts, strict=True)
+        values = {
+            f"c{at}_0": equal_value(column, text, name) for at, ((name, column), text) in enumerate(keys)
+        }
+        pairs = zip(self.keys.values(), values.items(), strict=True)
+        conditions = tuple(equality(column, *pair) for column, pair in pairs)
+        # Most calls share one shape.
+        shape = self._shape
+        shape = shape if conditions == shape.conditions else replace(shape, conditions=conditions)
+        return Statement(shape=shape, values={**self.terms.values, **values}, limit=1)
 
     @cached_property
     def terms(self) -> Expressions:
@@ -219,24 +254,28 @@ class Lookup:
 
 def key_schema(keys: Mapping[str, Column]) -> Schema:
     """Return the JSON Schema of a key with the columns *keys*, by the names of their arguments."""
-    properties = {name: _argument(name, column) for name, column in keys.items()}
-    needed = list(keys)
-    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
+    return arguments_schema({name: _key_schema(name, column) for name, column in keys.items()}, list(keys))
 
 
-def _argument(name: str, column: Column) -> dict[str, object]:
-    schema = column.type.schema() or {"type": "string"}
-    if column.choices and "enum" not in schema:
-        schema["enum"] = list(column.choices)
-    renamed = f"Column {cleaned(column.name, 63)}." if name != column.name else ""
-    description = f"{renamed} {quotation(column.comment, 80)}".strip()
-    return schema | ({"description": description} if description else {})
+def _key_schema(name: str, column: Column) -> dict[str, object]:
+    return argument_schema(name, column, quotation(column.comment, LONGEST_COLUMN_COMMENT))
 
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
     """Return the key columns of *table* by their arguments; empty if arguments cannot hold the key."""
-    keys = argument_names(table.key_columns)
+    keys = table_arguments(table, table.key_columns)
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
+
+
+def with_own_key(
+    error: errors.CallError, context: ToolContext, arguments: Mapping[str, object]
+) -> errors.CallError:
+    """Return *error*; if the key must be an object, with the key of the table that *arguments* name."""
+    tables = context.catalog.named(str(arguments.get("table"))) if error.message.startswith(NO_OBJECT) else ()
+    names = [name for table in tables[:1] for name in key_arguments(table)]
+    if names:
+        error.hint = f"Write {visible(json_of(dict.fromkeys(names, 'VALUE')))} as key."
+    return error
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:

@@ -17,25 +17,36 @@ from dbtools.tools.arguments import Array
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import (
     CHANGES,
+    NO_WRITES,
     ChangeTool,
     TableChangeArguments,
     Values,
     effects,
     granted_writes,
+    named_columns,
     outputs_of,
     parameters,
     read_values,
     row_schema,
 )
-from dbtools.tools.definition import STRING, ToolDefinition
-from dbtools.tools.wording import cleaned, table_name
+from dbtools.tools.definition import ToolDefinition
+from dbtools.tools.wording import (
+    LONGEST_LABEL,
+    cleaned,
+    described,
+    frequent_values,
+    list_names,
+    table_name,
+)
+from dbtools.types import STRING
+from dbtools.writes import KeyColumns
 
 MOST_INSERTED = 100  #: rows of one call, unless the role says otherwise
 DESCRIPTION = (
     "Insert rows into a table, all or none; values may be null; returns them as stored. "
     "describe_tables says which columns to give."
 )
-KeyColumns = tuple[Column, ...]
+SUCH_ROWS = {"description": 'such as [{"name": "Ann"}]'}
 
 
 class OnConflict(StrEnum):
@@ -49,9 +60,7 @@ class OnConflict(StrEnum):
 class InsertArguments(TableChangeArguments):
     """Arguments of `insert_rows`; those of upserts are only listed where they have an effect."""
 
-    rows: Annotated[tuple[Values, ...], Field(min_length=1), Array] = Field(
-        description='such as [{"name": "Ann"}]'
-    )
+    rows: Annotated[tuple[Values, ...], Field(min_length=1), Array]
     on_conflict: OnConflict = OnConflict.ERROR
     conflict_key: Annotated[tuple[str, ...], Array] = ()
 
@@ -73,7 +82,9 @@ class InsertRows(ChangeTool):
         choices = _choices(self.writes)
         annotations = effects(destroys=OnConflict.UPDATE in choices, repeats=False)
         if self.table is None:
-            schema = self.schema(InsertArguments, **_upserts(choices, ()))
+            any_row = frequent_values((table, granted_writes(table).insert or ()) for table in self.tables)
+            rows = {"type": "array", "minItems": 1, "items": any_row, **SUCH_ROWS}
+            schema = self.schema(InsertArguments, rows=rows, **_upserts(choices, ()))
             return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
         (own,), table = self.writes, self.table
         columns = own.insert or ()
@@ -81,9 +92,15 @@ class InsertRows(ChangeTool):
             self.context.catalog, table, columns, [each.name for each in columns if each.required]
         )
         rows = {"type": "array", "minItems": 1, "maxItems": own.most or MOST_INSERTED, "items": items}
-        schema = self.schema(InsertArguments, rows=rows, **_upserts(choices, own.conflict_keys))
+        # No provider accepts an object without properties.
+        given = rows if columns else None
+        schema = self.schema(InsertArguments, rows=given, **_upserts(choices, own.conflict_keys, own))
         preset = [each.column.name for each in own.insert_presets if each.column.name in table.column_by_name]
-        filled = f" Filled in for you: {cleaned(listing(preset), 200)}." if preset else ""
+        filled = (
+            f" Filled in for you: {list_names(cleaned(each, LONGEST_LABEL) for each in preset)}."
+            if preset
+            else ""
+        )
         name = table_name(self.context.catalog, table)
         description = (
             f"Insert rows into {name}, all or none; values may be null; returns them as stored.{filled}"
@@ -93,7 +110,8 @@ class InsertRows(ChangeTool):
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the rows in *arguments* to a call."""
-        asked = self.read(InsertArguments, arguments)
+        listed = self.definition.input_schema["properties"]
+        asked = self.read(InsertArguments, arguments if "rows" in listed else {"rows": [{}], **arguments})
         table = self.table or self.target(asked.table)
         writes = granted_writes(table)
         most = writes.most or MOST_INSERTED
@@ -101,8 +119,10 @@ class InsertRows(ChangeTool):
             raise errors.TooManyRows(
                 f"rows must have at most {most} items, not {len(asked.rows)}.", hint="Split them."
             )
-        columns, outputs = writes.insert or (), outputs_of(self.context, table)
-        rows = [read_values(columns, row, f"rows[{at}]") for at, row in enumerate(asked.rows)]
+        columns, outputs = writes.insert or (), outputs_of(self.context, table, WriteKind.INSERT)
+        known = named_columns(table, columns)
+        given = (_without_generated_key(table, row) for row in asked.rows)
+        rows = [read_values(known, row, f"rows[{at}]") for at, row in enumerate(given)]
         key = _conflict_key(table, writes, asked, rows)
         steps = []
         for at, values in enumerate(rows):
@@ -116,11 +136,19 @@ class InsertRows(ChangeTool):
                 columns=tuple(each for each in columns if each in values),
                 outputs=outputs,
                 conflict=key,
+                conflict_where=writes.partial_keys[key].predicate if key in writes.partial_keys else "",
             )
             if asked.on_conflict is OnConflict.UPDATE:
                 shape = replace(shape, instead=_update_instead(shape, f"rows[{at}]"))
             steps.append((shape, parameters(values)))
         return self.call(table, steps, asked)
+
+
+def _without_generated_key(table: Table, row: Mapping[str, object]) -> Mapping[str, object]:
+    """Return *row* without null for a column of the key that the database fills in and that takes no null."""
+    key = [each for each in table.key_columns if not each.assigned]
+    filled = {each.name: each for each in key if each.generated or each.default}
+    return {name: value for name, value in row.items() if value is not None or folded(name, filled) is None}
 
 
 def _choices(writes: Iterable[Writes]) -> Sequence[OnConflict]:
@@ -139,21 +167,24 @@ def _may_update(writes: Writes) -> bool:
 
 
 def _upserts(
-    choices: Sequence[OnConflict], keys: Sequence[KeyColumns]
+    choices: Sequence[OnConflict], keys: Sequence[KeyColumns], writes: Writes = NO_WRITES
 ) -> Mapping[str, Mapping[str, object] | None]:
     """Return the schemas of the arguments of upserts, None for what to omit; *keys*: of the only table."""
-    of = _spelled(keys) if len(keys) == 1 else "conflict_key"
-    how = {"default": OnConflict.ERROR, "description": f"if a row has the same {of}", **STRING}
-    which = _spelled(keys) if keys else "a unique key; default the primary key"
-    key = {"description": which, "items": STRING, "type": "array"}
+    of = _spelled(keys, writes) if len(keys) == 1 else "conflict_key"
+    how = {"default": OnConflict.ERROR, **described(f"if a row has the same {of}"), **STRING}
+    which = _spelled(keys, writes) if keys else "a unique key; default the primary key"
+    key = {**described(which), "items": STRING, "type": "array"}
     return {
         "on_conflict": how | {"enum": list(map(str, choices))} if choices else None,
         "conflict_key": key if choices and len(keys) != 1 else None,
     }
 
 
-def _spelled(keys: Iterable[KeyColumns]) -> str:
-    return " or ".join(", ".join(each.name for each in key) for key in keys)
+def _spelled(keys: Iterable[KeyColumns], writes: Writes = NO_WRITES) -> str:
+    """Return the names of *keys*, and which of them *writes* say are about some rows."""
+    return " or ".join(
+        ", ".join(each.name for each in key) + " (some rows)" * (key in writes.partial_keys) for key in keys
+    )
 
 
 def _conflict_key(
@@ -172,13 +203,18 @@ def _conflict_key(
     if not keys:
         raise errors.BadArgument(f"on_conflict: {table.name} has no unique key that rows may set.")
     if asked.conflict_key:
-        keys = (_named_key(table, keys, asked.conflict_key),)
+        keys = (_named_key(table, writes, asked.conflict_key),)
     preset = {each.column for each in writes.insert_presets}
     given = [preset.union(row) for row in rows]
     fitting = [key for key in keys if all(each.issuperset(key) for each in given)]
+    # A row with null in a key of several columns is like no other, and so is one outside a partial index:
+    # another key is meant, if there is one.
+    lesser = [key for key in fitting if _may_be_partly_null(key) or key in writes.partial_keys]
+    fitting = [key for key in fitting if key not in lesser] or fitting
     hint = f"Keys: {_spelled(fitting or keys)}."
     if not fitting:
-        raise errors.BadArgument("on_conflict: each row must give all columns of one unique key.", hint=hint)
+        rule = "on_conflict needs all columns of one unique key in each row"
+        raise errors.BadArgument(f"{_lacking(keys, given)}: {rule}.", hint=hint)
     primary = any(
         key.primary and key.columns == tuple(each.name for each in fitting[0]) for key in table.keys
     )
@@ -187,14 +223,31 @@ def _conflict_key(
     return fitting[0]
 
 
-def _named_key(table: Table, keys: Sequence[KeyColumns], names: Sequence[str]) -> KeyColumns:
-    """Return the one of *keys* that has the columns *names*, or raise a CallError."""
-    found = {folded(name, table.column_by_name) for name in names}
-    for key in keys:
-        if {each.name for each in key} == {each and each.name for each in found}:
+def _lacking(keys: Sequence[KeyColumns], given: Sequence[Collection[Column]]) -> str:
+    """Return which row lacks which columns of the key, among *keys*, that most rows give."""
+    lacking = [[[each.name for each in key if each not in row] for row in given] for key in keys]
+    nearest = min(lacking, key=lambda rows: sum(map(bool, rows)))
+    return next(f"rows[{at}] lacks {listing(names)}" for at, names in enumerate(nearest) if names)
+
+
+def _may_be_partly_null(key: KeyColumns) -> bool:
+    return len(key) > 1 and any(each.nullable for each in key)
+
+
+def _named_key(table: Table, writes: Writes, names: Sequence[str]) -> KeyColumns:
+    """Return the key in *writes* that has the columns *names*, or raise a CallError."""
+    known = named_columns(table, table.columns)
+    found = {folded(name, known) for name in names}
+    for key in writes.conflict_keys:
+        if set(key) == found:
             return key
     message = f"conflict_key: {listing(names)} is not a unique key of {table.name} that rows may set."
-    raise errors.BadArgument(message, hint=f"Keys: {_spelled(keys)}.")
+    if any(set(key) == found for key in writes.partial_keys):
+        message = (
+            f"conflict_key: {listing(names)} is unique among some rows only, by a condition of an index "
+        )
+        message += "that upserts cannot use."
+    raise errors.BadArgument(message, hint=f"Keys: {_spelled(writes.conflict_keys)}.")
 
 
 def _update_instead(shape: Write, place: str) -> Write | None:

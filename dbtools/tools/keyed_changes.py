@@ -1,6 +1,6 @@
 """The tools `update_T`, `update_rows`, `delete_T` and `delete_rows`: change rows by a key or conditions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.catalog import Column, Table, Writes
-from dbtools.changes import Write, WriteKind
+from dbtools.changes import Write, WriteKind, repeated
 from dbtools.errors import listing
 from dbtools.expressions import Expressions, refuse_masked
 from dbtools.paths import folded
@@ -18,10 +18,12 @@ from dbtools.queries.headers import OF_CHANGES
 from dbtools.statement import Condition, Match, Order, Select
 from dbtools.styles import Surface
 from dbtools.tools.arguments import (
-    OBJECTS,
+    BRIEFLY,
+    Array,
     Comparison,
     Conditions,
     Schema,
+    arguments_schema,
     as_text,
     check,
     named,
@@ -36,38 +38,45 @@ from dbtools.tools.changing import (
     TableChangeArguments,
     Values,
     effects,
+    first_columns,
     granted_writes,
+    named_columns,
     outputs_of,
     parameters,
     read_values,
     row_schema,
 )
 from dbtools.tools.definition import ToolDefinition
-from dbtools.tools.get_row import Lookup, key_arguments, key_schema
+from dbtools.tools.get_row import KEY_FORM, Lookup, key_arguments, key_schema, with_own_key
+from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import Reasons
-from dbtools.tools.wording import table_name
+from dbtools.tools.wording import column_note, described, frequent_values, table_arguments, table_name
 from dbtools.types import Operator
 
 #: The arguments of typed tools besides the columns of the key.
 BESIDE_KEY = {"set", "expected", *OF_CHANGES}
 KEY = "key"
+EXPECTED = "values that the row must still have"
+NEW_VALUES = "new values by column"
+EACH_ROW = 'instead of key and set: each with its key and new values, such as [{"id": 1, "price": 2}]'
 
 
 class KeyedArguments(TableChangeArguments):
     """Arguments of `delete_rows`; the conditions are those of `list_rows`."""
 
-    key: Values | SkipJsonSchema[None] = Field(default=None, description='such as {"id": "17"}')
-    where: Annotated[Conditions, OBJECTS] = Field(
+    key: Values | SkipJsonSchema[None] = None
+    where: Annotated[Conditions, BRIEFLY] = Field(
         default=(), description="instead of key: conditions as in list tools"
     )
     match: Match = Match.ALL
-    expected: Values = Field(default={}, description="values that the row must still have")
+    expected: Values = Field(default={})
 
 
 class UpdateArguments(KeyedArguments):
     """Arguments of `update_rows`."""
 
-    set: Values = Field(description="new values by column")
+    set: Values = Field(default={})
+    rows: Annotated[tuple[Values, ...], Array] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,12 +106,29 @@ class KeyedTool(ChangeTool):
         # After a change, other rows may meet the same conditions.
         annotations = effects(destroys=True, repeats=self.table is not None)
         if self.table is None:
-            schema = self.schema(self.arguments)
+            schema = self._generic_schema()
             return self.defined(self.generic_description, schema, CHANGES, f"{verb} rows", annotations)
         context, table = self.context, self.table
         description = self.typed_description.format(table_name(context.catalog, table))
         title = f"{verb} a row of {context.shown(table)}"
         return self.defined(description, self._typed_schema(table), CHANGES, title, annotations)
+
+    def _generic_schema(self) -> Schema:
+        """Return the JSON Schema of the arguments of the tool for any table."""
+        return self.schema(self.arguments, **self._any_values())
+
+    def _any_values(self) -> Mapping[str, Mapping[str, object]]:
+        """Return the JSON Schemas of the values of any table."""
+        columns = {
+            "key": (KEY_FORM, ((table, table.key_columns) for table in self.tables)),
+            "expected": (EXPECTED, ((table, _expectable(table)) for table in self.tables)),
+            "set": (NEW_VALUES, ((table, granted_writes(table).update) for table in self.tables)),
+        }
+        return {
+            name: {**frequent_values(some), "description": text}
+            for name, (text, some) in columns.items()
+            if name in self.arguments.model_fields
+        }
 
     def _typed_schema(self, table: Table) -> Schema:
         """Return the JSON Schema with the columns of the key, and those that may be set."""
@@ -111,10 +137,11 @@ class KeyedTool(ChangeTool):
         # A default has no effect on a row that exists.
         columns = [replace(each, default=None) for each in granted_writes(table).update]
         is_update = "set" in self.arguments.model_fields
-        new = {"set": row_schema(self.context.catalog, table, columns, ())} if is_update else {}
-        own = self.schema(self.arguments, key=None, where=None, match=None, **new)
+        new = {"set": row_schema(self.context.catalog, table, columns)} if is_update else {}
+        old = {"expected": _expected_schema(table)}
+        own = self.schema(self.arguments, key=None, where=None, match=None, rows=None, **new, **old)
         properties = {**keys, **new, **own["properties"]}
-        return {**own, "properties": properties, "required": [*keys, *own["required"]]}
+        return arguments_schema(properties, [*keys, *new, *own.get("required", ())])
 
     @cached_property
     def _keys(self) -> Mapping[str, Column]:
@@ -129,25 +156,37 @@ class KeyedTool(ChangeTool):
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the key or the conditions, and the values, in *arguments* to a call."""
         keyed = arguments if self.table is None else self._with_key(arguments)
-        asked = self.read(self.arguments, keyed)
+        try:
+            asked = self.read(self.arguments, keyed)
+        except errors.BadArgument as exc:
+            raise with_own_key(exc, self.context, keyed) from exc.__cause__
         table = self.table or self.target(asked.table)
+        return self.bound(table, asked)
+
+    def bound(self, table: Table, asked: KeyedArguments) -> ChangeCall:
+        """Return the call that changes rows of *table* as *asked*."""
         values = self.assignments(table, asked)
-        shape = Write(
+        shape = self._shape_of(table, values)
+        bind = self._chosen if "where" in asked.model_fields_set else self._keyed
+        return bind(shape, asked, parameters(values))
+
+    def _shape_of(self, table: Table, values: Collection[Column]) -> Write:
+        """Return the shape of a change that gives *table* new *values*."""
+        return Write(
             kind=self.kind,
             table=table,
             # In the order of the table, so that equal sets of columns share one statement.
             columns=tuple(each for each in granted_writes(table).update if each in values),
-            outputs=outputs_of(self.context, table),
+            outputs=outputs_of(self.context, table, self.kind),
         )
-        bind = self._chosen if "where" in asked.model_fields_set else self._keyed
-        return bind(shape, asked, parameters(values))
 
     def _with_key(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return *arguments* of the typed tool with the columns of the key in one argument."""
+        assert self.table is not None
         check(arguments)
         own = {name: value for name, value in arguments.items() if name in BESIDE_KEY}
         key = {name: value for name, value in arguments.items() if name not in own}
-        known = {name: name for name in ([KEY] if self._wraps else self._keys)}
+        known = {KEY: KEY} if self._wraps else named_columns(self.table, self.table.key_columns)
         for name in key:
             if folded(name, known) is None:
                 raise unknown_argument(name, list(self.definition.input_schema["properties"]))
@@ -161,15 +200,19 @@ class KeyedTool(ChangeTool):
         if "match" in asked.model_fields_set:
             raise errors.BadArgument("match is only for where.", hint="Leave it out.")
         typed = self.table is not None
-        keys = self._keys if typed else {each.name: each for each in key_arguments(shape.table).values()}
-        lookup = Lookup(context=self.context, table=shape.table, keys=keys)
+        lookup = self._lookup(shape.table)
         texts = lookup.texts(asked.key, "" if typed and not self._wraps else f"{KEY}.")
         found = lookup.statement(texts)
         conditions, expected = _expected(shape.table, asked.expected)
         key = found.shape.comparisons
         shape = replace(shape, conditions=(*key, *conditions), key_count=len(key))
         writes = [(shape, {**found.values, **expected, **new})]
-        return self.call(shape.table, writes, asked, missing=lookup.missing(texts))
+        return self.call(shape.table, writes, asked, missing=[lookup.missing(texts)])
+
+    def _lookup(self, table: Table) -> Lookup:
+        """Return what finds rows of *table*."""
+        keys = self._keys if self.table is not None else key_arguments(table)
+        return Lookup(context=self.context, table=table, keys=keys)
 
     def _chosen(self, shape: Write, asked: KeyedArguments, new: Mapping[str, object]) -> ChangeCall:
         """Return the call that changes the rows that meet the conditions of *asked*."""
@@ -182,8 +225,9 @@ class KeyedTool(ChangeTool):
         table = shape.table
         terms = Expressions(names=self.context.names(table))
         conditions, values = bind_where(terms, asked.where)
+        bound = {**terms.values, **values}
         reasons = Reasons(
-            terms=terms, written=asked.where, conditions=conditions, match=asked.match, values=values
+            terms=terms, written=asked.where, conditions=conditions, match=asked.match, values=bound
         )
         chosen = Select(
             table=table,
@@ -192,8 +236,8 @@ class KeyedTool(ChangeTool):
             match=asked.match,
             order=tuple(Order(each) for each in table.key_columns),
         )
-        writes = [(replace(shape, chosen=chosen), {**terms.values, **values, **new})]
-        return self.call(table, writes, asked, meanings=reasons.meanings)
+        writes = [(replace(shape, chosen=chosen), {**bound, **new})]
+        return self.call(table, writes, asked, meanings=Meanings(reasons=reasons, shape=chosen))
 
     def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
         """Return the new values that *asked* has for columns of *table*."""
@@ -218,14 +262,64 @@ class UpdateRow(KeyedTool):
         """Return whether rows may be updated."""
         return bool(writes.update)
 
+    def _generic_schema(self) -> Schema:
+        values = self._any_values()
+        if all((writes.most or 1) == 1 for writes in self.writes):
+            schema = self.schema(self.arguments, rows=None, **values)
+            return arguments_schema(schema["properties"], [*schema["required"], "set"])
+        columns = ((table, (*table.key_columns, *granted_writes(table).update)) for table in self.tables)
+        rows = {"type": "array", "description": EACH_ROW, "items": frequent_values(columns)}
+        return self.schema(self.arguments, rows=rows, **values)
+
+    def bound(self, table: Table, asked: KeyedArguments) -> ChangeCall:
+        """Return the call that changes the rows of *asked*, each to its own values, or to the same."""
+        assert isinstance(asked, UpdateArguments)
+        return self._each(table, asked) if "rows" in asked.model_fields_set else super().bound(table, asked)
+
+    def _each(self, table: Table, asked: UpdateArguments) -> ChangeCall:
+        """Return the call that changes each of the rows of *asked*, which have a key and new values."""
+        for name in ("set", KEY, "where", "match", "expected"):
+            if name in asked.model_fields_set:
+                raise errors.BadArgument(
+                    f"{name} must not be passed together with rows.", hint="Leave it out."
+                )
+        if not asked.rows:
+            raise errors.BadArgument("rows must not be empty.")
+        most = granted_writes(table).most or 1
+        if len(asked.rows) > most:
+            message = f"rows must have at most {most} item{'s' * (most > 1)}, not {len(asked.rows)}."
+            raise errors.TooManyRows(message, hint="Split them.")
+        lookup, places, keys = self._lookup(table), dict[str, int](), named_columns(table, table.key_columns)
+        of_key = {each.name for each in table.key_columns}
+        writes: list[tuple[Write, Mapping[str, object]]] = []
+        missing: list[str] = []
+        for at, row in enumerate(asked.rows):
+            place = f"rows[{at}]"
+            key = {name: value for name, value in row.items() if folded(name, keys) is not None}
+            texts = lookup.texts(key, f"{place}.")
+            found = lookup.statement(texts)
+            if (first := places.setdefault(repr(found.values), at)) != at:
+                raise repeated(table.key_columns, at, first)
+            others = {name: value for name, value in row.items() if name not in key}
+            columns = [each for each in granted_writes(table).update if each.name not in of_key]
+            values = read_values(named_columns(table, columns), others, place)
+            if not values:
+                raise errors.BadArgument(f"{place} sets no column.", hint=_columns_hint(columns))
+            conditions = found.shape.comparisons
+            shape = replace(self._shape_of(table, values), conditions=conditions, key_count=len(conditions))
+            writes.append((shape, {**found.values, **parameters(values)}))
+            missing.append(lookup.missing(texts))
+        return self.call(table, writes, asked, missing=missing)
+
     def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
         """Return the values in `set`."""
         assert isinstance(asked, UpdateArguments)
         columns = granted_writes(table).update
         if not asked.set:
-            hint = f"Columns: {listing(each.name for each in columns)}."
-            raise errors.BadArgument("set must not be empty.", hint=hint)
-        return read_values(columns, asked.set, "set")
+            is_missing = "set" not in asked.model_fields_set
+            problem = "set is missing." if is_missing else "set must not be empty."
+            raise errors.BadArgument(problem, hint=_columns_hint(columns))
+        return read_values(named_columns(table, columns), asked.set, "set")
 
 
 class DeleteRow(KeyedTool):
@@ -246,14 +340,36 @@ class DeleteRow(KeyedTool):
         return writes.delete
 
 
+def _columns_hint(columns: Sequence[Column]) -> str:
+    return f"Columns: {listing(each.name for each in columns)}."
+
+
+def _expected_schema(table: Table) -> Mapping[str, object]:
+    """Return the JSON Schema of the old values of columns of *table*, without those of the key."""
+    columns = table_arguments(table, first_columns(_expectable(table)))
+    properties = {
+        name: {"type": column.type.schema()["type"]} | described(column_note(name, column))
+        for name, column in columns.items()
+    }
+    return {"type": "object", "description": EXPECTED, "properties": properties}
+
+
+def _expectable(table: Table) -> Sequence[Column]:
+    """Return the columns of *table* that can be expected, without those of the key if there are others."""
+    found = [each for each in table.columns if each.type.mask is None and Operator.EQ in each.type.operators]
+    keys = set(table.key_columns)
+    return [each for each in found if each not in keys] or found
+
+
 def _expected(
     table: Table, expected: Mapping[str, object]
 ) -> tuple[Sequence[Condition], Mapping[str, object]]:
     """Return the conditions that a row has the values *expected*, and their parameters."""
     conditions: list[Condition] = []
     values: dict[str, object] = {}
+    known = named_columns(table, table.columns) if expected else {}
     for at, (name, value) in enumerate(expected.items()):
-        column = folded(name, table.column_by_name)
+        column = folded(name, known)
         if column is None:
             raise unknown_column(name, list(table.column_by_name), "expected")
         place = f"expected.{column.name}"
@@ -267,6 +383,7 @@ def _expected(
             )
         if isinstance(value, list | tuple | Mapping):
             raise errors.BadValue(f"{place} must be {column.type.expected}, not {named(value)}.")
-        conditions.append(equality(column, f"x{at}"))
-        values[f"x{at}"] = equal_value(column, str(as_text(value)), place)
+        meant = equal_value(column, str(as_text(value)), place)
+        conditions.append(equality(column, f"x{at}", meant))
+        values[f"x{at}"] = meant
     return conditions, values

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut
-from dbtools.errors import BadArgument, listing
+from dbtools.errors import BadArgument
 from dbtools.expressions import Expressions
 from dbtools.paging import (
+    LONGEST_CURSOR,
     LONGEST_KEY,
     Position,
     TotalOrder,
@@ -28,8 +29,17 @@ from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.definition import ROWS_SCHEMA, TableTool, ToolContext, ToolDefinition
+from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import PAST_END, Reasons, null_note
-from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, searches_line, table_name
+from dbtools.tools.wording import (
+    DESCRIPTION_LIMIT,
+    LONGEST_TABLE_COMMENT,
+    columns_line,
+    list_names,
+    quotation,
+    searches_line,
+    table_name,
+)
 from dbtools.types import Family
 from dbtools.uris import CELL_TEMPLATE
 
@@ -49,10 +59,10 @@ class ListArguments(Arguments):
     where: Conditions = ()
     match: Match = Match.ALL
     columns: Columns = ()
-    order_by: Steps = Field(default=(), description="such as total desc")
+    order_by: Steps = Field(default=(), description="like total desc")
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     offset: Count = Field(default=0, ge=0, le=MOST_SKIPPED)
-    cursor: str = ""
+    cursor: str = Field(default="", max_length=LONGEST_CURSOR)
 
 
 class RowsArguments(ListArguments):
@@ -74,11 +84,12 @@ class ListRows(TableTool):
         if table is None:
             return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
-        listed = f"List {table_name(catalog, table)}{comment and f' {comment}'}."
-        referring = listing(self.context.paths.referrers(table))
-        related = f" Related rows: {referring}." if referring else ""
-        columns, searches = columns_line(catalog, table), searches_line(table)
-        description = f"{listed} Columns: {columns}.{related}{searches and f' {searches}'}"
+        head = f"List {table_name(catalog, table)}{comment and f' {comment}'}. Columns: "
+        referring = list_names(self.context.paths.referrers(table), ": describe_tables")
+        related = f"Related rows: {referring}." if referring else ""
+        tail = " ".join(filter(None, [".", related, searches_line(table)]))
+        columns = columns_line(catalog, table, DESCRIPTION_LIMIT - len(head + tail))
+        description = f"{head}{columns}{tail}"
         return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.context.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
@@ -185,11 +196,21 @@ class ListCall:
     reasons: Reasons
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return statements that explain why no row was found, or why an expression is null in all rows."""
+        """Return statements that explain why no row was found, or nulls, and what is left out."""
+        left_out = self.meanings.statements if self.position == Position() else ()
+        return (*self._inquired(found), *left_out)
+
+    def _inquired(self, found: ResultSet) -> Sequence[Statement]:
         if found.rows:
             nulls = self._nulls(found) if self.asked.columns else ()
             return self.reasons.asking(self.reasons.nulls(nulls)) if nulls else ()
         return self.reasons.statements if self.position == Position() else ()
+
+    @property
+    def meanings(self) -> Meanings:
+        """What the conditions mean beyond what they say."""
+        assert isinstance(self.statement.shape, Select)
+        return Meanings(reasons=self.reasons, shape=self.statement.shape)
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Render the page of rows in *found*, with a cursor if there are more."""
@@ -205,9 +226,11 @@ class ListCall:
         links = (
             self.context.link(self.table, found.outputs, row, column) for row, column in cuts[:MOST_LINKS]
         )
+        asked = len(self._inquired(found))
+        said = self._note(page, further[:asked], cuts=bool(cuts))
         return budget.rows_answer(
             page,
-            note=" ".join(filter(None, [self._note(page, further, cuts=bool(cuts)), self.reasons.meanings])),
+            note=" ".join(filter(None, [said, self.meanings.note(further[asked:])])),
             links=tuple(filter(None, links)),
         )
 

@@ -10,12 +10,13 @@ from pydantic import Field
 
 from dbtools.catalog import Table, TableKind
 from dbtools.errors import nearest
-from dbtools.paging import Position, TotalOrder, digest, read_cursor, write_cursor
+from dbtools.paging import LONGEST_CURSOR, Position, TotalOrder, digest, read_cursor, write_cursor
 from dbtools.results import Answer, Reserve
 from dbtools.styles import Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
-from dbtools.tools.definition import STRING, TABLES, SingleCall, Tool, ToolDefinition, content_schema
+from dbtools.tools.definition import TABLES, SingleCall, Tool, ToolDefinition, content_schema
 from dbtools.tools.wording import cleaned, without_empty
+from dbtools.types import STRING, caseless
 
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
@@ -34,7 +35,9 @@ class TablesArguments(Arguments):
         default="", description="words in names and comments"
     )
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
-    cursor: str = Field(default="", description="previous page's next_cursor")
+    cursor: Annotated[str, Field(max_length=LONGEST_CURSOR)] = Field(
+        default="", description="previous page's next_cursor"
+    )
 
 
 TABLES_SCHEMA = content_schema(TABLES, next_cursor=STRING, note=STRING)
@@ -101,7 +104,9 @@ def best_first(
 
     *texts* returns the names of a candidate, the shortest first, and a comment.
     """
-    words = [word for each in re.split(r"[^\w.]+", search.lower()) if (word := each.strip("."))][:MOST_WORDS]
+    words = [word for each in re.split(r"[^\w.]+", caseless(search)) if (word := each.strip("."))][
+        :MOST_WORDS
+    ]
     ranked: list[tuple[tuple[int, int, int], CandidateT]] = []
     for candidate in candidates:
         names, comment = texts(candidate)
@@ -113,22 +118,22 @@ def best_first(
 
 def _match(word: str, names: Sequence[str], comment: str) -> int:
     """Return how well *word* matches *names* and *comment*; 0 if it does not match."""
-    low, stem = names[0].lower(), _stem(word)
+    low, stem = caseless(names[0]), _stem(word)
     matches = (
-        word in map(str.lower, names),
+        word in map(caseless, names),
         stem == _stem(low),
         stem in _stems(names[0]),
         low.startswith(stem),
         stem in low,
         stem in _stems(comment),
-        stem in comment.lower(),
+        stem in caseless(comment),
     )
     return len(matches) - matches.index(True) if True in matches else 0
 
 
 @lru_cache(maxsize=10_000)
 def _stems(text: str) -> frozenset[str]:
-    return frozenset(_stem(word.lower()) for word in WORDS.findall(text))
+    return frozenset(_stem(caseless(word)) for word in WORDS.findall(text))
 
 
 def _stem(word: str) -> str:

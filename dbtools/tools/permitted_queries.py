@@ -14,20 +14,16 @@ from pydantic import Field
 from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.queries import Effects, Permitted, Returns
-from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.statement import Output, QueryShape, Statement, argument
-from dbtools.styles import Rows, Surface
-from dbtools.tools.arguments import Arguments, Object, Schema, read
+from dbtools.styles import Surface
+from dbtools.tools.arguments import TEXTS, Arguments, Object, Schema, read
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import CHANGES, ChangeArguments, change_schemas, effects, transaction_of
 from dbtools.tools.definition import (
     BOOLEAN,
-    ENTRIES,
     INTEGER,
-    OBJECT,
     READS,
-    STRING,
     Call,
     SingleCall,
     Tool,
@@ -35,11 +31,12 @@ from dbtools.tools.definition import (
     ToolDefinition,
     ToolGroup,
     content_schema,
+    entries_schema,
 )
 from dbtools.tools.list_tables import best_first
-from dbtools.tools.query_arguments import arguments_schema, cell_schema, values_of
-from dbtools.tools.wording import cleaned, sentences, without_empty
-from dbtools.types import TEMPORAL, quoted
+from dbtools.tools.query_arguments import cell_schema, parameters_schema, values_of
+from dbtools.tools.wording import cleaned, frequent_texts, sentences, without_empty
+from dbtools.types import STRING, TEMPORAL, quoted
 
 NAMES = ("find_queries", "run_query")  #: of the generic tools
 #: Characters to read of a cell for each byte of its row: white space in JSON is not shown.
@@ -82,21 +79,17 @@ class QueryTool(Tool):
         """The JSON Schema of its arguments, with those of every change if it changes rows."""
         confirms = self.permitted.query.confirm
         changes = change_schemas(self.context, confirms=confirms) if self.permitted.effects else {}
-        return arguments_schema(self.permitted, changes)
+        return parameters_schema(self.permitted, changes)
 
     def _answers(self) -> Mapping[str, object]:
         """Return the schema of its answers, with the type of each column."""
         columns = self.permitted.columns
-        row: dict[str, object] = {
-            "type": "object",
-            "properties": {column.name: cell_schema(column) for column in columns},
-        }
         if self.permitted.query.returns is Returns.ONE:
-            return content_schema({"row": row}, note=STRING)
-        if self.context.style.rows is Rows.ARRAYS:
-            row = {"type": "array", "prefixItems": [cell_schema(each) for each in columns]}
+            cells = {column.name: cell_schema(column) for column in columns}
+            return content_schema({"row": {"type": "object", "properties": cells}}, note=STRING)
+        row = {"type": "array", "prefixItems": [cell_schema(each) for each in columns]}
         # A query has no pages: if rows are left out, a note says what to do.
-        arrays = {"columns": {"type": "array", "items": STRING}, "rows": {"type": "array", "items": row}}
+        arrays = {"columns": TEXTS, "rows": {"type": "array", "items": row}}
         return content_schema({"row_count": INTEGER, "truncated": BOOLEAN, **arrays}, note=STRING)
 
     def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
@@ -174,7 +167,8 @@ class ChangingQueryTool(QueryTool):
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind *arguments* to a call of the query."""
-        own = {name: value for name, value in arguments.items() if name in OF_CHANGES}
+        of_changes = change_schemas(self.context, confirms=True)
+        own = {name: value for name, value in arguments.items() if name in of_changes}
         asked = read(ChangeArguments, own)
         write = self._bound({name: arguments[name] for name in arguments if name not in own})
         confirms, timeout = self.permitted.query.confirm, self._timeout
@@ -225,7 +219,9 @@ class RunArguments(Arguments):
     arguments: Annotated[dict[str, object], Object] = Field(default={})
 
 
-QUERIES_SCHEMA = content_schema({"query_count": INTEGER, "truncated": BOOLEAN, "queries": ENTRIES})
+QUERIES_SCHEMA = content_schema(
+    {"query_count": INTEGER, "truncated": BOOLEAN, "queries": entries_schema("query")}
+)
 
 
 class FindQueries(GenericQueryTool):
@@ -288,8 +284,11 @@ class RunQuery(GenericQueryTool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = "Run a saved query by name; find_queries lists names and arguments."
+        names = [name for tool in self.tools.values() for name in tool.schema["properties"]]
+        schema = self.context.schema(RunArguments, arguments=frequent_texts(names) if names else None)
         # Whether an answer has one row or many depends on the query.
-        return self.defined(description, RunArguments, OBJECT, annotations=effects_of([*self.tools.values()]))
+        answers = content_schema({}, note=STRING)
+        return self.defined(description, schema, answers, annotations=effects_of([*self.tools.values()]))
 
     def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
         """Bind *arguments* to a call of the query that they name."""

@@ -1,6 +1,7 @@
 """The arguments of permitted queries. What a header declares in; JSON Schemas, and decoded values, out."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -9,9 +10,9 @@ from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, QueryParameter
 from dbtools.queries.headers import check_value, defaults_of
-from dbtools.tools.arguments import Schema, as_text, check, named, unknown_argument
-from dbtools.tools.wording import sentences
-from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
+from dbtools.tools.arguments import Schema, arguments_schema, as_text, check, named, unknown_argument
+from dbtools.tools.wording import described, sentences
+from dbtools.types import SAFE_INTEGER, STRING, ColumnType, Family, enumerated, quoted, shown_choices
 
 #: The schemas of cells; others are strings.
 SHOWN: Mapping[Family, tuple[str, ...]] = {
@@ -21,13 +22,14 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.ARRAY: ("array", "string"),  # a string if it is cut
     Family.OBJECT: ("object", "string"),
 }
+#: Patterns that mean the same everywhere: providers read others differently, or refuse them.
+PLAIN_PATTERN = re.compile(r"(?:[^\\(]|\\[dswDSWbB.\-+*?^$|/()\[\]{}\\]|\((?!\?)|\(\?:)*")
 NUMBERS = (Family.INTEGER, Family.NUMBER)  #: numbers in JSON
 #: The forms of values that the schema does not describe.
 FORMS: Mapping[Family, str] = {
     Family.DECIMAL: "decimal number",
     Family.TIME: "time such as 14:30",
     Family.TIMESTAMPTZ: "date and time such as 2024-03-05T14:30:00",
-    Family.JSON: "any JSON; a text is read as JSON",
 }
 
 
@@ -40,16 +42,16 @@ def cell_schema(column: Column) -> dict[str, object]:
     if column.type.family is Family.INTEGER and (most is None or most > SAFE_INTEGER):
         types = ("integer", "string")  # some JSON parsers cannot read greater integers
     types = (*types, "null") if column.nullable else types
-    return {"type": types[0] if len(types) == 1 else list(types)}
+    items: dict[str, object] = {"items": {}} if "array" in types else {}
+    return {"type": types[0] if len(types) == 1 else list(types), **items}
 
 
-def arguments_schema(permitted: Permitted, more: Mapping[str, Mapping[str, object]]) -> Schema:
+def parameters_schema(permitted: Permitted, more: Mapping[str, Mapping[str, object]]) -> Schema:
     """Return the JSON Schema of the arguments of *permitted*, and of *more*."""
     properties = {each.name: _schema(each, permitted.types[each.name]) for each in permitted.parameters}
-    schema: Schema = {"type": "object", "properties": {**properties, **more}}
-    if required := [each.name for each in permitted.parameters if each.required]:
-        schema["required"] = required
-    return {**schema, "additionalProperties": False}
+    return arguments_schema(
+        {**properties, **more}, [each.name for each in permitted.parameters if each.required]
+    )
 
 
 def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
@@ -57,28 +59,33 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     item = declared.schema()
     element = type.element if parameter.array and type.element is not None else type
     choices = parameter.choices or element.labels
-    if choices:
-        item["enum"] = [_shown(each, declared) for each in choices]
-    notes = [FORMS[declared.family]] if declared.family in FORMS else []
+    form = FORMS.get(declared.family, str(item.pop("description", "")))
+    notes = [form] if form else []
+    listed = enumerated(choices) if item == STRING else {}
+    if "enum" in listed:
+        item |= listed
+    elif choices:
+        notes.append(f"one of {shown_choices(choices)}")
     for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
         if bound is not None and declared.family in NUMBERS:
             item[key] = _shown(bound, declared)
         elif bound is not None:
             notes.append(f"{key} {bound}")
-    if parameter.pattern is not None:
+    if parameter.pattern is not None and PLAIN_PATTERN.fullmatch(parameter.pattern):
         item["pattern"] = parameter.pattern
+    elif parameter.pattern is not None:
+        notes.append(f"matching {parameter.pattern}")
     schema: dict[str, object] = {"type": "array", "items": item} if parameter.array else item
     if parameter.default is not None:
         shown = [_shown(each, declared) for each in defaults_of(parameter)]
         schema["default"] = shown if parameter.array else shown[0]
-    description = sentences(parameter.description, "; ".join(notes))
-    return schema | ({"description": description} if description else {})
+    return schema | described(sentences(parameter.description, "; ".join(notes)))
 
 
 def _shown(text: str, type: ColumnType) -> object:
     """Return the JSON value of *text* as *type*."""
-    value = json.loads(text) if type.family is Family.JSON else type.read(text)
-    # A text argument is parsed as JSON, so a JSON string keeps its quotes.
+    # JSON is given as a text.
+    value = text if type.family is Family.JSON else type.read(text)
     return text if isinstance(value, str) else value
 
 
@@ -157,8 +164,10 @@ def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -
     except ValueError as exc:
         hint = f"{nearest(text, parameter.choices)}{_wants(parameter)}"
         raise errors.BadValue(f"{place} cannot be {quoted(text)}.", hint=hint) from exc
+    if parameter.type.family is Family.DATE:
+        text = str(declared)
     if type.family is Family.ANY:
         return text if isinstance(declared, str) else declared
     value = type.decode(text, f"{place}: ")
     # In a database without types for dates, the query compares texts, in the form that its tables use.
-    return text if type.lenient and type.family is Family.TIMESTAMP else value
+    return text if type.lenient and type.family in (Family.TIMESTAMP, Family.TIME) else value

@@ -13,7 +13,8 @@ from typing import ClassVar
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
-from dbtools.dates import DAY, shortest
+from dbtools.dates import DAY, clock_of, utc
+from dbtools.errors import unaccented
 from dbtools.expressions import Expressions
 from dbtools.paths import PathColumn
 from dbtools.results import ResultSet
@@ -32,7 +33,8 @@ from dbtools.terms import (
 )
 from dbtools.tools.arguments import Comparison, Where, Within
 from dbtools.tools.binding import FOR_NULL, NULLS, SEARCH_FORM, column_advice
-from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, quoted
+from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, caseless, quoted
+from dbtools.vetting import is_secret
 
 MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
 MOST_VALUES = 1_000
@@ -130,8 +132,8 @@ class ValuesQuestion:
     def _missing(self, texts: Sequence[str]) -> Sequence[str]:
         """Return some of the wanted values that are not in *texts*."""
         if self.operator in PARTS:
-            has, folded = PARTS[self.operator], [text.lower() for text in texts]
-            missing = (each for each in self.wanted if not any(has(text, each.lower()) for text in folded))
+            has, folded = PARTS[self.operator], list(map(caseless, texts))
+            missing = (each for each in self.wanted if not any(has(text, caseless(each)) for text in folded))
         else:
             stored, meant = set(self._values(texts)), zip(self.wanted, self._values(self.wanted), strict=True)
             missing = (each for each, value in meant if value not in stored)
@@ -298,6 +300,8 @@ def _meaning_note(comparison: Comparison, condition: Condition) -> str:
 def _search_note(comparison: Comparison, condition: Condition) -> str:
     """Return a note on what contains and matches find, if callers may expect something else."""
     match condition.operator, condition.term.type.family:
+        case Operator.IN, _ if not comparison.texts:
+            return "values is empty: no row meets the condition."
         case Operator.CONTAINS, Family.ARRAY:
             return f"contains looks for a whole item of {condition.term.name}, case included."
         case Operator.CONTAINS, Family.JSON:
@@ -352,6 +356,8 @@ def _is_listed(table: Table, place: Operand) -> bool:
     type = place.type
     if not isinstance(place, Column | Calculation) or (table.row_estimate or 0) >= MOST_ROWS:
         return False
+    if any(isinstance(part, Column) and is_secret(part) for part in parts_within(place)):
+        return False
     is_key = type.family in NUMERIC and any(key.columns == (place.name,) for key in table.keys)
     return type.family in CHECKED and type.equatable and not is_key
 
@@ -359,7 +365,7 @@ def _is_listed(table: Table, place: Operand) -> bool:
 def _value(text: str, family: Family) -> str | Decimal:
     """Return the value of *text*, equal for all spellings of the same value."""
     if family not in NUMERIC:
-        return shortest(text) if family in TEMPORAL else text
+        return (utc(text.strip()) or clock_of(text.strip())) if family in TEMPORAL else text
     try:
         number = Decimal(text.strip())
     except InvalidOperation:
@@ -379,8 +385,8 @@ def nearest_values(family: Family, wanted: str, texts: Sequence[str]) -> Sequenc
 
 
 def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
-    low = wanted.strip().lower()[:COMPARED]
-    folded = {text.strip().lower()[:COMPARED]: text for text in texts}
+    low = unaccented(caseless(wanted.strip()))[:COMPARED]
+    folded = {unaccented(caseless(text.strip()))[:COMPARED]: text for text in texts}
     similar = [each for each in folded if min(len(each), len(low)) > 2 and (low in each or each in low)]
     # Counting common pairs of letters finds likely candidates quickly.
     pairs = set(pairwise(low))

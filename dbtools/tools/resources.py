@@ -21,6 +21,7 @@ from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
 from dbtools.types import Family, Operator, quoted
 from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
+from dbtools.vetting import is_secret
 
 LARGEST_CELL = 10_000_000  #: characters or bytes
 LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it
@@ -60,7 +61,7 @@ def define_resources(context: ToolContext) -> Iterator[Resource]:
         yield Resource(
             uri=schema_uri(label),
             name=label,
-            title=f"Schema of {label}",
+            title=f"Schema of {context.shown(table)}",
             description=quotation(table.comment, LONGEST_DESCRIPTION),
         )
 
@@ -159,7 +160,8 @@ def bind_completion(
     variables = VARIABLES.get(template, ())
     if name not in variables:
         raise errors.UnknownArgument(
-            f"{template} has no variable {quoted(name)}.", hint=f"Variables: {listing(variables) or 'none'}."
+            f"{quoted(template)} has no variable {quoted(name)}.",
+            hint=f"Variables: {listing(variables) or 'none'}.",
         )
     keyed = [table for table in context.catalog.tables if key_arguments(table)]
     tables = [table for table in context.catalog.named(given.get("table", "")) if table in keyed]
@@ -180,7 +182,7 @@ def bind_completion(
 def _keys(limits: Limits, table: Table, value: str) -> Statement | None:
     """Return the statement for the keys of *table* that begin with *value*, if the key has one column."""
     column, *others = table.key_columns
-    if others or not column.type.ordered or column.type.family in UNCOMPLETED:
+    if others or not column.type.ordered or column.type.family in UNCOMPLETED or is_secret(column):
         return None
     starts = Condition(term=column, operator=Operator.STARTS_WITH, parameters=("start",))
     shape = Select(

@@ -2,19 +2,26 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from itertools import accumulate
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, chain, count
 
 from dbtools.catalog import Catalog, Column, Table, TableKind
-from dbtools.cells import INVISIBLE
+from dbtools.cells import INVISIBLE, visible
 from dbtools.paths import normalised
+from dbtools.types import enumerated
 
-ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+#: The names of arguments that all providers of models accept.
+ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+DESCRIPTION_LIMIT = 1_024  #: characters that all providers of models accept
 LONGEST_TABLE_COMMENT = 200
 LONGEST_COLUMN_COMMENT = 80
 LONGEST_DEFAULT = 100
 LONGEST_LABEL = 140
-LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
+MOST_FREQUENT = 20  #: columns in the schema of a tool of any table
+LONGEST_ARGUMENT = 58  #: characters of a name that is not that of its column, before a number
+LONGEST_NAMES = 160  #: characters of a list of names in a description
 MOST_CHOICES = 12
 CONTROLS = re.compile(r"[\x00-\x1f]")
 #: A default that names no user-defined object. The text of a type such as regclass may be such a name.
@@ -32,19 +39,78 @@ SHORT_TYPES = (
 
 
 def argument_names(columns: Iterable[Column]) -> Mapping[str, Column]:
-    """Return *columns* by the names of their arguments: the same names wherever clients accept them."""
+    """Return *columns* by the names of their arguments: their own names wherever providers accept them."""
     columns = tuple(columns)
     taken = {column.name for column in columns if ARGUMENT.fullmatch(column.name)}
     arguments: dict[str, Column] = {}
     for column in columns:
         name = column.name
         if name not in taken:
-            name = normalised(name)[:60]
-            while name in taken:
-                name += "_"
+            bare = re.sub("^(?=[0-9])", "_", normalised(name)[:LONGEST_ARGUMENT])
+            numbered = (f"{bare}_{number}" for number in count(2))
+            name = next(each for each in chain([bare], numbered) if each not in taken)
             taken.add(name)
         arguments[name] = column
     return arguments
+
+
+def table_arguments(table: Table, columns: Sequence[Column]) -> Mapping[str, Column]:
+    """Return *columns* of *table* by the names of their arguments, which are the same in all tools."""
+    if all(ARGUMENT.fullmatch(column.name) for column in columns):
+        return {column.name: column for column in columns}
+    every = {column.name: column for column in (*table.columns, *columns)}
+    names = {column.name: name for name, column in argument_names(every.values()).items()}
+    return {names[column.name]: column for column in columns}
+
+
+def frequent_values(columns: Iterable[tuple[Table, Sequence[Column]]]) -> dict[str, object]:
+    """Return the JSON Schema of values by column for tools of any table, with the most frequent *columns*."""
+    return frequent_texts(chain.from_iterable(table_arguments(table, some) for table, some in columns))
+
+
+def frequent_texts(names: Iterable[str]) -> dict[str, object]:
+    """Return the JSON Schema of an object with texts by *names*; it lists the most frequent ones."""
+    listed = [name for name, _ in Counter(names).most_common(MOST_FREQUENT)]
+    return {"type": "object", "properties": {name: {"type": "string"} for name in listed or ["id"]}}
+
+
+def column_note(argument: str, column: Column) -> str:
+    """Return which *column* an *argument* with another name is for."""
+    return "" if argument == column.name else f"column {cleaned(column.name, 63)}"
+
+
+def argument_schema(name: str, column: Column, *notes: str) -> dict[str, object]:
+    """Return the JSON Schema of the argument *name* for a value of *column*, described with *notes*."""
+    schema = column.type.schema()
+    if column.choices and "enum" not in schema and schema["type"] == "string":
+        schema |= enumerated(column.choices)
+    return schema | described(column_note(name, column), schema.pop("description", ""), *notes)
+
+
+def described(*notes: object) -> dict[str, object]:
+    """Return the description of a JSON Schema that consists of *notes*, or nothing if they are empty."""
+    words = ", ".join(map(str, filter(None, notes)))
+    return {"description": cut_description(visible(words))} if words else {}
+
+
+def cut_description(description: str, most: int = DESCRIPTION_LIMIT) -> str:
+    """Return *description*, cut after a word if it has more than *most* characters."""
+    return description if len(description) <= most else description[: most - 1].rpartition(" ")[0] + "…"
+
+
+def list_names(names: Iterable[str], more: str = "") -> str:
+    """Return as many of *names* as fit into a description; *more* says where the others are."""
+    return fit_parts(list(names), ", ", LONGEST_NAMES, more)
+
+
+def fit_parts(parts: Sequence[str], separator: str, most: int, more: str = "") -> str:
+    """Return *parts* in at most *most* characters, or as many as fit, how many are left out, and *more*."""
+    text = separator.join(parts)
+    if len(text) <= most:
+        return text
+    ends = list(accumulate(len(part) + len(separator) for part in parts))
+    fit = bisect_right(ends, most - len(f"and {len(parts):,} more{more}"))
+    return separator.join([*parts[:fit], f"and {len(parts) - fit:,} more{more}"])
 
 
 def cleaned(comment: str, most: int) -> str:
@@ -93,13 +159,13 @@ def column_parts(catalog: Catalog, table: Table, stored: Mapping[str, str]) -> l
     return parts
 
 
-def columns_line(catalog: Catalog, table: Table) -> str:
-    """Return the columns of *table* in one line, as many as are useful."""
+def columns_line(catalog: Catalog, table: Table, most: int) -> str:
+    """Return the columns of *table* in at most *most* characters, without comments if they need more."""
     parts = column_parts(catalog, table, {})
-    ends = list(accumulate(len(part) + 2 for part in parts))
-    count = bisect_right(ends, LONGEST_COLUMNS)
-    left = f"and {len(parts) - count} more, see describe_tables" if count < len(parts) else ""
-    return "; ".join(filter(None, [*parts[:count], left]))
+    if len("; ".join(parts)) > most:
+        bare = [replace(column, comment="") for column in table.columns]
+        parts = column_parts(catalog, replace(table, columns=tuple(bare)), {})
+    return fit_parts(parts, "; ", most, ": describe_tables")
 
 
 def searches_line(table: Table) -> str:
@@ -107,7 +173,7 @@ def searches_line(table: Table) -> str:
     together = dict.fromkeys(
         tuple(name for name in table.searchable if name in index.reads) for index in table.searchable.values()
     )
-    names = ", ".join(cleaned("+".join(each), LONGEST_LABEL) for each in together)
+    names = list_names(cleaned("+".join(each), LONGEST_NAMES) for each in together)
     ranked = next((name for name, index in table.searchable.items() if index.ranked), "")
     rank = f'; order_by "rank({cleaned(ranked, LONGEST_LABEL)})": best first' if ranked else ""
     return f'matches searches {names}: words, "a phrase", or, -word{rank}.' if names else ""

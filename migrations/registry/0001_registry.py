@@ -1,4 +1,7 @@
-"""The registry: permitted queries, and the log of calls."""
+"""The registry: permitted queries, the log of calls, and the journal of writes.
+
+The journal makes sure that a confirmed change, or one with an idempotency key, is made once.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,6 +34,10 @@ create table dbtools_call ( -- The calls of tools, one row each; null is unknown
   rows integer,
   bytes integer,
   truncated boolean,
+  affected integer,
+  dry_run boolean,
+  changes json,
+  confirmed text,
   duration real, -- Seconds
   outcome text not null,
   code text,
@@ -39,6 +46,20 @@ create table dbtools_call ( -- The calls of tools, one row each; null is unknown
 )
 """,
     "create index dbtools_call_time on dbtools_call (time)",
+    """
+create table dbtools_write ( -- Changes that must not be made twice, for 24 hours.
+  id text not null primary key,
+  caller text not null, -- JSON: role and identity
+  tool text not null,
+  key text, -- The idempotency key
+  arguments text not null, -- A digest
+  seconds integer not null, -- Since 1970
+  affected integer,
+  keys text, -- JSON: the keys of the changed rows
+  unique (caller, tool, key)
+)
+""",
+    "create index dbtools_write_seconds on dbtools_write (seconds)",
 )
 POSTGRESQL_TABLES = (
     """
@@ -67,6 +88,10 @@ create table dbtools.dbtools_call (
   rows bigint,
   bytes bigint,
   truncated boolean,
+  affected bigint,
+  dry_run boolean,
+  changes jsonb,
+  confirmed text,
   duration double precision,
   outcome text not null,
   code text,
@@ -77,6 +102,26 @@ create table dbtools.dbtools_call (
     "comment on table dbtools.dbtools_call is 'The calls of tools, one row each; null is unknown.'",
     "comment on column dbtools.dbtools_call.duration is 'Seconds'",
     "create index dbtools_call_time on dbtools.dbtools_call (time)",
+    """
+create table dbtools.dbtools_write (
+  id text primary key,
+  caller text not null,
+  tool text not null,
+  key text,
+  arguments text not null,
+  seconds bigint not null,
+  affected bigint,
+  keys text,
+  unique (caller, tool, key)
+)
+""",
+    "comment on table dbtools.dbtools_write is 'Changes that must not be made twice, for 24 hours.'",
+    "comment on column dbtools.dbtools_write.caller is 'JSON: role and identity'",
+    "comment on column dbtools.dbtools_write.key is 'The idempotency key'",
+    "comment on column dbtools.dbtools_write.arguments is 'A digest'",
+    "comment on column dbtools.dbtools_write.seconds is 'Since 1970'",
+    "comment on column dbtools.dbtools_write.keys is 'JSON: the keys of the changed rows'",
+    "create index dbtools_write_seconds on dbtools.dbtools_write (seconds)",
 )
 TABLES: Mapping[str, Sequence[str]] = {"sqlite": SQLITE_TABLES, "postgresql": POSTGRESQL_TABLES}
 HAS_SCHEMA = "select pg_catalog.to_regnamespace('dbtools') is not null"
@@ -106,7 +151,7 @@ def downgrade() -> None:
     """Drop the tables, and the schema if nothing else is in it."""
     connection = op.get_bind()
     schema = "dbtools." if connection.dialect.name == "postgresql" else ""
-    for table in ("dbtools_call", "dbtools_query"):
+    for table in ("dbtools_write", "dbtools_call", "dbtools_query"):
         connection.exec_driver_sql(f"drop table {schema}{table}")
     if schema and not connection.exec_driver_sql(IS_USED).scalar():
         connection.exec_driver_sql("drop schema dbtools")

@@ -57,6 +57,7 @@ def add_fixtures(server: Server, toolbox: Toolbox, path: Path) -> None:
         "resources/templates/list": fixtures.list_templates,
         "resources/read": fixtures.read_resource,
         "completion/complete": fixtures.complete,
+        "subscriptions/listen": fixtures.listen,
         **dict.fromkeys(("resources/subscribe", "resources/unsubscribe", "logging/setLevel"), _agree),
     }
 
@@ -67,6 +68,7 @@ class Fixtures:
     def __init__(self, server: Server, toolbox: Toolbox, path: Path) -> None:
         self._ours = dict(server.handlers)
         self._notices = server.notifications
+        self._notices.flags["promptsListChanged"] = PROMPTS_CHANGED
         self._toolbox = toolbox
         self._path = path
         self._numbers = count(1)
@@ -166,6 +168,12 @@ class Fixtures:
         if ref["type"] == "ref/prompt":
             return {"completion": {"values": [], "hasMore": False}}
         return await self._ours["completion/complete"](exchange)
+
+    async def listen(self, exchange: Exchange) -> Json:
+        """Answer `subscriptions/listen`: every resource may change."""
+        wanted = exchange.params["notifications"]
+        assert isinstance(wanted, dict)
+        return await self._notices.listen(exchange, wanted.get("resourceSubscriptions") or ())
 
     async def _change_tools(self, exchange: Exchange) -> Json:
         """Give the database one more table, of which the watch or this refresh tells the clients."""

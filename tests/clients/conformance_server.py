@@ -29,7 +29,7 @@ class Operator:
     def announce(self, view: View) -> None:
         """Take note of nothing."""
 
-    def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
+    def listening(self, url: str, snapshot: Snapshot | None, notes: tuple[str, ...]) -> None:
         """Take note of nothing."""
 
     def changed(self, snapshot: Snapshot, changes: Mapping[str, ListChange]) -> None:

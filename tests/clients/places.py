@@ -59,21 +59,20 @@ class Kind:
         database = f'[database]\nurl = "{url}"\n'
         if self.token is None:
             return f'{database}exclude = ["secret"]\n{LIMITS}'
-        tables = '[roles.tourist]\ntables = { "*" = true, secret = false }\n'
+        tables = '[roles.tourist]\ntables = { "*" = true, slow = true, secret = false }\n'
         tokens = f'[auth]\ntokens = [{{ sha256 = "{hash_of(self.token)}", role = "tourist" }}]\n'
         return f"{database}{LIMITS}{tables}{tokens}"
 
 
 KINDS = {
     "stdio-sqlite": Kind(dialect="sqlite"),
-    "stdio-postgresql": Kind(dialect="postgresql"),
-    "http-sqlite": Kind(dialect="sqlite", http=True),
     "http-postgresql": Kind(dialect="postgresql", http=True),
     "http-stateless-token": Kind(
         dialect="postgresql", http=True, options=("--stateless",), token=new_token()
     ),
 }
-EVERYWHERE = ("stdio-sqlite", "stdio-postgresql", "http-sqlite", "http-postgresql")
+#: Each transport, each database, and once without sessions.
+EVERYWHERE = ("stdio-sqlite", "http-postgresql", "http-stateless-token")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ async def server_with_fixtures(
         yield Examined(url=url, log=log)
 
 
-@pytest.mark.parametrize("version", RUNS)
+@pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
 async def test_server_fails_only_where_a_fixture_is_missing(
     real_server: Examined, version: str, tmp_path: Path
 ) -> None:

@@ -63,15 +63,6 @@ def _reached(home: Path, client: str, **more: str) -> list[str]:
 
 
 @every_client
-def test_client_starts_the_server(
-    client: str, sqlite_database: Callable[[str], Path], tmp_path: Path
-) -> None:
-    _connect(tmp_path, client, str(sqlite_database(DDL["sqlite"])), "--name", "shop")
-
-    assert _reached(tmp_path, client) == ["shop"]
-
-
-@every_client
 def test_client_starts_the_server_with_a_password(
     client: str, postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """The Inspector's command line lists, calls, reads and validates schemas, in both eras."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from tests.protocol.client import MODERN
 
 PROGRAM = PACKAGES / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
 ERAS = {"legacy": HANDSHAKE, "modern": MODERN}
+#: Where cells are in the answers.
+CELLS = {
+    *(f"outputSchema.properties.{each}.items" for each in ("rows", "before")),
+    "outputSchema.properties.row",
+}
 NAMED = "io.modelcontextprotocol/serverInfo"  #: in every result of 2026-07-28, and in none before
 DONE, IS_ERROR = 0, 5  #: exit statuses
 pytestmark = needs_node
@@ -21,37 +27,16 @@ pytestmark = needs_node
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
-async def test_inspector_lists_and_calls(place: Place, era: str, tmp_path: Path) -> None:
-    """The Inspector lists the tools before it calls one; each command on stdio starts a server."""
-    seen = await Inspector(place, era, tmp_path).make_mistake()
-
-    assert seen == expected_of(seen, place, era)
-
-
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("place", ["http-postgresql"], indirect=True)
 async def test_inspector_sees_what_there_is(place: Place, era: str, tmp_path: Path) -> None:
+    """The Inspector lists the tools before it calls one; each command on stdio starts a server."""
     inspector = Inspector(place, era, tmp_path)
-    seen = {**await inspector.list_tools(), **await inspector.read_rows(), **await inspector.read_resources()}
+    seen = {**await inspector.make_mistake(), **await inspector.list_tools()}
+    if place.url:
+        seen |= {**await inspector.read_rows(), **await inspector.read_resources()}
+        status, _, error = await inspector.run("tools/call", "--tool-name", "list_nobody")
+        assert (status, json.loads(error)["error"]["code"]) == (IS_ERROR, "tool_not_found")
 
     assert seen == expected_of(seen, place, era)
-
-
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("place", ["http-sqlite", "http-stateless-token"], indirect=True)
-async def test_inspector_finds_no_fault_in_schemas(place: Place, era: str, tmp_path: Path) -> None:
-    seen = await Inspector(place, era, tmp_path).list_tools()
-
-    assert seen == expected_of(seen, place, era)
-
-
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("place", ["http-sqlite"], indirect=True)
-async def test_inspector_knows_no_other_tool(place: Place, era: str, tmp_path: Path) -> None:
-    status, _, error = await Inspector(place, era, tmp_path).run("tools/call", "--tool-name", "list_nobody")
-
-    assert status == IS_ERROR
-    assert json.loads(error)["error"]["code"] == "tool_not_found"
 
 
 def expected_of(seen: Seen, place: Place, era: str) -> Seen:
@@ -91,8 +76,14 @@ class Inspector:
         return result["structuredContent"]
 
     async def list_tools(self) -> Seen:
-        """List the tools; `--strict` tells on stderr of all that some client may not take in a schema."""
-        result = await self.result("tools/list", "--strict")
+        """List the tools; `--strict` tells on stderr of all that some client may not take in a schema.
+
+        Cells have any type, and no schema says so that it would not warn about.
+        """
+        status, output, error = await self.run("tools/list", "--strict")
+        faults = set(re.findall(r"^  Path: (.*)$", error, re.MULTILINE)) - CELLS
+        assert (status, faults) == (DONE, set())
+        result = json.loads(output)["result"]
         return {
             "tools": {
                 tool["name"]: [tool["inputSchema"]["type"], tool["outputSchema"]["type"]]

@@ -14,9 +14,3 @@ VERSIONS = {"legacy": HANDSHAKE, "auto": MODERN, MODERN: MODERN}  #: by mode
 @pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
 async def test_client_sees_what_there_is(place: Place, mode: str) -> None:
     assert await tour(place, mode) == expected(place, VERSIONS[mode])
-
-
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("place", ["http-stateless-token"], indirect=True)
-async def test_client_brings_a_token_and_needs_no_session(place: Place, mode: str) -> None:
-    assert await tour(place, mode) == expected(place, VERSIONS[mode])

@@ -21,11 +21,3 @@ pytestmark = needs_node
 @pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
 async def test_client_sees_what_there_is(place: Place, client: dict[str, str], version: str) -> None:
     assert await visit(place, **client) == expected(place, version)
-
-
-@pytest.mark.parametrize(("client", "version"), [CLIENTS[0], CLIENTS[2]])
-@pytest.mark.parametrize("place", ["http-stateless-token"], indirect=True)
-async def test_client_brings_a_token_and_needs_no_session(
-    place: Place, client: dict[str, str], version: str
-) -> None:
-    assert await visit(place, **client) == expected(place, version)

@@ -2,15 +2,16 @@
 
 A file is about one subject. It has a `schema` that creates and fills the tables (`schema.sqlite` and
 `schema.postgresql` where the databases need different SQL), the text of its permitted `queries`, `settings`
-that differ from the default, and `[[cases]]` with
+that differ from the default, the `claims` of callers without others, and `[[cases]]` with
 
-    name, tool, arguments  the call; with `page = 2`, the call for the second page
-    claims                 the caller's claims
+    name, tool, arguments  the call, with null as JSON; with `page = 2`, the call for the second page
+    role, claims           the caller's role, if it is not the default one, and claims
     only                   the dialect, if the case is for one of them
     sql                    the statement of each dialect, in some forty cases; white space does not count
     structured             the structured content, with "…" in place of a cursor
     text                   the text, if it is not the structured content as compact JSON
     error                  the code and the message of a call that is refused
+    changed                the rows of all tables that the call removed (-) and added (+); they are put back
 
 Where the databases rightly differ, `structured`, `text` and `error` are given for each. One command writes
 these, and `sql` where a case has it (`sql = "?"` in a new case). Review every change that it makes:
@@ -24,16 +25,17 @@ import sqlite3
 import sys
 import textwrap
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from dbtools.backends.port import Backend
 from dbtools.errors import DbtoolsError
@@ -41,16 +43,23 @@ from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
-from tests.database.shop import ROLE
+from tests.database.sharing import rows_in
+from tests.database.shop import ROLE, Bare, open_bare
 from tests.postgresql_server import PostgresqlServer, open_server
 
 FOLDER = Path(__file__).parents[1] / "cases"
 WIDTH = 106
-GENERATED = ("sql", "structured", "text", "error")
+GENERATED = ("sql", "structured", "text", "error", "changed")
+#: Selects the names of all tables.
+NAMES = {
+    "sqlite": "select name from sqlite_schema where type = 'table' and name not like 'sqlite%'",
+    "postgresql": "select oid::regclass::text from pg_class where relkind = 'r' and oid >= 16384",
+}
 CLAUSES = re.compile(r"\s(?=(?:FROM|LEFT OUTER JOIN|WHERE|GROUP BY|HAVING|ORDER BY|LIMIT)\s)")
 
 Dialect = Literal["sqlite", "postgresql"]
 DIALECTS: tuple[Dialect, ...] = ("sqlite", "postgresql")
+Arguments = Annotated[dict[str, Any], BeforeValidator(lambda v: json.loads(v) if isinstance(v, str) else v)]
 Texts = str | dict[Dialect, str]  #: the same for both dialects, or one for each
 
 
@@ -66,13 +75,15 @@ class Case(Part):
     name: str
     only: Dialect | None = None
     tool: str
-    arguments: dict[str, object] = {}
+    arguments: Arguments = {}
+    role: str = ROLE
     claims: dict[str, object] = {}
     page: int = 1
     sql: Texts = ""
     structured: Texts = ""
     text: Texts = ""
     error: Texts = ""
+    changed: Texts = ""
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:
@@ -86,6 +97,7 @@ class CaseFile(Part):
     schema_: Texts
     queries: Texts = ""
     settings: dict[str, dict[str, object]] = {}
+    claims: dict[str, object] = {}
     cases: tuple[Case, ...]
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"))
@@ -117,6 +129,7 @@ class Outcome:
     structured: str = ""
     text: str = ""
     error: str = ""
+    changed: str = ""
 
     def __str__(self) -> str:
         """Return all that there is, each part under its name."""
@@ -132,23 +145,60 @@ def expected(case: Case, dialect: Dialect) -> Outcome:
         structured=json_lines(json.loads(structured)) if structured else "",
         text=of_dialect(case.text, dialect).removesuffix("\n"),
         error=of_dialect(case.error, dialect),
+        changed=of_dialect(case.changed, dialect).removesuffix("\n"),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+class Content:
+    """The rows of all tables of a database, as they were at first."""
+
+    def __init__(self, dialect: Dialect, bare: Bare) -> None:
+        self._names, self._bare = NAMES[dialect], bare
+        self._rows, self._first = rows_in(bare), self._lines()
+
+    def changed(self) -> str:
+        """Return the rows that are gone and those that are new, and put back the first ones."""
+        now = self._lines()
+        assert self._rows.restore()
+        lines = [f"- {each}" for each in (self._first - now).elements()]
+        return "\n".join([*lines, *(f"+ {each}" for each in (now - self._first).elements())])
+
+    def _lines(self) -> Counter[str]:
+        """Return each row after the name of its table."""
+        return Counter(
+            f"{name} {json.dumps(row, ensure_ascii=False, default=str)}"
+            for (name,) in self._bare.rows(self._names)
+            for row in sorted(self._bare.rows(f"select * from {name}"), key=repr)
+        )
+
+
+@dataclass(frozen=True)
 class Served:
     """A database that is served."""
 
     toolbox: Toolbox
     database: Backend
     portal: BlockingPortal
+    dialect: Dialect
+    bare: Bare
+    claims: Mapping[str, object]
+
+    @cached_property
+    def content(self) -> Content:
+        """The rows, as they are when they are first asked for."""
+        return Content(self.dialect, self.bare)
 
     def outcome(self, case: Case) -> Outcome:
-        """Return the actual outcome of *case*."""
-        return self.portal.call(self._outcome, case)
+        """Return the actual outcome of *case*, and put back the rows that it changes."""
+        tool = self.portal.call(self.toolbox.view, case.role).tools.get(case.tool)
+        if tool is None or tool.definition.annotations["readOnlyHint"]:
+            return self.portal.call(self._outcome, case)
+        content = self.content
+        outcome = self.portal.call(self._outcome, case)
+        return replace(outcome, changed=content.changed())
 
     async def _outcome(self, case: Case) -> Outcome:
-        caller, arguments = Caller(claims=case.claims), dict(case.arguments)
+        caller, arguments = Caller(role=case.role, claims=case.claims or self.claims), dict(case.arguments)
         sql = ""
         try:
             for _ in range(case.page - 1):
@@ -171,7 +221,7 @@ class Served:
         """Return the SQL of a call if *case* pins it."""
         if not case.sql:
             return ""
-        statement = (await self.toolbox.view(ROLE)).tools[case.tool].bind(arguments).statement
+        statement = (await self.toolbox.view(case.role)).tools[case.tool].bind(arguments).statement
         assert statement is not None, case.name
         runner = await self.database.runner()
         return sql_lines(runner.compile(statement.shape).sql)
@@ -191,7 +241,8 @@ def serve(
             sections["queries"] = {"directory": str(folder)}
         toolbox, database = open_toolbox(Settings.model_validate(sections))
         stack.callback(portal.call, database.close)
-        yield Served(toolbox=toolbox, database=database, portal=portal)
+        bare = stack.enter_context(closing(open_bare(dialect, url, portal)))
+        yield Served(toolbox, database, portal, dialect, bare, file.claims)
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """The fixtures of the tests on real databases: served ones, of either dialect."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -10,15 +9,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from dbtools.service import toolbox
 from dbtools.settings import LimitsSection
 from tests.conftest import OpenDatabase
+from tests.database.helpdesk import OpenDesk, opening as open_desks
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
-from tests.database.shop import Shop, open_shop
-
-DIALECTS = ("sqlite", "postgresql")
-
-#: A dialect, DDL and limits in; a served database out.
-Serve = Callable[..., AbstractContextManager[Shop]]
-#: A dialect in, its database out, the same for all tests of a module.
-Shops = Callable[[str], Shop]
+from tests.database.sharing import Shelf
+from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shop
+from tests.database.written_shop import Opens, opening
 
 
 @pytest.fixture(scope="session", params=DIALECTS)
@@ -35,12 +30,35 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 @pytest.fixture(scope="session")
-def serve(portal: BlockingPortal, open_database: OpenDatabase) -> Serve:
-    """Give a factory: a dialect and DDL in, a served database of one's own out, for any scope."""
+def shelf() -> Shelf:
+    """Give the served databases of the module that is tested."""
+    return Shelf()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cleared(shelf: Shelf) -> Iterator[None]:
+    yield
+    shelf.clear()
+
+
+@pytest.fixture(scope="session")
+def serve(portal: BlockingPortal, open_database: OpenDatabase, shelf: Shelf) -> Serve:
+    """Give a factory: a dialect and DDL in, a served database out, with the rows of the DDL, for any scope.
+
+    Tests of a module share it, unless they want a *fresh* one.
+    """
 
     @contextmanager
-    def serve(dialect: str, ddl: str, *, limits: LimitsSection | None = None) -> Iterator[Shop]:
+    def make(dialect: str, ddl: str, limits: LimitsSection | None) -> Iterator[Shop]:
         with open_database(dialect, ddl) as url, open_shop(dialect, url, portal, limits) as shop:
+            yield shop
+
+    @contextmanager
+    def serve(
+        dialect: str, ddl: str, *, limits: LimitsSection | None = None, fresh: bool = False
+    ) -> Iterator[Shop]:
+        opening = make(dialect, ddl, limits)
+        with opening if fresh else shelf.lend((dialect, ddl, repr(limits)), opening) as shop:
             yield shop
 
     return serve
@@ -63,13 +81,6 @@ def serve_queries(
     return serve_queries
 
 
-@contextmanager
-def open_shops(serve: Serve, ddl: Mapping[str, str], **limits: LimitsSection) -> Iterator[Shops]:
-    """Give the database of each dialect with its *ddl*, opened when it is first asked for."""
-    with ExitStack() as stack:
-        yield cache(lambda dialect: stack.enter_context(serve(dialect, ddl[dialect], **limits)))
-
-
 @pytest.fixture
 def shop(dialect: str, shops: Shops) -> Shop:
     """Give the database of this dialect that the module's `shops` open."""
@@ -80,3 +91,15 @@ def shop(dialect: str, shops: Shops) -> Shop:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an empty answer be explained however busy the machine is."""
     monkeypatch.setattr(toolbox, "EXPLANATION_TIMEOUT", 30.0)
+
+
+@pytest.fixture(scope="session")
+def opened(serve: Serve) -> Opens:
+    """Give what opens a database of orders that its caller may change."""
+    return opening(serve)
+
+
+@pytest.fixture(scope="session")
+def desks(serve_queries: ServeQueries) -> OpenDesk:
+    """Give what serves a help desk with queries that change its rows."""
+    return open_desks(serve_queries)

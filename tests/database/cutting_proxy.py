@@ -56,8 +56,8 @@ class Cutting:
 
 
 def is_commit(request: bytes) -> bool:
-    """Return whether *request* is COMMIT."""
-    return request[5:] == b"commit\0"
+    """Return whether *request* begins with COMMIT."""
+    return b"commit\0" in request
 
 
 def numbered(number: int) -> Callable[[bytes], bool]:

@@ -33,10 +33,10 @@ from dbtools.backends.query_syntax import ListForms
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Selection, Table
 from dbtools.cells import Cut
 from dbtools.results import ResultSet
-from dbtools.sql import Fragment, Lexis, Parameter, words
+from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
@@ -49,8 +49,6 @@ LEXIS = Lexis(
     line_ends="\n\r",
     native_marks="$?",
     lenient=False,
-    total_functions=words("coalesce lower upper length trim nullif"),
-    total_operators=words("= <> != < <= > >="),
 )
 FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
 TABLES = "select table_name, comment, sql from duckdb_tables() where not internal order by table_name"
@@ -148,7 +146,7 @@ class Grammar(sources.Grammar):
         found = column.op("=", is_comparison=True)(sa.func.any(listed))
         return sa.not_(found) if negated else found
 
-    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+    def like(self, column: Element, name: str, operator: Operator, type: ColumnType) -> Truth:
         """Compare by ILIKE."""
         return sa.cast(column, sa.Text).ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
 
@@ -293,7 +291,7 @@ class DuckdbInspector:
         columns = tuple(Column(name=name, type=type_of(type)) for name, type, *_ in rows)
         return Inspected(columns=columns, parameters=types, casts=casts, reads=None, functions=())
 
-    async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
+    async def condition(self, table: Table, condition: Fragment) -> RowFilter:
         """Return no types, once the database has understood *condition*."""
         numbers = count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
@@ -302,7 +300,7 @@ class DuckdbInspector:
             self._cursor.execute(f"explain select 1 from {identifier(table.name)} where ({written}\n)", nulls)
         except duckdb.Error as exc:
             raise refusal(f"{exc}.") from exc
-        return ()
+        return RowFilter(condition=condition)
 
 
 def _parameter_type(declared: Declared) -> ColumnType:

@@ -1,357 +1,66 @@
-"""Attacks by free SQL: statements that try to read, count, guess or detect what is hidden."""
+"""Attacks by free SQL on SQLite: statements that try to read, count, guess or detect what is hidden."""
 
 from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
 
-from tests.database.free_attack_forms import more_attacks
-
-#: Where a statement may name a table `{t}`; every one of its columns is called v.
-TABLE_POSITIONS = (
-    "select * from {t}",
-    "select v from {t}",
-    "select count(*) from {t}",
-    "select 1 from {t}",
-    "select 1 where exists (select 1 from {t})",
-    "select (select v from {t} limit 1)",
-    "select (select count(*) from {t})",
-    "select * from orders, {t}",
-    "select * from orders join {t}",
-    "select * from orders cross join {t}",
-    "select * from orders left join {t} on 1",
-    "select * from {t} right join orders on 1",
-    "select * from orders full join {t} on 1",
-    "select * from orders natural join {t}",
-    "select * from orders natural left join {t}",
-    "select count(*) from (select 'CAN' || 'ARY' as v) join {t} using (v)",
-    "select v from (select 'x' as v) full join {t} using (v)",
-    "select v from (select 'x' as v) natural full join {t}",
-    "select * from orders join {t} using (id)",
-    "select * from orders join {t} using (total)",
-    "select 1 in {t}",
-    "select ('CAN' || 'ARY') in {t}",
-    "select id from orders where id in {t}",
-    "select id from orders where id not in {t}",
-    "select * from orders where id in (select id from {t})",
-    "select * from orders where (id, total) in {t}",
-    "select * from orders where (id, total) = (select 1, 2 from {t})",
-    "select id from orders order by (select v from {t})",
-    "select id from orders limit (select count(*) from {t})",
-    "select id from orders limit 1 offset (select count(*) from {t})",
-    "select count(*) from orders group by (select v from {t})",
-    "select count(*) from orders group by id having (select count(*) from {t}) > 0",
-    "with a as (select * from {t}) select * from a",
-    "with a as materialized (select v from {t}) select count(*) from a",
-    "with a(x) as (select v from {t}) select 1",
-    "with recursive a(v) as (select v from {t} union select v from a) select * from a",
-    "with recursive a(n) as (select 1 union all select n + 1 from a, {t} where n < 3) select * from a",
-    "with customers as (select * from {t}) select * from customers",
-    "with paid as (select v from {t}) select * from paid",
-    "select id from orders union select v from {t}",
-    "select id from orders union all select v from {t}",
-    "select v from {t} except select name from tags",
-    "select name from tags intersect select v from {t}",
-    "values ((select v from {t}))",
-    "select sum(total) over (order by (select v from {t})) from orders",
-    "select sum(total) filter (where exists (select 1 from {t})) from orders",
-    "select rank() over w from orders window w as (partition by (select v from {t}))",
-    "select case when exists (select 1 from {t}) then 1 end",
-    "select coalesce((select v from {t}), 1)",
-    "select json_group_array(v) from {t}",
-    "select * from json_each((select json_group_array(v) from {t}))",
-    "select * from (select * from (select * from {t}))",
-    "select * from (orders join {t} on 1)",
-    "select x.* from {t} as x",
-    "select {t}.v from {t}",
-    "select rowid from {t}",
-    "select * from {t} indexed by secrets_v",
-    "select * from {t} not indexed",
-    "select * from main.{t}",
-    "select * from temp.{t}",
-    "select * from {t}(1)",
-    "select * from orders o where exists (select 1 from {t} s where s.total = o.total)",
-    "select {t}.v from orders",
-    "select nothere from {t}",
-    "select nothere(1) from {t}",
-    "select * from {t}, nothere",
-    "select * from nothere, {t}",
-    "select {t} from {t}",
-    "select * from {t} where {t} match 'hello'",
-    "select snippet({t}, 0, '', '', '', 9) from {t}",
-    "/* a */ select /**/ * from/**/{t}/**/",
-    "select * -- all\nfrom {t} -- of it",
-    "select\t*\nfrom\r\n{t};",
-    "select iif(1, 1, (select v from {t}))",
-    "select 1 and (select v from {t})",
-    "select likely(exists (select 1 from {t}))",
-    "select v collate nocase from {t}",
-    "select cast(v as blob) from {t}",
-    "select typeof(v), length(v), quote(v) from {t}",
-    "select max(v), min(v) from {t}",
+BOM = "\ufeff"  #: whitespace for SQLite, if it comes before a word
+#: Where a statement may name a table {t} that it has to open, and where else; a column {c} of customers; a
+#: table of the engine {n}. Every kind of statement that names {t}; where SQLite may take the text {t} for a
+#: table; and statements that name what is hidden, or do more than read, in other ways.
+OPENING, TABLE_FORMS, COLUMN_FORMS, ENGINE_FORMS, CHANGES, PLACES, OTHERS = (
+    section.split("\n")
+    for section in Path(__file__)
+    .with_name("sqlite_free_attacks.sql")
+    .read_text("utf-8")
+    .replace("{bom}", BOM)
+    .strip()
+    .split("\n\n")
 )
-#: How the hidden tables may be written.
-TABLES = (
-    "secrets",
-    "SECRETS",
-    '"secrets"',
-    "`secrets`",
-    "[secrets]",
-    "'secrets'",
-    "v_secrets",
-    "mails",
-    "mails_content",
-    "regions",
-    '"Weird ""Name"',
-    "geheim_ä",
-    "numbered",
-)
-#: Where a statement may name a column `{c}` of customers.
-COLUMN_POSITIONS = (
-    "select {c} from customers",
-    "select customers.{c} from customers",
-    "select c.{c} from customers c",
-    "select temp.customers.{c} from customers",
-    "select max({c}) from customers",
-    "select count({c}) from customers",
-    "select count(distinct {c}) from customers",
-    "select id from customers where {c} = 1",
-    "select id from customers where {c} is null",
-    "select id from customers where {c} like 'C%'",
-    "select id from customers where {c} in (select 1)",
-    "select id from customers order by {c}",
-    "select id from customers order by {c} desc nulls last",
-    "select count(*) from customers group by {c}",
-    "select count(*) from customers group by 1 having max({c}) > 1",
-    "select id, row_number() over (order by {c}) from customers",
-    "select id, sum({c}) over () from customers",
-    "select sum(1) filter (where {c} is not null) from customers",
-    "select * from customers join orders on {c} = total",
-    "select * from customers join (select 1 as {c}) using ({c})",
-    "select count(*) from customers natural join (select 1 as {c})",
-    "select * from customers full join (select 1 as {c}) using ({c})",
-    "select * from (select 1 as {c}) natural left join customers",
-    "with a as (select {c} from customers) select * from a",
-    "select (select {c} from customers limit 1)",
-    "select * from orders where exists (select {c} from customers)",
-    "select (select {c}) from customers",
-    "select json_object('a', {c}) from customers",
-    "select case {c} when 1 then 1 end from customers",
-    "select {c} from customers union select 1",
-    "select * from (select {c} from customers)",
-    "select (id, {c}) = (1, 2) from customers",
-    "select group_concat({c}) from customers",
-    "select {c} || '' from customers",
-    "select id as {c} from customers order by {c}",
-    "select (select max({c}) from orders) from customers",
-)
-COLUMNS = ("ssn", "SSN", '"ssn"', "[ssn]", "`ssn`", "Salary", "line_total", "code")
-#: Statements that must not run, or must not notice a hidden row.
-OTHERS = (
-    # Tables of SQLite's own.
-    *(
-        f"select * from {name}"
-        for name in ("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_sequence")
-    ),
-    *(f"select * from {name}" for name in ("main.sqlite_master", "temp.sqlite_master", '"sqlite_master"')),
-    *(
-        f"select * from '{name}'"
-        for name in ("sqlite_master", "SQLITE_SCHEMA", "sqlite_temp_schema", "sqlite_stat1")
-    ),
-    "select count(*) from (select 'secrets' as name) join sqlite_master using (name)",
-    "select name from (select 'x' as name) natural full join sqlite_master",
-    "select 'secrets' in sqlite_master",
-    "select count(*) from 'sqlite_master'",
-    "with sqlite_master as (select 1 as a) select * from sqlite_master",
-    # Table functions.
-    *(
-        f"select * from pragma_{each}"
-        for each in (
-            "table_list",
-            "database_list",
-            "table_info('secrets')",
-            "function_list",
-            "compile_options",
-        )
-    ),
-    "select * from 'pragma_table_list'",
-    "select * from 'pragma_table_xinfo'('customers')",
-    "select * from [pragma_index_list]('secrets')",
-    "select * from dbstat",
-    "select * from sqlite_dbpage",
-    "select * from bytecode('select 1')",
-    "select * from tables_used('select 1')",
-    "select * from generate_series(1, 3)",
-    "select * from fts3tokenize('simple', 'a')",
-    "select * from fts5vocab",
-    "select * from docs_data",
-    "select * from docs_idx",
-    "select * from docs_content",
-    "select * from docs_config",
-    "select block from docs_data union select 1",
-    "select count(*) from (select 1 as id) join docs_content using (id)",
-    # Functions.
-    "select load_extension('x')",
-    "select load_extension('x', 'y')",
-    "select fts3_tokenizer('simple')",
-    "select fts5(1)",
-    "select sqlite_offset(id) from orders",
-    "select sqlite_compileoption_get(1)",
-    "select randomblob(10)",
-    "select changes(), total_changes(), last_insert_rowid()",
-    "select sqlite_log(1, 'x')",
-    "select readfile('/etc/passwd')",
-    "select writefile('/tmp/free_sql', 'x')",
-    "select edit('x')",
-    "select rtreecheck('secrets')",
-    "select dbtools_unhex('00'), dbtools_contains('a', 'b')",
-    "select 'a' regexp 'b'",
-    "select optimize(docs) from docs",
-    "insert into docs(docs) values ('optimize')",
-    # Statements that do not read.
-    "insert into orders values (9, 1, 1, 1, 1, 1)",
-    "insert into secrets values (9)",
-    "replace into orders values (9)",
-    "update orders set total = 1",
-    "delete from orders",
-    "with a as (select 1) insert into orders select 9, 1, 1, 1, 1, 1",
-    "with a as (select 1) delete from orders",
-    "with a as (select 1) update orders set total = 1",
-    "create table t (a)",
-    "create temp table t (a)",
-    "create temp view orders as select 1",
-    "create trigger a after insert on orders begin select 1; end",
-    "create virtual table t using fts5(a)",
-    "drop table orders",
-    "drop view customers",
-    "alter table orders rename to o",
-    "reindex",
-    "analyze",
-    "vacuum",
-    "vacuum into '/tmp/free_sql.db'",
-    "attach '/tmp/free_sql.db' as a",
-    "attach ':memory:' as a",
-    "detach main",
-    "pragma table_info(secrets)",
-    "pragma query_only = off",
-    "pragma writable_schema = on",
-    "pragma hard_heap_limit = 1",
-    "pragma database_list",
-    "begin",
-    "commit",
-    "rollback",
-    "savepoint a",
-    "explain select * from orders",
-    "explain query plan select * from orders",
-    "query plan select * from orders",
-    "select 1; select 2",
-    "select 1; drop table orders",
-    "select 1; -- a\n commit",
-    ";select * from orders",
-    ";;",
+ODD_FORMS = ("select * -- all\nfrom {t} -- of it", "select\t*\nfrom\r\n{t};")
+ODD = ("", "select 1; -- a\n commit", "select 1\x00; drop table orders")
+#: Spaces that only SQLite, or only other programs, take for white space.
+SPACES = (BOM, "\u00a0", "\u2028", "\v", "\f", "\x85", "\u200b")
+#: What precedes a change.
+BEFORE = (
     "",
-    "-- only a comment",
-    "/* open",
-    "select 'open",
-    "select 1 /* open",
-    "select * from orders where id = ?",
-    "select * from orders where id = ?1",
-    "select * from orders where region = :region",
-    "select @a, $b",
-    "select * from orders where id = :claims.region",
-    "select 1\x00; drop table orders",
-    "(select 1)",
-    "select * from (insert into orders values (1) returning *)",
-    # Rows behind the filter: in the result, in counts, and in errors.
-    "select * from customers",
-    "select count(*), sum(amount), max(id), min(name) from customers",
-    "select total(amount) from customers",
-    "select * from customers where region = 'south'",
-    "select * from customers where 1 or region = 'south'",
-    "select * from customers where 1) or (1",
-    "select * from customers where id in (2, 4)",
-    "select rowid from customers",
-    "select _rowid_, oid from customers",
-    "select * from customers where rowid = 2",
-    "select abs(amount) from customers",
-    "select id from customers where abs(amount) > 0",
-    "select sum(abs(amount)) from customers",
-    "select id from customers order by abs(amount)",
-    "select id from customers group by abs(amount)",
-    "select json_extract(name, '$') from customers",
-    "select id from customers where json_extract(name, '$.a') is null",
-    "select id from customers where json_valid(name) or json(name)",
-    "select json(name) from customers where json_valid(name)",
-    "select * from customers, json_each(customers.name)",
-    "select c.id from customers c where exists (select 1 from json_each(c.name))",
-    "select case when amount < 0 then abs(amount) end from customers",
-    "select id from customers where case when region = 'south' then abs(-9223372036854775808) else 1 end",
-    "select id from customers where zeroblob(amount) is null",
-    "select id from customers where printf('%d', abs(amount)) = '1'",
-    "select max(abs(amount)) over () from customers",
-    "select * from orders o left join customers c on abs(c.amount) = o.id",
-    "select * from orders o join customers c on json_extract(c.name, '$') = o.id",
-    "select (select abs(amount) from customers where id = 2)",
-    "select exists (select 1 from customers where id = 2)",
-    "select id from orders where customer_id in (select id from customers)",
-    "select id from orders where customer_id not in (select id from customers)",
-    "select * from orders where abs((select amount from customers where id = 2)) is null",
-    "select count(*) from customers indexed by sqlite_autoindex_customers_1",
-    "select * from customers indexed by customers_name",
-    "select * from orders indexed by orders_status where status = 'paid'",
-    "select ntile(3) over (order by amount) from customers",
-    "select lag(name) over (order by id) from customers",
-    "select percent_rank() over (order by id) from customers",
-    "select group_concat(name) from customers",
-    "select * from gaps where id > 5",
-    "select max(id) from gaps",
-    "select max(id) - min(id) + 1 from gaps",
-    # Masks.
-    "select email, phone, remark from customers",
-    "select id from customers where email = 'ann@example.org'",
-    "select id from customers where email like 'an%'",
-    "select id from customers order by email",
-    "select count(distinct phone), count(remark) from customers",
-    "select id from customers where remark is not null",
-    "select length(email), hex(email), substr(email, 2, 3), unicode(substr(email, 2)) from customers",
-    "select email from customers group by email",
-    "select * from customers a join customers b using (email)",
-    "select typeof(email), typeof(remark), typeof(phone) from customers",
-    "select cast(email as blob) from customers",
-    "select id from customers where email glob 'a*' and abs(length(email))",
-    "select json_array(email, phone, remark) from customers",
-    # Names that look like others.
-    "with secrets as (select 1 as v) select * from secrets",
-    "with ssn as (select 1) select * from ssn",
-    "select 1 as ssn",
-    "select id as ssn from customers",
-    "select secrets.id from orders as secrets",
-    "with v_secrets as (select v from secrets) select * from v_secrets",
-    "with paid as (select ssn from customers) select * from paid",
-    "with customers as (select ssn from main.customers) select * from customers",
-    "with recursive customers as (select * from customers) select * from customers",
-    "with orders as (select * from orders) select * from orders",
-    "select * from main.customers",
-    "select * from main.orders",
-    "select * from temp.orders",
-    'select "CAN" || "ARY"',
-    "select * from ordеrs",  # a Cyrillic letter
-    "select * from 'orders'",
-    'select U&"s\\0065crets"',
-    "select $$secrets$$",
-    "select * from x0_0",
-    # Messages that hold the name of the file.
-    "select * from orders y, orders y",
-    "select * from orders natural join tags join orders y join orders y using (id)",
-    "select y.* from orders y join docs y",
-    "select * from docs y, docs y where y.title = 'a'",
-    "select * from customers y, customers y",
-    "select * from paid y natural join paid y",
+    "with x as (select 1) ",
+    "with x(a) as materialized (select 1), replace as not materialized (values (1)) ",
+    "with recursive materialized(a) as (select 1 union select a + 1 from materialized limit 2) ",
+    f"with x as (select 1) {BOM}",
+    "with x as (select * from {t}) ",
+    "with {t} as (select 1) ",
+)
+#: Hidden tables, views, full-text tables and their shadows, an index, a trigger, and tables of the engine,
+#: which only one of the two databases has.
+HIDDEN = (
+    *("secrets", "v_secrets", "mails", "mails_content", "secrets_v", "secrets_watched", "numbered"),
+    *("sqlite_sequence", "sqlite_stat1", "regions"),
+)
+WAYS = ("{n}", '"{n}"', "[{n}]", "`{n}`", "'{n}'", "main.{n}", "temp.{n}", BOM + "{n}", "/**/{n}")
+TABLES = (
+    *("secrets", "SECRETS", '"secrets"', "`secrets`", "[secrets]", "'secrets'", "v_secrets", "mails"),
+    *("mails_content", "regions", '"Weird ""Name"', "geheim_ä", "numbered"),
+)
+COLUMNS = ("SSN", '"ssn"', "[ssn]", "`ssn`", "Salary", "line_total", "code")
+ENGINE_TABLES = (
+    *("sqlite_master", "sqlite_temp_schema", "sqlite_sequence", "sqlite_stat1", "sqlite_stmt", "dbstat"),
+    *("pragma_table_list", "pragma_database_list", "pragma_table_info"),
 )
 
 
 def attacks() -> Iterator[str]:
-    """Yield every attack."""
-    for position in TABLE_POSITIONS:
-        yield from (position.replace("{t}", table) for table in TABLES)
-    for position in COLUMN_POSITIONS:
-        yield from (position.replace("{c}", column) for column in COLUMNS)
-    yield from OTHERS
-    yield from more_attacks()
+    """Yield every attack: each form with some of the names, each name in some of the forms."""
+    ways = (way.replace("{n}", name) for name in HIDDEN for way in WAYS)
+    names, columns = cycle((*TABLES, *ways)), cycle(COLUMNS)
+    for form in (*OPENING, *TABLE_FORMS, *ODD_FORMS):
+        yield from (form.replace("{t}", name) for name in ("secrets", *islice(names, 2)))
+    for form in (before + change for before in BEFORE for change in CHANGES):
+        yield from (form.replace("{t}", name) for name in islice(names, 2))
+    for form in COLUMN_FORMS:
+        yield from (form.replace("{c}", name) for name in ("ssn", *islice(columns, 2)))
+    for form in ENGINE_FORMS:
+        for name in ENGINE_TABLES:
+            yield from (form.replace("{n}", written) for written in (BOM + name, f"'{name}'"))
+    yield from (*OTHERS, *ODD)
+    yield from (f"select{space}1{space}from{space}secrets{space}" for space in SPACES)

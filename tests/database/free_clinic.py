@@ -1,12 +1,24 @@
 """A database with hidden data for free SQL, and its twin without that data, which look the same to a role."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
 
-from dbtools.settings.sections import GrantSection
+from dbtools.backends.free import FreeRun
+from dbtools.backends.sqlite.files import location_of, read_file
+from dbtools.backends.sqlite.introspection import read_catalog
+from dbtools.backends.sqlite.lens import lens_of, specification
+from dbtools.backends.sqlite.syntax import lexis, names_in
+from dbtools.backends.sqlite.worker import Refusal, Sandbox
+from dbtools.catalog import Selection
+from dbtools.policy import FunctionRules, restrict
+from dbtools.settings import DatabaseSection, Settings
+from dbtools.settings.roles import roles_of
+from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
 from dbtools.types import Mask
-from tests.database.conftest import Serve
-from tests.database.role_callers import Caller, Grants, calling_as
+from tests.database.role_callers import KEY, Caller, Grants, calling_as
+from tests.database.shop import Serve
 
 CANARY = "CANARY"
 NUMBER = "987654"  #: in hidden cells, too
@@ -47,6 +59,8 @@ RICH = (
     create table secrets (id integer primary key autoincrement, v text, name text, region text, total real);
     insert into secrets values (1, '{CANARY}', 'Ann', 'north', {NUMBER}), (2, 'x', '{CANARY}', 'south', 1);
     create index secrets_v on secrets(v);
+    create trigger secrets_watched after insert on secrets begin delete from secrets where v is null; end;
+    analyze secrets;
     create view v_secrets as select * from secrets;
     create view regions as
         select region, count(*) as n from customers where name <> '{CANARY}' group by region;
@@ -108,3 +122,33 @@ def open_clinics(serve: Serve) -> Iterator[tuple[Caller, Caller]]:
         calling_as(poor, POOR_GRANTS, NORTH, sql=True) as of_poor,
     ):
         yield of_rich, of_poor
+
+
+SCHEMA = "xfile"
+
+
+@contextmanager
+def open_sandbox(path: Path, grants: Grants, kind: type[Sandbox] = Sandbox) -> Iterator[Sandbox]:
+    """Give the connection to the file at *path* of a role with *grants*."""
+    settings = Settings(
+        database=DatabaseSection(url=f"sqlite:///{path}"),
+        roles={"reader": RoleSection(tables=dict(grants), sql=True)},
+        policy=PolicySection(hash_key=KEY, claims={"region": "text"}),
+    )
+    location = location_of(settings.database.url)
+    catalog = read_file(location, lambda driver, file: read_catalog(driver, Selection(), file))
+    (role,) = roles_of(settings, lexis)
+    ask = partial(FreeRun, sql="", claims=NORTH, caller="", limit=1, longest=1, most_bytes=1, timeout=1)
+    lens = lens_of(ask(catalog=restrict(catalog, role), whole=catalog), SCHEMA)
+    sandbox = kind(specification(lens, location, catalog.stamp, SCHEMA, FunctionRules()))
+    with closing(sandbox):
+        yield sandbox
+
+
+def run_in(sandbox: Sandbox, sql: str) -> Mapping[str, object] | Refusal:
+    """Return the answer to *sql*, or why there is none."""
+    request = {"limit": 10_000, "longest": 1_000, "bytes": 10_000_000, "explains": False}
+    try:
+        return sandbox.run({**request, "sql": sql, "names": [*names_in(sql)]})
+    except Refusal as exc:
+        return exc

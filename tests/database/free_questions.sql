@@ -233,7 +233,7 @@ select * from paid order by total desc
 select p.id, c.name from paid p join orders o using (id) join customers c on c.id = o.customer_id order
 by p.id
 ----
-select count(*) from orders indexed by orders_status where status = 'paid'
+select count(*) from orders not indexed where status = 'paid'
 ----
 select * from orders not indexed order by id
 ----

@@ -10,7 +10,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools.backends.port import Backend
-from dbtools.backends.sqlite.free import SqliteFreeRunner, Worker
+from dbtools.backends.processes import Worker
+from dbtools.backends.sqlite.free import SqliteFreeRunner
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
@@ -46,7 +47,7 @@ class Shop:
     @property
     def worker(self) -> Worker:
         """The idle worker that was used last."""
-        worker = self.runner.pool.warmest
+        worker = self.runner.workers.pool.warmest
         assert isinstance(worker, Worker)
         return worker
 

@@ -17,7 +17,8 @@ DDL = """
 create schema app;
 create schema types;
 create type types.mood as enum ('sad', 'ok');
-create function types.is_seen(text) returns boolean language sql stable as 'select $1 is not null';
+create function types.is_seen(text) returns boolean language sql stable set search_path = pg_catalog
+    as 'select $1 is not null';
 create table regions (id integer primary key, name text not null, budget integer);
 create table customers (
     id integer primary key, name text not null, email text, phone text, ssn text, tenant text,
@@ -55,6 +56,7 @@ where = \"\"\"tenant = :claims.tenant and exists (
 mask = { email = "hash", phone = "redact" }
 [roles.boss]
 tables."*" = true
+tables.big = true
 tables.secret = false
 tables.permits = { where = "who <> 'nobody'" }
 """
@@ -136,9 +138,8 @@ def shop(
     for name in ("DBTOOLS_ROLE", "DBTOOLS_CLAIMS"):
         monkeypatch.delenv(name, raising=False)
     login = f"dbtools_test_{secrets.token_hex(8)}"
-    with postgresql_database(DDL) as url:
+    with postgresql_database(f"{DDL} revoke create on schema public from public") as url:
         shop = Shop(server=postgresql_server, url=url, login=login, path=tmp_path / "shop.toml")
-        shop.execute("revoke create on schema public from public")
         try:
             yield shop
         finally:

@@ -74,7 +74,7 @@ READ = """
 select body from notes order by body
 """
 QUERIES = {"desk.sql": CLOSE + REMOVE + NOTE + READ}
-ACCEPTED = '{ name = "*", accept_reads = true, accept_writes = true }'
+ACCEPTED = '"*"'
 ROLES = f"""
 [roles.desk]
 queries = [{ACCEPTED}]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dbtools.backends import open_backend
-from dbtools.backends.port import Declared, Inspected
+from dbtools.backends.port import NO_SESSION, Declared, Inspected, Inspector
 from dbtools.sql import scan
 from tests.database.shop import pool_of
 
@@ -48,9 +48,12 @@ create domain app.spy as text check (app.spies(value));
 create domain app.spy_of_spies as app.spy;
 create type app.spying as (name app.spy);
 create table spied (id integer primary key, name app.spy, row app.spying);
-create function app.touch(integer) returns integer language sql volatile as 'select $1';
-create function app.twice(integer) returns integer language sql immutable as 'select 2 * $1';
-create function app.nextval(integer) returns integer language sql immutable as 'select 3 * $1';
+create function app.touch(integer) returns integer language sql volatile
+    set search_path = pg_catalog as 'select $1';
+create function app.twice(integer) returns integer language sql immutable
+    set search_path = pg_catalog as 'select 2 * $1';
+create function app.nextval(integer) returns integer language sql immutable
+    set search_path = pg_catalog as 'select 3 * $1';
 insert into orders select n, n % 3, n, now() from generate_series(1, 10) as n;
 """
 SQLITE = """
@@ -96,8 +99,19 @@ async def lent(url: str) -> AsyncIterator[Any]:
 async def inspected(url: str, sql: str, **declared: str) -> Inspected:
     """Return what the database at *url* says of *sql*, whose parameters are *declared*."""
     pieces = scan(sql, open_backend(url).facts.lexis).pieces
-    async with open_backend(url).describe() as inspector:
+    async with describing(url) as inspector:
         return await inspector.query(pieces, declarations(declared))
+
+
+@asynccontextmanager
+async def describing(url: str, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Inspector]:
+    """Open an Inspector of the database at *url*, and close everything in the end."""
+    backend = open_backend(url)
+    try:
+        async with backend.describe(session) as inspector:
+            yield inspector
+    finally:
+        await backend.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
+import pytest
+
 from dbtools import errors
 from dbtools.alembic import upgrade
 from dbtools.results import Answer
-from tests.database.conftest import Serve
 from tests.database.role_callers import Caller
-from tests.database.shop import Shop
+from tests.database.sharing import Shelf
+from tests.database.shop import Serve, Shop
 from tests.database.written_journal import DDL
 from tests.database.written_shop import stored
 
@@ -23,17 +25,29 @@ KEPT = {
 Keeps = Callable[..., AbstractContextManager[Shop]]
 
 
-def keeping(serve: Serve) -> Keeps:
-    """Return what opens a database, with a registry unless *memory* is to keep the keys."""
+def keeping(serve: Serve, shelf: Shelf) -> Keeps:
+    """Return what opens a database, with a registry unless *memory* is to keep confirmations."""
+
+    @contextmanager
+    def upgraded(dialect: str, ddl: str) -> Iterator[Shop]:
+        with serve(dialect, ddl, fresh=True) as shop:
+            upgrade(shop.url)
+            yield shop
 
     @contextmanager
     def opened(dialect: str, keeper: str = "journal", *, ddl: str = "") -> Iterator[Shop]:
-        with serve(dialect, ddl or DDL[dialect]) as shop:
-            if keeper == "journal":
-                upgrade(shop.url)
+        ddl = ddl or DDL[dialect]
+        kept = shelf.lend(("keys", dialect, ddl), upgraded(dialect, ddl))
+        with kept if keeper == "journal" else serve(dialect, ddl) as shop:
             yield shop
 
     return opened
+
+
+@pytest.fixture
+def opened(serve: Serve, shelf: Shelf) -> Keeps:
+    """Give what opens a database, with a journal or without."""
+    return keeping(serve, shelf)
 
 
 def entries(shop: Shop) -> list[tuple[object, ...]]:

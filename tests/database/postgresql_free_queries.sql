@@ -304,3 +304,5 @@ select width_bucket(total, 0, 500, 5) b, repeat('#', count(*)::int) bar from ord
 select id, sum(total) over (order by ordered_on range '30 days'::interval preceding) from orders order by id
 
 select id, sum(total) over (order by ordered_on range interval '30 days' preceding) from orders order by id
+
+select interval '1 day' x, timestamp '2024-01-01' - interval '2 weeks' cutoff, interval '2' day lasting, date '2024-01-01' y

@@ -81,20 +81,20 @@ def role() -> Role:
             Rule(pattern="public.orders", grant=Grant(exclude=("margin",))),
             Rule(pattern="public.regions", grant=Grant(exclude=("budget",))),
             *(Rule(pattern=name, grant=Grant()) for name in ("logs", "Odd Name")),
-            Rule(pattern="public.paid", grant=Grant(accept_reads=True)),
+            Rule(pattern="public.paid", grant=Grant()),
         )
     )
 
 
 @contextmanager
 def open_free_shop(
-    server: PostgresqlServer, portal: BlockingPortal, *, hidden: bool, more: str = "", login: str = ""
+    server: PostgresqlServer, portal: BlockingPortal, *, hidden: bool, more: str = ""
 ) -> Iterator[FreeShop]:
-    """Give a new database, with what the role does not see if *hidden*; *login* may only read it."""
+    """Give a new database, with what the role does not see if *hidden*."""
     with server.database() as name:
         url = server.url_of(name)
         server.execute(SEEN + (HIDDEN if hidden else "") + more, url=url)
-        shop = portal.call(read_shop, url, portal, login and url.replace(f"//{server.user}@", f"//{login}@"))
+        shop = portal.call(read_shop, url, portal)
         try:
             yield shop
         finally:
@@ -115,8 +115,8 @@ def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterato
         yield shop
 
 
-async def read_shop(url: str, portal: BlockingPortal, login: str | None = None) -> FreeShop:
-    """Return the database at *url* as the role sees it through the *login* URL."""
+async def read_shop(url: str, portal: BlockingPortal) -> FreeShop:
+    """Return the database at *url* as the role sees it."""
     backend = Backend(url)
     try:
         whole = await backend.introspect(Selection())
@@ -126,7 +126,7 @@ async def read_shop(url: str, portal: BlockingPortal, login: str | None = None) 
         url=url,
         catalog=restrict(whole, role()),
         whole=whole,
-        runner=open_free(login or url),
+        runner=open_free(url),
         portal=portal,
         claims=CLAIMS,
     )

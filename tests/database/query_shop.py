@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from anyio.from_thread import BlockingPortal
@@ -32,8 +33,17 @@ class QueryShop:
     path: Path  #: of its configuration; the queries are beside it
     toolbox: Toolbox
     database: Backend
-    bare: Bare
     portal: BlockingPortal
+    stack: ExitStack  #: closes what has been opened
+    bare_url: str  #: of the direct connection
+
+    @cached_property
+    def bare(self) -> Bare:
+        """A direct connection, opened when it is first asked for, outside of the portal."""
+        dialect = "sqlite" if self.bare_url.startswith("sqlite:") else "postgresql"
+        bare = open_bare(dialect, self.bare_url, self.portal)
+        self.stack.callback(bare.close)
+        return bare
 
     def call(self, tool: str, arguments: Mapping[str, object] | None = None, **caller: object) -> Answer:
         """Return the answer of *tool*."""
@@ -75,7 +85,12 @@ def _caller(known: Mapping[str, object]) -> Caller:
 
 @contextmanager
 def open_query_shop(
-    url: str, folder: Path, queries: Mapping[str, str | bytes], rest: str, portal: BlockingPortal
+    url: str,
+    folder: Path,
+    queries: Mapping[str, str | bytes],
+    rest: str,
+    portal: BlockingPortal,
+    write_url: str = "",
 ) -> Iterator[QueryShop]:
     """Serve the database at *url* with the files *queries*; *rest* is the rest of the configuration."""
     directory = folder / "queries"
@@ -84,12 +99,11 @@ def open_query_shop(
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     path = folder / "dbtools.toml"
-    path.write_text(
-        f'[database]\nurl = {json.dumps(url)}\n[queries]\ndirectory = "queries"\n{rest}', encoding="utf-8"
-    )
+    urls = f"url = {json.dumps(url)}\n" + (f"write_url = {json.dumps(write_url)}\n" if write_url else "")
+    path.write_text(f'[database]\n{urls}[queries]\ndirectory = "queries"\n{rest}', encoding="utf-8")
     with ExitStack() as stack:
         toolbox, database = open_toolbox(load(path))
         stack.callback(portal.call, database.close)
-        bare = open_bare("sqlite" if url.startswith("sqlite:") else "postgresql", url, portal)
-        stack.callback(bare.close)
-        yield QueryShop(path=path, toolbox=toolbox, database=database, bare=bare, portal=portal)
+        yield QueryShop(
+            path=path, toolbox=toolbox, database=database, portal=portal, stack=stack, bare_url=url
+        )

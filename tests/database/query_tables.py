@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ queries = ["customers_of", "mine"]
 queries = ["*s"]
 [roles.child]
 inherits = ["named"]
-queries = [{ name = "pe?k", accept_reads = true }]
+queries = ["pe?k"]
 [roles.none]
 tables.customers = true
 [roles.all]
@@ -47,6 +48,12 @@ def shops(serve_queries: ServeQueries) -> Iterator[object]:
 
 def queries_of(shop: QueryShop, role: str) -> list[str]:
     return [each.name for each in shop.view(role).context.queries]
+
+
+def known_of(shop: QueryShop) -> dict[str, Any]:
+    """Return what `dbtools check` says about queries, and the views that patterns do not grant."""
+    found = json.loads(run("check", str(shop.path), "--json").stdout)
+    return {"views": found.get("views", {}), **found.get("queries", {})}
 
 
 def findings_of(shop: QueryShop) -> list[dict[str, object]]:

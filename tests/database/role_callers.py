@@ -15,8 +15,7 @@ from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings, typed_claims
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection, TableSection
 from dbtools.types import Mask, ParameterName
-from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of
 
 ROLE = "reader"
 KEY = "a key of the operator's"
@@ -145,12 +144,11 @@ def calling_as(
         policy=PolicySection(hash_key=hash_key, claims=dict(declared)),
         tables=dict(tables or {}),
     )
-    toolbox, database = open_toolbox(settings)
-    try:
-        known = typed_claims(settings, claims or {})
-        yield Caller(toolbox=toolbox, database=database, portal=shop.portal, claims=known)
-    finally:
-        shop.portal.call(database.close)
+    known, key = typed_claims(settings, claims or {}), repr(settings)
+    if key not in shop.toolboxes:
+        shop.toolboxes[key] = open_toolbox(settings)
+    toolbox, database = shop.toolboxes[key]
+    yield Caller(toolbox=toolbox, database=database, portal=shop.portal, claims=known)
 
 
 #: Two databases of which a role sees the same: in one there is more, and other values where nothing is shown.
@@ -158,7 +156,7 @@ SEEN_PATIENTS = "id integer primary key, name text not null, region text not nul
 RICH = f"""
     create table doctors (id integer primary key, name text not null);
     insert into doctors values (1, 'Dr Strange'), (2, 'Dr Who');
-    create table patients ({SEEN_PATIENTS}, secret text, doctor_id integer references doctors(id));
+    create table patients ({SEEN_PATIENTS}, remark text, doctor_id integer references doctors(id));
     insert into patients values
         (1, 'Ann', 'north', 'ann@example.org', 170, 'cursed', 1),
         (2, 'Bob', 'south', 'bob@hidden.org', 180, 'blessed', 2),
@@ -167,13 +165,13 @@ RICH = f"""
         (5, 'Eve', 'north', 'eve@example.org', null, 'healed', 2);
     create table visits (id integer primary key, patient_id integer references patients(id), price integer);
     insert into visits values (1, 1, 10), (2, 2, 20), (3, 3, 30), (4, null, 40), (5, 4, 50);
-    create view burdens as select id, name, secret from patients;
+    create view burdens as select id, name, remark from patients;
 """
 UNCHECKED = {"sqlite": "", "postgresql": "set session_replication_role = replica;"}
 FILTER = "region = :claims.region"
 MASKS = {"email": Mask.PARTIAL, "height": Mask.REDACT}
 RICH_GRANTS: Grants = {
-    "patients": GrantSection(exclude=("secret", "doctor_id"), where=FILTER, mask=MASKS),
+    "patients": GrantSection(exclude=("remark", "doctor_id"), where=FILTER, mask=MASKS),
     "visits": True,
 }
 

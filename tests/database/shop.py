@@ -3,9 +3,10 @@
 import re
 import sqlite3
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +33,8 @@ SESSION = {
     "bytea_output": "hex",
     "extra_float_digits": "1",
 }
+
+DIALECTS = ("sqlite", "postgresql")
 
 Row = tuple[Any, ...]
 
@@ -99,8 +102,16 @@ class Shop:
     url: str
     toolbox: Toolbox
     database: Backend
-    bare: Bare
     portal: BlockingPortal
+    stack: ExitStack  #: closes what has been opened
+    toolboxes: dict[str, tuple[Toolbox, Backend]]  #: that callers with roles share
+
+    @cached_property
+    def bare(self) -> Bare:
+        """A direct connection, opened when it is first asked for, outside of the portal."""
+        bare = open_bare(self.dialect, self.url, self.portal)
+        self.stack.callback(bare.close)
+        return bare
 
     def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
         """Return the answer of *tool*."""
@@ -204,9 +215,17 @@ def open_shop(
     with ExitStack() as stack:
         toolbox, database = open_toolbox(settings)
         stack.callback(portal.call, database.close)
-        bare = open_bare(dialect, url, portal)
-        stack.callback(bare.close)
-        yield Shop(dialect=dialect, url=url, toolbox=toolbox, database=database, bare=bare, portal=portal)
+        toolboxes: dict[str, tuple[Toolbox, Backend]] = {}
+        stack.callback(lambda: [portal.call(each.close) for _, each in toolboxes.values()])
+        yield Shop(
+            dialect=dialect,
+            url=url,
+            toolbox=toolbox,
+            database=database,
+            portal=portal,
+            stack=stack,
+            toolboxes=toolboxes,
+        )
 
 
 async def catalog_of(url: str, selection: Selection | None = None) -> Catalog:
@@ -230,3 +249,16 @@ def open_bare(dialect: str, url: str, portal: BlockingPortal) -> Bare:
         return await asyncpg.connect(url, server_settings=SESSION)
 
     return BarePostgresql(connection=portal.call(connect), portal=portal)
+
+
+#: A dialect, DDL and limits in; a served database out.
+Serve = Callable[..., AbstractContextManager[Shop]]
+#: A dialect in, its database out, the same for all tests of a module.
+Shops = Callable[[str], Shop]
+
+
+@contextmanager
+def open_shops(serve: Serve, ddl: Mapping[str, str], **limits: LimitsSection) -> Iterator[Shops]:
+    """Give the database of each dialect with its *ddl*, opened when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda dialect: stack.enter_context(serve(dialect, ddl[dialect], fresh=True, **limits)))

@@ -8,7 +8,7 @@ from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.errors import DbtoolsError
 from dbtools.settings import LimitsSection
-from tests.database.conftest import Serve, Shops, open_shops
+from tests.database.shop import Serve, Shops, open_shops
 
 SHORT = LimitsSection(timeout=2)
 CONNECTIONS = {"sqlite": sqlite_runner.CONNECTIONS, "postgresql": postgresql_runner.CONNECTIONS}

@@ -10,7 +10,6 @@ from hypothesis import given
 from dbtools.errors import OutOfRange
 from dbtools.settings import LimitsSection
 from dbtools.terms import Bucket
-from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.python_aggregates import (
     COUNTS,
     DATES,
@@ -25,7 +24,7 @@ from tests.database.python_aggregates import (
     insert,
     means,
 )
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of
 from tests.database.test_values import examples
 
 CALENDAR = "create table calendar (id int primary key, day date, moment timestamp);"

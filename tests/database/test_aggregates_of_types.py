@@ -8,8 +8,7 @@ import pytest
 
 from dbtools.errors import BadArgument, CallError
 from dbtools.terms import Bucket, Function
-from tests.database.conftest import Serve
-from tests.database.shop import Shop, literal, rows_of
+from tests.database.shop import Serve, Shop, literal, rows_of
 from tests.database.test_totality import EXPECTED, FEW, each_declared, sqlite as sqlite
 
 #: Types of PostgreSQL with values at their ends.

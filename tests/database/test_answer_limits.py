@@ -12,8 +12,7 @@ from dbtools.results import ResultSet
 from dbtools.settings import LimitsSection
 from dbtools.tools.resources import Completed
 from dbtools.uris import ROW_TEMPLATE
-from tests.database.conftest import Serve
-from tests.database.shop import ROLE, Shop, rows_of
+from tests.database.shop import ROLE, Serve, Shop, rows_of
 from tests.database.slow_tables import code_of, shops as shops
 
 

@@ -5,8 +5,7 @@ from itertools import product
 import pytest
 
 from dbtools.errors import BadArgument, BadOperator, CallError
-from tests.database.conftest import Serve
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 
 PARENTS = ("a", "b", "c", "d")
 CIRCLES = f"""

@@ -14,7 +14,6 @@ from dbtools.terms import Bucket, Function
 from dbtools.types import Operator
 from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from tests.database.cages import ORDERS, VALUES, Cage, cage as cage, poor_shops as poor_shops, shops as shops
-from tests.database.conftest import Shops
 from tests.database.role_callers import (
     Caller,
     Outcome,
@@ -24,6 +23,7 @@ from tests.database.role_callers import (
     listing_tools,
     reading,
 )
+from tests.database.shop import Shops
 
 CALLS = 8  #: in one example at the most
 #: In any case of letters; the last ones are "CANARY" in base64, by the place at which it begins, and in hex.
@@ -49,31 +49,13 @@ SEEN = (
 )
 MASKS = ("blank", "redacted", "mail", "tag", "boss.mail", "boss.tag")
 ODD = (
-    *(
-        "title",
-        "founded",
-        "boss.boss.boss.name",
-        "team_id.title",
-        "people.name",
-        "TEAM.TITLE",
-        "CANA",
-        "*",
-        "",
-    ),
-    *("CANARY_word", "canary_number", "canary_date", "canary_id", "canary.CANARY_secret", "canary_blob"),
-    *(
-        "canary_computed",
-        "CANARY_mood",
-        "canary_list",
-        "$1",
-        "?",
-        "code",
-        "team.code",
-        "team.CANARY_motto",
-        "word",
-    ),
-    *("boss.CANARY_word", "vault.CANARY_secret", "vault.id", "vault_id.id", "teams_by_team_code.title"),
-    *("team_code.title", "boss.canary.CANARY_secret", "CANARY_vault.id", "number", "rowid", "_rowid_"),
+    *("title", "founded", "boss.boss.boss.name", "team_id.title", "people.name", "TEAM.TITLE", "CANA", "*"),
+    *("",),
+    *("CANARY_word", "canary_number", "canary_date", "canary_id", "canary.CANARY_memo", "canary_blob"),
+    *("canary_computed", "CANARY_mood", "canary_list", "$1", "?", "code", "team.code", "team.CANARY_motto"),
+    *("word",),
+    *("boss.CANARY_word", "vault.CANARY_memo", "vault.id", "vault_id.id", "teams_by_team_code.title"),
+    *("team_code.title", "boss.canary.CANARY_memo", "CANARY_vault.id", "number", "rowid", "_rowid_"),
     *("ctid", "oid", "tableoid", "xmin", "people_by_boss_id.name", "team.people.name", "born.month"),
 )
 
@@ -166,107 +148,63 @@ shown = st.sampled_from([*SEEN, *MASKS])
 count: Arguments = {"function": "count", "name": "n"}
 ordered = st.builds("{}{}".format, shown, st.sampled_from(["", " desc"]))
 condition = st.lists(_where(shown), min_size=1, max_size=2)
+Strategies = Mapping[str, st.SearchStrategy[object]]
+
+
+def _call(
+    tool: str | st.SearchStrategy[str], given: Strategies, optional: Strategies | None = None
+) -> st.SearchStrategy[Request]:
+    """Return calls of *tool*."""
+    tools = st.just(tool) if isinstance(tool, str) else tool
+    return st.tuples(
+        st.just("call"), tools, st.fixed_dictionaries(dict(given), optional=dict(optional or {}))
+    )
+
+
+people: Strategies = {"table": st.just("people")}
+counting: Strategies = {"measures": st.just([count])}
+measuring: Strategies = {"measures": st.lists(measures, min_size=1, max_size=2)}
+ordering: Strategies = {"order_by": st.lists(ordered, min_size=1, max_size=2), "limit": st.integers(1, 3)}
+grouping: Strategies = {"group_by": st.lists(shown, min_size=1, max_size=2), "where": condition}
 #: Those that would be answered if masked columns were no different from others.
 plain_requests: st.SearchStrategy[Request] = st.one_of(
-    st.tuples(
-        st.just("call"),
-        st.just("list_people"),
-        st.fixed_dictionaries({"columns": st.just(["id", "name"]), "where": condition}),
-    ),
-    st.tuples(
-        st.just("call"),
-        st.just("list_rows"),
-        st.fixed_dictionaries(
-            {
-                "table": st.just("people"),
-                "columns": st.just(["id", "tag"]),
-                "order_by": st.lists(ordered, min_size=1, max_size=2),
-                "limit": st.integers(1, 3),
-            }
-        ),
-    ),
-    st.tuples(
-        st.just("call"),
-        st.just("aggregate_rows"),
-        st.fixed_dictionaries(
-            {"table": st.just("people"), "measures": st.just([count])},
-            optional={"group_by": st.lists(shown, min_size=1, max_size=2), "where": condition},
-        ),
-    ),
-    st.tuples(
-        st.just("call"),
-        st.just("aggregate_rows"),
-        st.fixed_dictionaries(
-            {"table": st.just("people"), "measures": st.lists(measures, min_size=1, max_size=2)},
-            optional={"where": condition},
-        ),
-    ),
+    _call("list_people", {"columns": st.just(["id", "name"]), "where": condition}),
+    _call("list_rows", {**people, "columns": st.just(["id", "tag"]), **ordering}),
+    _call("aggregate_rows", {**people, **counting}, grouping),
+    _call("aggregate_rows", {**people, **measuring}, {"where": condition}),
 )
+paging: Strategies = {"cursor": cursors, "limit": st.integers(1, 3)}
+aggregating: Strategies = {
+    "measures": st.lists(measures, max_size=2),
+    "offset": st.integers(0, 3),
+    "group_by": _some(names | buckets),
+    "where": _some(_where()),
+    "having": _some(_where(st.sampled_from([*MEASURES, "CANARY_word", "count"]))),
+    "order_by": _some(directed | st.sampled_from(MEASURES)),
+    "limit": st.integers(1, 6),
+}
+rows = st.builds("dbtools://row/{}/{}".format, tables, values)
+cells = st.builds("dbtools://cell/{}/{}/{}".format, tables, values, names)
+completed = {"name": st.sampled_from(["table", "key", "column"]), "value": values | tables | names}
 odd_requests: st.SearchStrategy[Request] = st.one_of(
-    st.tuples(st.just("call"), typed, st.fixed_dictionaries({}, optional={**listing, "cursor": cursors})),
-    st.tuples(
-        st.just("call"),
-        st.just("list_rows"),
-        st.fixed_dictionaries({"table": tables}, optional={**listing, "cursor": cursors}),
-    ),
-    st.tuples(
-        st.just("call"),
-        st.just("list_rows"),
-        st.fixed_dictionaries(
-            {"table": st.just("people"), "order_by": st.sampled_from([[each] for each in ORDERS if each])},
-            optional={"cursor": cursors, "limit": st.integers(1, 3)},
-        ),
-    ),
-    st.tuples(
-        st.just("call"),
-        st.just("aggregate_rows"),
-        st.fixed_dictionaries(
-            {"table": tables},
-            optional={
-                "measures": st.lists(measures, max_size=2),
-                "offset": st.integers(0, 3),
-                "group_by": _some(names | buckets),
-                "where": _some(_where()),
-                "having": _some(_where(st.sampled_from([*MEASURES, "CANARY_word", "count"]))),
-                "order_by": _some(directed | st.sampled_from(MEASURES)),
-                "limit": st.integers(1, 6),
-            },
-        ),
-    ),
-    st.tuples(
-        st.just("call"), st.sampled_from(["get_people", "get_teams"]), st.fixed_dictionaries({"id": values})
-    ),
+    _call(typed, {}, {**listing, "cursor": cursors}),
+    _call("list_rows", {"table": tables}, {**listing, "cursor": cursors}),
+    _call("list_rows", {**people, "order_by": st.sampled_from([[each] for each in ORDERS if each])}, paging),
+    _call("aggregate_rows", {"table": tables}, aggregating),
+    _call(st.sampled_from(["get_people", "get_teams"]), {"id": values}),
     st.tuples(st.just("call"), st.sampled_from(["get_people", "get_canary_vault"]), keys),
-    st.tuples(
-        st.just("call"),
-        st.just("get_row"),
-        st.fixed_dictionaries({"table": tables, "key": keys}, optional={"columns": _some(names, 3)}),
+    _call("get_row", {"table": tables, "key": keys}, {"columns": _some(names, 3)}),
+    _call(
+        "describe_tables",
+        {},
+        {"tables": _some(tables), "detail": st.sampled_from(["names", "summary", "full"])},
     ),
-    st.tuples(
-        st.just("call"),
-        st.just("describe_tables"),
-        st.fixed_dictionaries(
-            {}, optional={"tables": _some(tables), "detail": st.sampled_from(["names", "summary", "full"])}
-        ),
-    ),
-    st.tuples(
-        st.just("call"),
-        st.just("list_tables"),
-        st.fixed_dictionaries({}, optional={"search": tables | names | st.just("*"), "limit": st.just(1)}),
-    ),
-    st.tuples(st.just("read"), st.builds("dbtools://row/{}/{}".format, tables, values), st.just(Arguments())),
-    st.tuples(
-        st.just("read"),
-        st.builds("dbtools://cell/{}/{}/{}".format, tables, values, names),
-        st.just(Arguments()),
-    ),
+    _call("list_tables", {}, {"search": tables | names | st.just("*"), "limit": st.just(1)}),
+    st.tuples(st.just("read"), rows | cells, st.just(Arguments())),
     st.tuples(
         st.just("complete"),
         st.sampled_from([ROW_TEMPLATE, CELL_TEMPLATE]),
-        st.fixed_dictionaries(
-            {"name": st.sampled_from(["table", "key", "column"]), "value": values | tables | names},
-            optional={"table": tables, "key": values},
-        ),
+        st.fixed_dictionaries(completed, optional={"table": tables, "key": values}),
     ),
 )
 

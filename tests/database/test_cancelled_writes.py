@@ -3,8 +3,6 @@
 import asyncio
 from typing import cast
 
-import pytest
-
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.port import Backend, Runner, Writer, WriteResult, WriteRun
@@ -12,11 +10,10 @@ from dbtools.changes import WriteShape
 from dbtools.service.execution import Execution
 from dbtools.service.resolve import Resolved
 from dbtools.service.toolbox import Toolbox
-from tests.database.conftest import Serve
 from tests.database.logged_calls import Logged
 from tests.database.role_callers import Caller
 from tests.database.shop import Shop
-from tests.database.written_shop import Opens, opening, stored
+from tests.database.written_shop import Opens, stored
 
 NOTE = "select note from orders where id = 1"
 CHANGE = {"id": 1, "set": {"note": "x"}}
@@ -26,12 +23,6 @@ LOCK = {
     "postgresql": ("begin", "update orders set quantity = 3 where id = 1"),
 }
 WAITING = "select count(*) from pg_locks where not granted"
-
-
-@pytest.fixture
-def opened(serve: Serve) -> Opens:
-    """Give what opens a database that its caller may change."""
-    return opening(serve)
 
 
 class Passing:

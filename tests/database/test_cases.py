@@ -10,6 +10,7 @@ from anyio.from_thread import BlockingPortal
 from pydantic import ValidationError
 
 from tests.database.cases import (
+    DIALECTS,
     FOLDER,
     Case,
     Dialect,
@@ -21,6 +22,8 @@ from tests.database.cases import (
     rewritten,
     serve,
 )
+from tests.database.shop import ROLE
+from tests.provider_rules import broken_rules
 
 FILES = {path: load(path) for path in sorted(FOLDER.glob("*.toml"))}
 
@@ -54,6 +57,18 @@ def test_call_has_the_outcome_that_its_case_states(
     outcome = served(path, dialect).outcome(case)
 
     assert str(outcome) == str(expected(case, dialect))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_providers_of_models_accept_all_tools_of_the_database(
+    served: Callable[[Path, Dialect], Served], portal: BlockingPortal, path: Path, dialect: Dialect
+) -> None:
+    if not any(dialect in case.dialects for case in FILES[path].cases):
+        pytest.skip("another database")
+    tools = portal.call(served(path, dialect).toolbox.view, ROLE).tools
+
+    assert {name: how for name, tool in tools.items() if (how := broken_rules(tool.definition))} == {}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

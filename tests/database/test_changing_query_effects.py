@@ -1,24 +1,23 @@
 """dbtools finds what a permitted query changes in other tables before it runs, and counts it in a preview."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
+from dbtools.alembic import upgrade
+from dbtools.errors import series
 from dbtools.policy import Caller
-from tests.database.helpdesk import DDL, DESK, ROLES, OpenDesk, answered, opening, problems, stored
-from tests.database.query_shop import QueryShop, ServeQueries
-from tests.database.query_tables import findings_of
+from tests.database.helpdesk import DDL, DESK, ROLES, OpenDesk, answered, problems, stored
+from tests.database.query_tables import known_of
 
 HEADER = "-- name: change\n-- description: d.\n-- writes: 5\n"
-UNACCEPTED = '[roles.desk]\nqueries = ["*"]\n'
 POSTGRESQL = """
-create function add_note(text) returns text language plpgsql as $$
+create function add_note(text) returns text language plpgsql set search_path = public as $$
 begin insert into notes values ($1); return $1; end $$;
-create function clear_notes() returns integer language plpgsql security definer as $$
-begin delete from public.notes; perform set_config('search_path', 'pg_catalog', false); return 1; end $$;
-create function make_table() returns integer language plpgsql as $$
+create function clear_notes() returns integer language plpgsql security definer
+    set search_path = public as $$
+begin delete from public.notes; perform set_config('lock_timeout', '1', false); return 1; end $$;
+create function make_table() returns integer language plpgsql set search_path = public as $$
 begin create table made (id integer); return 1; end $$;
 create view open_tickets as select id, title, status from tickets where status = 'open';
 create table events (day integer not null, word text) partition by list (day);
@@ -56,29 +55,18 @@ EFFECTS: Mapping[str, tuple[str, str]] = {
 }
 
 
-@pytest.fixture
-def opened(serve_queries: ServeQueries) -> OpenDesk:
-    """Give what serves a help desk."""
-    return opening(serve_queries)
+def test_server_reports_what_queries_change(desks: OpenDesk) -> None:
+    names = {name.replace(" ", "_"): sql for name, (sql, _) in EFFECTS.items()}
+    queries = "\n".join(HEADER.replace("change", name) + sql for name, sql in names.items())
+    with desks("postgresql", queries, ROLES, ddl=DDL + POSTGRESQL) as shop:
+        known = known_of(shop)
+
+    told = [series(known[name]["changes"]) for name in names]
+    assert told == [effects for _, effects in EFFECTS.values()]
 
 
-def _told(shop: QueryShop) -> Sequence[str]:
-    found = findings_of(shop)
-    texts = [str(each["message"]) for each in found if each["code"] != "reads_hidden"]
-    return [text.partition("change ")[2].partition(". If")[0] for text in texts]
-
-
-@pytest.mark.parametrize("case", EFFECTS)
-def test_server_reports_what_a_query_changes(case: str, opened: OpenDesk) -> None:
-    sql, effects = EFFECTS[case]
-    with opened("postgresql", HEADER + sql, UNACCEPTED, ddl=DDL + POSTGRESQL) as shop:
-        told = _told(shop)
-
-    assert told == [effects]
-
-
-def test_other_changes_in_a_with_count_as_elsewhere(opened: OpenDesk) -> None:
-    with opened("postgresql", HEADER + EFFECTS["several changes"][0], ROLES, ddl=DDL + POSTGRESQL) as shop:
+def test_other_changes_in_a_with_count_as_elsewhere(desks: OpenDesk) -> None:
+    with desks("postgresql", HEADER + EFFECTS["several changes"][0], ROLES, ddl=DDL + POSTGRESQL) as shop:
         preview = answered(shop, "change", {"dry_run": True}, **DESK)
         made = answered(shop, "change", {}, **DESK)
 
@@ -87,8 +75,8 @@ def test_other_changes_in_a_with_count_as_elsewhere(opened: OpenDesk) -> None:
     assert (made["affected"], made["rows"]) == (1, [["of 1"]])
 
 
-def test_moved_row_of_a_partition_counts_once(opened: OpenDesk) -> None:
-    with opened("postgresql", HEADER + EFFECTS["partitions"][0], ROLES, ddl=DDL + POSTGRESQL) as shop:
+def test_moved_row_of_a_partition_counts_once(desks: OpenDesk) -> None:
+    with desks("postgresql", HEADER + EFFECTS["partitions"][0], ROLES, ddl=DDL + POSTGRESQL) as shop:
         preview = answered(shop, "change", {"dry_run": True}, **DESK)
 
     assert preview == {
@@ -100,9 +88,9 @@ def test_moved_row_of_a_partition_counts_once(opened: OpenDesk) -> None:
     }
 
 
-def test_function_that_changes_the_session_affects_no_later_call(opened: OpenDesk) -> None:
+def test_function_that_changes_the_session_affects_no_later_call(desks: OpenDesk) -> None:
     sql = "update drafts set body = 'x' where id = 1 and clear_notes() = 1"
-    with opened("postgresql", HEADER + sql, ROLES, ddl=DDL + POSTGRESQL) as shop:
+    with desks("postgresql", HEADER + sql, ROLES, ddl=DDL + POSTGRESQL) as shop:
         made = [answered(shop, "change", {}, **DESK)["affected"] for _ in range(3)]
         left = stored(shop, "select body from notes")
 
@@ -110,32 +98,32 @@ def test_function_that_changes_the_session_affects_no_later_call(opened: OpenDes
     assert left == []
 
 
-def test_function_is_not_called_by_the_check(opened: OpenDesk) -> None:
+def test_function_is_not_called_by_the_check(desks: OpenDesk) -> None:
     sql = "update drafts set body = 'x' where id = clear_notes()"
     ddl = DDL + POSTGRESQL + "alter function clear_notes() immutable;"
-    with opened("postgresql", HEADER + sql, ROLES, ddl=ddl) as shop:
+    with desks("postgresql", HEADER + sql, ROLES, ddl=ddl) as shop:
         told, left = problems(shop), stored(shop, "select body from notes")
 
     assert "DELETE is not allowed in a non-volatile function" in told[0]
     assert left == [("first",)]
 
 
-def test_rule_that_adds_statements_withdraws_the_query(opened: OpenDesk) -> None:
-    with opened("postgresql", HEADER + "delete from ruled", ROLES, ddl=DDL + POSTGRESQL) as shop:
+def test_rule_that_adds_statements_withdraws_the_query(desks: OpenDesk) -> None:
+    with desks("postgresql", HEADER + "delete from ruled", ROLES, ddl=DDL + POSTGRESQL) as shop:
         told, tools = problems(shop), shop.view("desk").tools
 
     assert "change" not in tools
     assert "rules are not supported" in told[0]
 
 
-def test_view_of_a_file_cannot_be_changed(opened: OpenDesk) -> None:
+def test_view_of_a_file_cannot_be_changed(desks: OpenDesk) -> None:
     ddl = f"""{DDL}
         create view shown as select id, title from tickets;
         create trigger retitle instead of update on shown begin
             update tickets set title = new.title where id = new.id;
         end;
     """
-    with opened("sqlite", f"{HEADER}update shown set title = 'x' where id = 1", ROLES, ddl=ddl) as shop:
+    with desks("sqlite", f"{HEADER}update shown set title = 'x' where id = 1", ROLES, ddl=ddl) as shop:
         told = problems(shop)
 
     assert told == [
@@ -143,31 +131,30 @@ def test_view_of_a_file_cannot_be_changed(opened: OpenDesk) -> None:
     ]
 
 
-def test_triggers_and_foreign_keys_of_a_file_are_reported(opened: OpenDesk) -> None:
+def test_triggers_and_foreign_keys_of_a_file_are_reported(desks: OpenDesk) -> None:
     ddl = f"""{DDL}
         create trigger noted after delete on drafts begin insert into notes values (old.body); end;
     """
     sql = f"{HEADER}delete from tickets where id = 1"
-    with opened("sqlite", sql, UNACCEPTED, ddl=ddl) as shop:
-        told = _told(shop)
-    with opened("sqlite", sql, ROLES, ddl=ddl) as shop:
+    with desks("sqlite", sql, ROLES, ddl=ddl) as shop:
+        told = known_of(shop)["change"]["changes"]
         preview = answered(shop, "change", {"dry_run": True}, **DESK)
 
-    assert told == ["deletes from tickets; deletes from drafts; and inserts into notes"]
+    assert told == ["deletes from tickets", "deletes from drafts", "inserts into notes"]
     assert preview["affected"] == 1
     assert "rows elsewhere" in preview["note"]
 
 
-def test_tables_that_the_role_sees_whole_are_named_in_the_preview(opened: OpenDesk, dialect: str) -> None:
+def test_tables_that_the_role_sees_whole_are_named_in_the_preview(desks: OpenDesk, dialect: str) -> None:
     roles = f"{ROLES}[roles.desk.tables]\ndrafts = true\n"
     sql = f"{HEADER}delete from tickets where id = 1"
-    with opened(dialect, sql, roles, triggers=False) as shop:
+    with desks(dialect, sql, roles, triggers=False) as shop:
         preview = answered(shop, "change", {"dry_run": True}, **DESK)
 
     assert "Triggers and foreign keys would change 2 rows of drafts." in preview["note"]
 
 
-def test_change_made_concurrently_with_one_key_happens_once(opened: OpenDesk, dialect: str) -> None:
+def test_change_made_concurrently_with_one_key_happens_once(desks: OpenDesk, dialect: str) -> None:
     sql = f"{HEADER}insert into notes values ('once') returning body"
     caller = Caller(role="desk", identity="ann")
 
@@ -176,7 +163,9 @@ def test_change_made_concurrently_with_one_key_happens_once(opened: OpenDesk, di
         calls = (shop.toolbox.call(caller, "change", asked) for _ in range(8))
         return [each.structured for each in await asyncio.gather(*calls)]
 
-    with opened(dialect, sql, ROLES) as shop:
+    with desks(dialect, sql, ROLES) as shop:
+        upgrade(shop.bare_url)
+        shop.refresh()
         told = shop.portal.call(all_at_once)
         kept = stored(shop, "select body from notes")
 
@@ -185,8 +174,8 @@ def test_change_made_concurrently_with_one_key_happens_once(opened: OpenDesk, di
     assert sorted(each["rows"] for each in told) == [[]] * 7 + [[["once"]]]
 
 
-def test_role_that_only_reads_opens_no_connection_that_writes(opened: OpenDesk, dialect: str) -> None:
-    with opened(dialect) as shop:
+def test_role_that_only_reads_opens_no_connection_that_writes(desks: OpenDesk, dialect: str) -> None:
+    with desks(dialect) as shop:
         rows = shop.rows("notes_kept", {}, role="reader")
         refusal = shop.refusal("run_query", {"query": "add_note", "arguments": {"body": "x"}}, role="reader")
         writer = shop.database.halves.get("writer")

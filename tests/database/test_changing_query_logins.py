@@ -41,7 +41,7 @@ ROLES = """
 [queries]
 directory = "queries"
 [roles.desk]
-queries = [{ name = "*", accept_writes = true, accept_reads = true }]
+queries = ["*"]
 """
 
 
@@ -187,12 +187,11 @@ def test_login_without_temporary_tables_still_says_which_tables_change(desk: Sho
     database = desk.own_url.rpartition("/")[2].partition("?")[0]
     desk.execute(f'revoke temporary on database "{database}" from public')
     path = configured(desk, desk.own_url, writer_url(desk))
-    desk.path.write_text(desk.path.read_text().replace("accept_writes = true, ", ""))
-    found = json.loads(run("check", path, "--json").stdout)["findings"]
-    told = [each["message"] for each in found if each["code"] == "changes_rows"]
+    told = json.loads(run("check", path, "--json").stdout)["queries"]
 
-    assert [message.partition(". If")[0] for message in told] == [
-        "role desk, queries: close_ticket updates tickets",
-        "role desk, queries: open_ticket inserts into tickets",
-        "role desk, queries: remove_ticket deletes from tickets; and deletes from public.drafts",
-    ]
+    assert {name: facts["changes"] for name, facts in told.items()} == {
+        "close_ticket": ["updates tickets (status)"],
+        "open_ticket": ["inserts into tickets"],
+        "remove_ticket": ["deletes from tickets", "deletes from drafts"],
+        "titles": [],
+    }

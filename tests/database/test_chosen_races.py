@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from itertools import product
 from typing import Any
 
 import anyio
@@ -11,9 +12,8 @@ import pytest
 
 from dbtools import errors
 from dbtools.settings.sections import GrantSection
-from tests.database.conftest import Serve
 from tests.database.role_callers import Caller
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 from tests.database.test_write_locks import ENDLESS, RUNNING
 from tests.database.written_journal import writing
 
@@ -84,30 +84,33 @@ async def _code(caller: Caller, tool: str, arguments: Mapping[str, Any]) -> str:
     return str(answer.structured["affected"])
 
 
-@pytest.mark.parametrize("more", ["", MANY], ids=["few", "many"])
-@pytest.mark.parametrize("kind", CALLS)
-@pytest.mark.parametrize("grant", GRANTS)
-@pytest.mark.parametrize(
-    ("other", "left"),
-    [
-        pytest.param("update things set state = 'done' where id = 2", (2, "two", "done"), id="leaves"),
-        pytest.param("update things set owner_id = 2 where id = 2", (2, "two", "open"), id="path"),
-        pytest.param("update things set id = 4 where id = 2", (4, "two", "open"), id="new key"),
-        pytest.param(
-            "delete from things where id = 2; insert into things values (2, 'x', 'done', 2)",
-            (2, "x", "done"),
-            id="another row",
-        ),
-        pytest.param("delete from things where id = 2", None, id="deleted"),
-    ],
-)
+#: What another transaction does to a row, and the row that is then left.
+OTHERS: Mapping[str, tuple[str, tuple[Any, ...] | None]] = {
+    "leaves": ("update things set state = 'done' where id = 2", (2, "two", "done")),
+    "path": ("update things set owner_id = 2 where id = 2", (2, "two", "open")),
+    "new key": ("update things set id = 4 where id = 2", (4, "two", "open")),
+    "another row": (
+        "delete from things where id = 2; insert into things values (2, 'x', 'done', 2)",
+        (2, "x", "done"),
+    ),
+    "deleted": ("delete from things where id = 2", None),
+}
+#: Each with each kind of grant, and by turns with the other dimensions.
+MEETINGS = [
+    (grant, other, [*CALLS][at % 2], ["", "", MANY][(at + at // 3) % 3])
+    for at, (other, grant) in enumerate(product(OTHERS, GRANTS))
+]
+
+
+@pytest.mark.parametrize(("grant", "other", "kind", "more"), MEETINGS)
 def test_row_that_changes_meanwhile_keeps_all_as_they_are(
-    kind: str, grant: str, other: str, left: tuple[Any, ...] | None, more: str, serve: Serve
+    grant: str, other: str, kind: str, more: str, serve: Serve
 ) -> None:
     tool, arguments = CALLS[kind]
+    sql, left = OTHERS[other]
     chosen = {**arguments, "where": CONDITIONS["absent path"]}
     with _served(serve, more) as shop, writing(shop, GRANTS[grant], lock_timeout=30, more=OWNERS) as caller:
-        code = shop.portal.call(_meet, caller, shop, (tool, chosen), other, "commit")
+        code = shop.portal.call(_meet, caller, shop, (tool, chosen), sql, "commit")
         found = shop.bare.rows(ALL)
 
     assert code == "busy"
@@ -224,7 +227,7 @@ def test_migration_of_what_conditions_read_is_noticed(kind: str, serve: Serve, d
     tool, arguments = CALLS[kind]
     chosen = {"table": "things", "where": [{"column": "owner.name", "value": "Ann"}], **arguments}
     renamed = "alter table owners rename column name to alias; alter table owners add column name text;"
-    with serve(dialect, DDL) as shop, writing(shop, GRANTS["whole"], more=OWNERS) as caller:
+    with serve(dialect, DDL, fresh=True) as shop, writing(shop, GRANTS["whole"], more=OWNERS) as caller:
         before = caller.portal.call(_code, caller, tool, {**chosen, "dry_run": True})
         shop.bare.execute(renamed)
         after = caller.portal.call(_code, caller, tool, chosen)

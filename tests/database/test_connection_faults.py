@@ -258,7 +258,7 @@ def test_port_of_a_web_server_is_no_database(query: str, refusal: Refusal) -> No
     with _listener(_answer_http) as port:
         told = refusal(f"postgresql://ann@127.0.0.1:{port}/shop{query}")
 
-    assert told.startswith(f"127.0.0.1:{port}/shop as ann: This is not a PostgreSQL server")
+    assert told.startswith(f"127.0.0.1:{port}/shop as ann: The server closed the connection, or is not")
 
 
 def test_proxy_that_hangs_is_waited_for_as_long_as_the_url_says(refusal: Refusal) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from dbtools.settings.sections import GrantSection, TableSection
-from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Caller, Outcome, calling, calling_as
+from tests.database.shop import DIALECTS, Serve, Shops, open_shops
 
 DDL = """
 create table owners (
@@ -40,7 +40,7 @@ insert into things values (11, 11, 9223372036854775807), (12, 12, -9223372036854
 GRANTS = {
     "owners": GrantSection(where="shown = 1"),
     "things": GrantSection(where="id < 10"),
-    "shown_owners": GrantSection(accept_reads=True),
+    "shown_owners": GrantSection(),
 }
 RAISING = (
     *("whole + 1", "whole - 2", "whole * whole", "-whole", "abs(whole)", "whole * 9223372036854775807"),
@@ -201,7 +201,7 @@ def test_key_that_a_view_computes_is_not_compared_in_its_hidden_rows(serve: Serv
     """
     hidden = {"sqlite": "-9223372036854775808", "postgresql": "0"}[dialect]
     tables = {"shown": TableSection(references={"owner_id": "owners.id"})}
-    grants = {"owners": GrantSection(), "shown": GrantSection(accept_reads=True)}
+    grants = {"owners": GrantSection(), "shown": GrantSection()}
     asked: dict[str, object] = {"table": "owners", "columns": ["sum(shown.id)"]}
     with serve(dialect, ddl) as shop, calling_as(shop, grants, tables=tables) as caller:
         before = _outcome(caller, "list_rows", asked)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dbtools.errors import CallError
-from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shops, rows_of
 
 DDL = """
 create table customers (

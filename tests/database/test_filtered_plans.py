@@ -7,9 +7,8 @@ import pytest
 from dbtools.backends.sqlite.arithmetic import install
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
-from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import COUNT, KEYED, ROLE, Caller, Grants, calling_as
-from tests.database.shop import BareSqlite, Shop
+from tests.database.shop import BareSqlite, Serve, Shop, Shops, open_shops
 
 MANY = 20_000
 INDEXED = """

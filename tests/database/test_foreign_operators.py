@@ -41,7 +41,8 @@ create table part (id integer, kind text, primary key (id, kind)) partition by l
 create table part_a partition of part for values in ('a');
 create table note (part integer, kind text, foreign key (part, kind) references part);
 create view people as select id, name from person where id > 0;
-create function mine(integer) returns boolean language sql stable as 'select true';
+create function mine(integer) returns boolean language sql stable set search_path = pg_catalog
+    as 'select true';
 """
 #: One for each pair of types that the system has none of that name for. No role may run their functions:
 #: a statement fails before its first row.

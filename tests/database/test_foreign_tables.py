@@ -10,8 +10,7 @@ from dbtools.errors import DbtoolsError
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings
-from tests.database.conftest import Serve
-from tests.database.shop import catalog_of, open_bare, rows_of
+from tests.database.shop import Serve, catalog_of, open_bare, rows_of
 from tests.postgresql_server import LOGIN
 from tests.secure_server import SecureServer
 

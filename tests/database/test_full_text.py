@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from dbtools.errors import CallError
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
-from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Caller, Grants, calling, calling_as, listing_tools
+from tests.database.shop import DIALECTS, Serve, Shops, open_shops
 
 TABLES = """
 create table posts (
-    id integer primary key, title text, body text, note text, secret text, region text not null
+    id integer primary key, title text, body text, note text, remark text, region text not null
 );
 create table likes (id integer primary key, post_id integer references posts (id));
 insert into posts values
@@ -27,17 +27,17 @@ insert into likes values (1, 1), (2, 5), (3, 3), (4, null);
 """
 INDEXES = {
     "sqlite": """
-    create virtual table posts_text using fts5(title, body, secret, content = 'posts', content_rowid = 'id');
+    create virtual table posts_text using fts5(title, body, remark, content = 'posts', content_rowid = 'id');
     insert into posts_text (posts_text) values ('rebuild');
     """,
     "postgresql": """
     create index on posts using gin (to_tsvector('simple', title));
     create index on posts using gin (to_tsvector('simple', body));
-    create index on posts using gin (to_tsvector('simple', secret));
+    create index on posts using gin (to_tsvector('simple', remark));
     """,
 }
 DDL = {dialect: TABLES + INDEXES[dialect] for dialect in DIALECTS}
-NORTH = GrantSection(where="region = 'north'", exclude=("secret",))
+NORTH = GrantSection(where="region = 'north'", exclude=("remark",))
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +282,7 @@ def test_hidden_rows_and_columns_change_nothing(shops: Shops, poor: Shops, diale
 
 def _asked() -> Iterator[dict[str, object]]:
     for search in ("red", "canary", '"red shoes" or canary', "shoes -boots", "red or hats"):
-        for column in ("title", "body", "secret", "region"):
+        for column in ("title", "body", "remark", "region"):
             yield matching(search, column)
             yield matching(search, column, order_by=[f"rank({column})"])
             yield matching(search, column, order_by=[f"rank({column})"], limit=1)
@@ -297,8 +297,8 @@ def _asked() -> Iterator[dict[str, object]]:
         pytest.param(GrantSection(), {"sqlite", "postgresql"}, id="all"),
         pytest.param(GrantSection(exclude=("note",)), {"sqlite", "postgresql"}, id="no other column"),
         pytest.param(GrantSection(where="id < 9"), {"postgresql"}, id="some rows"),
-        pytest.param(GrantSection(exclude=("secret",)), {"postgresql"}, id="some columns"),
-        pytest.param(GrantSection(mask={"secret": Mask.NULL}), {"postgresql"}, id="a mask"),
+        pytest.param(GrantSection(exclude=("remark",)), {"postgresql"}, id="some columns"),
+        pytest.param(GrantSection(mask={"remark": Mask.NULL}), {"postgresql"}, id="a mask"),
     ],
 )
 def test_rank_depends_on_nothing_that_is_hidden(
@@ -319,7 +319,7 @@ def test_masked_column_cannot_be_searched(shops: Shops, dialect: str) -> None:
 
 @pytest.mark.parametrize("mask", [Mask.NULL, Mask.PARTIAL])
 def test_other_columns_are_searched_beside_a_mask(shops: Shops, dialect: str, mask: Mask) -> None:
-    grants = {"posts": GrantSection(mask={"secret": mask, "title": mask})}
+    grants = {"posts": GrantSection(mask={"remark": mask, "title": mask})}
     with calling_as(shops(dialect), grants) as caller:
         assert found(caller, "red") == [1, 2, 5]
         assert found(caller, "canary") == []

@@ -8,13 +8,12 @@ from dbtools.errors import BadOperator, CallError
 from dbtools.settings.sections import GrantSection
 from dbtools.statement import Select
 from dbtools.types import Mask
-from tests.database.conftest import Serve
 from tests.database.role_callers import Caller, calling, calling_as
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 
 POSTS = """
 create table posts (
-    id integer primary key, title text, body text, secret text, lang text, region text, number integer
+    id integer primary key, title text, body text, remark text, lang text, region text, number integer
 );
 """
 SQLITE: Mapping[str, tuple[str, Mapping[str, Sequence[str]]]] = {
@@ -170,11 +169,11 @@ def test_search_uses_the_index(serve: Serve, dialect: str, grant: GrantSection, 
 
 def test_number_that_rows_share_finds_no_words_of_hidden_rows(serve: Serve) -> None:
     ddl = """
-    insert into posts values (1, '', 'plain', '', '', 'north', 7), (2, '', 'secret', '', '', 'south', 7);
+    insert into posts values (1, '', 'plain', '', '', 'north', 7), (2, '', 'remark', '', '', 'south', 7);
     create virtual table t using fts5(body, content = posts, content_rowid = number);
     insert into t (t) values ('rebuild');
     """
-    asked = {"table": "posts", "where": [{"column": "body", "op": "matches", "value": "secret"}]}
+    asked = {"table": "posts", "where": [{"column": "body", "op": "matches", "value": "remark"}]}
     grants = {"posts": GrantSection(where="region = 'north'")}
     with serve("sqlite", POSTS + ddl) as shop:
         with calling_as(shop, {"posts": True}) as caller:
@@ -222,8 +221,8 @@ def test_stems_are_no_text(serve: Serve, op: str) -> None:
 
 
 def test_expression_needs_all_of_its_columns(serve: Serve) -> None:
-    ddl = f"{POSTS} create index on posts using gin (to_tsvector('simple', title || ' ' || secret));"
-    for grant in (GrantSection(exclude=("secret",)), GrantSection(mask={"secret": Mask.PARTIAL})):
+    ddl = f"{POSTS} create index on posts using gin (to_tsvector('simple', title || ' ' || remark));"
+    for grant in (GrantSection(exclude=("remark",)), GrantSection(mask={"remark": Mask.PARTIAL})):
         with serve("postgresql", ddl) as shop, calling_as(shop, {"posts": grant}) as caller:
             where = [{"column": "title", "op": "matches", "value": "canary"}]
             asked = calling("list_rows", table="posts", where=where)
@@ -240,7 +239,7 @@ def test_index_serves_a_table_without_its_own_being_granted(serve: Serve) -> Non
                 assert caller.rows("list_rows", table="posts", columns=["id"], where=where) == [[700]]
 
 
-def test_large_cells_are_searched(serve: Serve) -> None:
+def test_rows_with_large_cells_are_searched(serve: Serve) -> None:
     ddl = f"""
     {POSTS}
     insert into posts (id, title, body) values (1, 'red', hex(zeroblob(9000000))), (2, 'blue', '');
@@ -249,10 +248,6 @@ def test_large_cells_are_searched(serve: Serve) -> None:
     """
     asked = {"table": "posts", "where": [{"column": "title", "op": "matches", "value": "red"}]}
     with serve("sqlite", ddl) as shop:
-        with calling_as(shop, {"posts": True}) as caller:
-            (row,) = caller.rows("list_rows", **asked, columns=["id", "body"])
-        with calling_as(shop, {"posts": GrantSection(where="id < 9")}) as caller:
-            assert caller.rows("list_rows", **asked, columns=["id"]) == [[1]]
-
-    assert row[0] == 1
-    assert str(row[1]).startswith("0000")
+        for grant in (True, GrantSection(where="id < 9")):
+            with calling_as(shop, {"posts": grant}) as caller:
+                assert caller.rows("list_rows", **asked, columns=["id", "title"]) == [[1, "red"]]

@@ -106,7 +106,8 @@ def test_names_are_taken_for_names_whatever_they_hold(shop: Shop) -> None:
         create table {quoted}.{quoted} ({quoted} integer, other integer);
         alter table {quoted}.{quoted} enable row level security;
         grant select (other) on {quoted}.{quoted} to public;
-        create function {quoted}.{quoted}(integer) returns boolean language sql as 'select true';
+        create function {quoted}.{quoted}(integer) returns boolean language sql
+            set search_path = pg_catalog as 'select true';
         revoke execute on function {quoted}.{quoted}(integer) from public;
         """
     )

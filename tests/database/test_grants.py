@@ -46,7 +46,8 @@ def test_login_of_another_role_reads_what_that_one_reads(shop: Shop) -> None:
     found = shop.selectable()
 
     assert set(found) == {*SUPPORT}
-    assert found["public.customers"] >= {"ssn", "phone"}
+    assert "phone" in found["public.customers"]
+    assert "ssn" not in found["public.customers"]  # it is shown as ***, which needs no privilege
 
 
 def test_login_of_several_roles_reads_what_any_of_them_reads(shop: Shop) -> None:
@@ -67,18 +68,17 @@ def test_roles_that_run_as_different_ones_have_different_logins(shop: Shop) -> N
     assert "run as different roles" in result.stderr
 
 
-@pytest.mark.parametrize("call", CALLS, ids=" ".join)
-def test_calls_are_answered_as_with_a_login_that_may_do_anything(shop: Shop, call: tuple[str, ...]) -> None:
+def test_calls_are_answered_as_with_a_login_that_may_do_anything(shop: Shop) -> None:
     shop.execute(shop.script(ROLES))
 
-    def answer(url: str) -> tuple[int, object]:
-        path = shop.configured(ROLES, url)
-        result = run("call", path, *call, "--role", "support", *CLAIMS, "--json")
-        found = json.loads(result.stdout)
-        return result.exit_code, _by_name(found)
+    def answer(url: str, call: tuple[str, ...]) -> tuple[int, object]:
+        result = run("call", shop.configured(ROLES, url), *call, "--role", "support", *CLAIMS, "--json")
+        return result.exit_code, _by_name(json.loads(result.stdout))
 
-    assert answer(shop.own_url) == answer(shop.url)
-    assert answer(shop.own_url)[0] == 0
+    for call in CALLS:
+        code, found = answer(shop.own_url, call)
+        assert (code, found) == answer(shop.url, call)
+        assert code == 0
 
 
 def _by_name(answer: dict[str, object]) -> object:
@@ -109,100 +109,82 @@ def test_role_has_the_same_tools_with_either_login(shop: Shop) -> None:
     assert names[0] == names[1]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "select ssn from customers",
-        "select phone from customers",
-        "select count(*) from customers where ssn = 's1'",
-        "select customers from customers",
-        "select * from app.orders",
-        "select budget from regions",
-        "select reason from permits",
-        "select from secret",
-        "copy secret to stdout",
-        "begin read write; insert into secret values (2, 'y')",
-        "begin read write; update regions set name = 'x'",
-        "begin read write; create table public.mine (id integer)",
-    ],
+FORBIDDEN = (
+    "select ssn from customers",
+    "select phone from customers",
+    "select count(*) from customers where ssn = 's1'",
+    "select customers from customers",
+    "select * from app.orders",
+    "select budget from regions",
+    "select reason from permits",
+    "select from secret",
+    "copy secret to stdout",
+    "begin read write; insert into secret values (2, 'y')",
+    "begin read write; update regions set name = 'x'",
+    "begin read write; create table public.mine (id integer)",
 )
-def test_database_refuses_the_login_everything_else(shop: Shop, statement: str) -> None:
+
+
+def test_database_refuses_the_login_everything_else(shop: Shop) -> None:
     shop.execute(shop.script(ROLES))
 
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        shop.server.execute(statement, url=shop.own_url)
-
-
-def test_login_writes_nothing_by_default(shop: Shop) -> None:
-    shop.execute(shop.script(ROLES))
-
+    for statement in FORBIDDEN:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            shop.server.execute(statement, url=shop.own_url)
     with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
         shop.server.execute("create table public.mine (id integer)", url=shop.own_url)
 
 
-@pytest.mark.parametrize(
-    ("where", "read"),
-    [
-        pytest.param("name = 'x'", {"public.regions": {"id", "name"}}, id="hidden column"),
-        pytest.param("true", {"public.regions": {"id"}}, id="no column"),
-        pytest.param(
-            "exists (select from permits)",
-            {"public.regions": {"id"}, "public.permits": {"customer_id"}},
-            id="table without a column",
-        ),
-        pytest.param(
-            "exists (select * from permits where reason = 'x')",
-            {"public.regions": {"id"}, "public.permits": {"customer_id", "who", "reason"}},
-            id="star",
-        ),
-        pytest.param("regions is not null", {"public.regions": {"id", "name", "budget"}}, id="whole row"),
-        pytest.param(
-            "id in (select region_id from customers join app.orders o on o.customer_id = customers.id)",
-            {
-                "public.regions": {"id"},
-                "public.customers": {"id", "region_id"},
-                "app.orders": {"customer_id"},
-            },
-            id="join",
-        ),
-        pytest.param(
-            "id in (select r.id from regions r natural join (select value as name from secret) s)",
-            {"public.regions": {"id", "name"}, "public.secret": {"value"}},
-            id="natural join",
-        ),
-        pytest.param(
-            "id in (with w as (select total from big) select total from w)",
-            {"public.regions": {"id"}, "public.big": {"total"}},
-            id="view, not what it reads",
-        ),
-        pytest.param(
-            "id = any(:claims.ids) and name = :claims.name::text -- :claims.none",
-            {"public.regions": {"id", "name"}},
-            id="claims",
-        ),
-        pytest.param(
-            "exists (select from customers c where c.mood = :claims.mood and types.is_seen(:claims.name))",
-            {"public.regions": {"id"}, "public.customers": {"mood"}},
-            id="claim of a type",
-        ),
-        pytest.param("types.is_seen(id::text)", {"public.regions": {"id"}}, id="function of a schema"),
-        pytest.param(
-            "exists (select from pg_class, information_schema.tables)",
-            {"public.regions": {"id"}},
-            id="the system's own",
-        ),
-    ],
+#: Row filters, and what they read.
+FILTERS: tuple[tuple[str, Places], ...] = (
+    ("name = 'x'", {"public.regions": {"id", "name"}}),
+    ("true", {"public.regions": {"id"}}),
+    ("exists (select from permits)", {"public.regions": {"id"}, "public.permits": {"customer_id"}}),
+    (
+        "exists (select * from permits where reason = 'x')",
+        {"public.regions": {"id"}, "public.permits": {"customer_id", "who", "reason"}},
+    ),
+    ("regions is not null", {"public.regions": {"id", "name", "budget"}}),
+    (
+        "id in (select region_id from customers join app.orders o on o.customer_id = customers.id)",
+        {
+            "public.regions": {"id"},
+            "public.customers": {"id", "region_id"},
+            "app.orders": {"customer_id"},
+        },
+    ),
+    (
+        "id in (select r.id from regions r natural join (select value as name from secret) s)",
+        {"public.regions": {"id", "name"}, "public.secret": {"value"}},
+    ),
+    (
+        "id in (with w as (select total from big) select total from w)",
+        {"public.regions": {"id"}, "public.big": {"total"}},
+    ),
+    (
+        "id = any(:claims.ids) and name = :claims.name::text -- :claims.none",
+        {"public.regions": {"id", "name"}},
+    ),
+    (
+        "exists (select from customers c where c.mood = :claims.mood and types.is_seen(:claims.name))",
+        {"public.regions": {"id"}, "public.customers": {"mood"}},
+    ),
+    ("types.is_seen(id::text)", {"public.regions": {"id"}}),
+    ("exists (select from pg_class, information_schema.tables)", {"public.regions": {"id"}}),
 )
-def test_filter_is_given_exactly_what_it_reads(shop: Shop, where: str, read: Places) -> None:
-    roles = ONE_FILTER.format(where=json.dumps(where))
-    shop.execute(shop.script(roles))
-    claims = ("--claim", "ids={1}", "--claim", "name=x", "--claim", "mood=ok")
-    result = run(
-        "call", shop.configured(roles, shop.own_url), "list_regions", "--role", "support", *claims, "--json"
-    )
 
-    assert shop.selectable() == read
-    assert (result.exit_code, result.stderr) == (0, "")
+
+def test_filter_is_given_exactly_what_it_reads(shop: Shop) -> None:
+    claims = ("--claim", "ids={1}", "--claim", "name=x", "--claim", "mood=ok")
+    for where, read in FILTERS:
+        roles = ONE_FILTER.format(where=json.dumps(where))
+        shop.execute(shop.script(roles))
+        path = shop.configured(roles, shop.own_url)
+        result = run("call", path, "list_regions", "--role", "support", *claims, "--json")
+
+        assert shop.selectable() == read, where
+        assert (result.exit_code, result.stderr) == (0, "")
+        shop.execute(f"drop owned by {shop.login}; drop role {shop.login}")
 
 
 def test_view_that_asks_what_its_reader_may_do_needs_what_it_reads(shop: Shop) -> None:
@@ -215,7 +197,7 @@ def test_view_that_asks_what_its_reader_may_do_needs_what_it_reads(shop: Shop) -
         create view outer_orders with (security_invoker) as select id from inner_orders;
         """
     )
-    roles = "[roles.support]\ntables.outer_orders = { accept_reads = true }\n"
+    roles = "[roles.support]\ntables.outer_orders = true\n"
     shop.execute(shop.script(roles))
     result = run(
         "call", shop.configured(roles, shop.own_url), "list_outer_orders", "--role", "support", "--json"

@@ -7,16 +7,9 @@ import pytest
 
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask, ParameterName
-from tests.database.conftest import Serve
 from tests.database.role_callers import Grants, calling_as
-from tests.database.written_shop import Opens, opening, refused, stored
-
-
-@pytest.fixture
-def opened(serve: Serve) -> Opens:
-    """Give what opens a database that its caller may change."""
-    return opening(serve)
-
+from tests.database.shop import Serve
+from tests.database.written_shop import Opens, refused, stored
 
 ALL = GrantSection(insert=True, update=True, delete=True)
 FAMILY = """
@@ -354,6 +347,7 @@ RAISING_CHECK = """
     create table ratios (id integer primary key, divisor bigint not null);
     insert into ratios values (1, 1), (9, 0);
     create function divides(bigint) returns boolean language plpgsql cost 0.0001
+        set search_path = pg_catalog
         as $$ begin return 10 / $1 > 0; end $$;
     analyze ratios;
 """

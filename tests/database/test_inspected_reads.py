@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dbtools.backends import open_backend
 from dbtools.errors import Refused
 from tests.database.inspecting import (
+    describing,
     inspected,
     postgresql as postgresql,
     reads,
@@ -141,33 +141,6 @@ async def test_functions_of_users_are_listed(postgresql: str) -> None:
     assert found.functions == ("app.nextval", "app.touch")
 
 
-@pytest.mark.parametrize(
-    ("sql", "functions"),
-    [
-        pytest.param("select :a::app.spy is null as x", ("app.spies",), id="parameter"),
-        pytest.param("select :a::text::app.spy is null as x", ("app.spies",), id="cast"),
-        pytest.param("select cast('x' as app.spy_of_spies) as x", ("app.spies",), id="domain over it"),
-        pytest.param("select array[:a]::app.spy[] as x", ("app.spies",), id="array"),
-        pytest.param("select row(:a)::app.spying is null as x", ("app.spies",), id="row"),
-        pytest.param("select (:a::text::app.spying).name as x", ("app.spies",), id="row from a text"),
-        pytest.param(
-            "select x.name from jsonb_to_record(:j) as x (name app.spy)", ("app.spies",), id="columns in FROM"
-        ),
-        pytest.param("select name from spied where name = :a", (), id="column"),
-        pytest.param("select (row).name as x from spied", (), id="field"),
-        pytest.param("select mail from people", (), id="other domain"),
-    ],
-)
-async def test_functions_of_domains_that_a_query_makes_are_listed(
-    postgresql: str, sql: str, functions: tuple[str, ...]
-) -> None:
-    declared = {name: type for name, type in (("a", "text"), ("j", "json")) if f":{name}" in sql}
-
-    found = await inspected(postgresql, sql, **declared)
-
-    assert found.functions == functions
-
-
 async def test_names_mean_to_a_role_what_they_mean_in_its_calls(
     postgresql: str, postgresql_login: Any
 ) -> None:
@@ -177,7 +150,7 @@ async def test_names_mean_to_a_role_what_they_mean_in_its_calls(
     )
     with postgresql_login(postgresql, schema) as login:
         session = {"role": str(urlsplit(login).username)}
-        async with open_backend(postgresql).describe(session) as inspector:
+        async with describing(postgresql, session) as inspector:
             found = await inspector.query(["select id from orders"], {})
 
     assert list(shown(found)) == ["id"]

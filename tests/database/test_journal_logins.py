@@ -17,9 +17,8 @@ from dbtools.service.permitted import UNCHECKED
 from dbtools.service.serving import snapshot_of
 from dbtools.service.snapshot import DATABASE
 from dbtools.settings import settings_of
-from tests.database.conftest import Serve
 from tests.database.granted_login import Shop, shop as shop
-from tests.database.keyed_writes import UPDATE, Keeps, keeping
+from tests.database.keyed_writes import UPDATE, Keeps, opened as opened
 from tests.database.written_journal import writing
 from tests.database.written_shop import refused
 from tests.postgresql_server import PostgresqlServer
@@ -36,12 +35,6 @@ PREFIX = (
 )
 LACKS = "lacks privileges on dbtools.dbtools_write. `dbtools grants` prints a script that grants it."
 KEYED: dict[str, object] = {"rows": [{"customer_id": 7}], "idempotency_key": "k"}
-
-
-@pytest.fixture
-def opened(serve: Serve) -> Keeps:
-    """Give what opens a database, with a journal or without."""
-    return keeping(serve)
 
 
 @pytest.fixture
@@ -129,15 +122,14 @@ def test_login_that_only_reads_may_not_read_the_journal(desk: Shop) -> None:
 def test_script_without_a_registry_runs_and_says_what_is_left(desk: Shop) -> None:
     text, path = granted(desk)
     found = problems(path)
-    first, again = (json.loads(insert(path).stdout) for _ in range(2))
+    made = json.loads(insert(path, idempotency_key="").stdout)
 
     assert 'grant usage on schema "dbtools"' not in text
     assert "-- - Without the table dbtools_write, each server keeps confirmations" in text
     (problem,) = found
     assert problem.startswith(PREFIX)
     assert problem.endswith("`dbtools registry upgrade URL` creates it.")
-    # Each call is a separate process, which forgets the key.
-    assert ("note" in first, "note" in again, permits(desk)) == (False, False, 2)
+    assert (made["affected"], permits(desk)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -150,17 +142,19 @@ def test_script_without_a_registry_runs_and_says_what_is_left(desk: Shop) -> Non
         "delete on dbtools.dbtools_write",
     ],
 )
-def test_login_that_lacks_a_privilege_on_the_journal_keeps_keys_in_memory(desk: Shop, revoked: str) -> None:
+def test_login_that_lacks_a_privilege_on_the_journal_takes_no_key(desk: Shop, revoked: str) -> None:
     upgrade(desk.url)
     _, path = granted(desk)
     desk.execute(f"revoke {revoked} from {desk.login}_writer")
     (problem,) = problems(path)
-    made = json.loads(insert(path).stdout)
+    keyed = insert(path)
+    made = json.loads(insert(path, idempotency_key="").stdout)
 
     assert problem.startswith(PREFIX)
     assert problem.endswith(LACKS)
     assert f"as {desk.login}_writer" in problem
-    assert made["affected"] == 1
+    assert "There is no argument 'idempotency_key'." in keyed.stderr + keyed.stdout
+    assert (made["affected"], permits(desk)) == (1, 1)
 
 
 #: What lets the code of another role run when the journal is used.
@@ -190,7 +184,7 @@ def test_journal_that_is_not_trusted_is_not_used_by_a_superuser(desk: Shop, ddl:
     try:
         path = configured(desk, desk.url, desk.url)
         found = problems(path)
-        made = json.loads(insert(path).stdout)
+        made = json.loads(insert(path, idempotency_key="").stdout)
         kept = desk.server.portal.call(_rows, desk.url, "select from dbtools.dbtools_write")
         ran = desk.server.portal.call(_rows, desk.url, "select is_called from public.pwned")
     finally:
@@ -254,7 +248,7 @@ def test_roles_with_and_without_the_journal_have_tools_of_their_own(desk: Shop) 
 
     assert views["support"].catalog == views["clerk"].catalog
     assert b"for 24 hours" in support
-    assert b"for 10 minutes on this server" in other
+    assert b"idempotency_key" not in other
 
 
 def test_migrated_database_without_a_registry_changes_no_tool(

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.uris import row_uri
-from tests.database.conftest import Serve
-from tests.database.shop import Shop, literal, rows_of
+from tests.database.shop import Serve, Shop, literal, rows_of
 from tests.database.test_values import KIND, TYPES, examples
 from tests.database.test_values_sqlite import VALUES
 from tests.postgresql_server import PostgresqlServer

@@ -6,8 +6,7 @@ import pytest
 
 from dbtools.errors import UnknownTable
 from dbtools.tools.definition import ToolGroup, tokens_of, tool_content
-from tests.database.conftest import Serve, Shops
-from tests.database.shop import ROLE, Shop
+from tests.database.shop import ROLE, Serve, Shop, Shops
 
 SCHEMAS = [f"area_{number:02}" for number in range(27)]
 SHARED = ["customers", "orders", "invoices", *(f"shared_{number:02}" for number in range(22))]

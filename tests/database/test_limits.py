@@ -12,15 +12,14 @@ import pytest
 
 from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.connections import ConnectionLost, FileConnection, Search
-from dbtools.backends.sqlite.files import CONTAINS, location_of
+from dbtools.backends.sqlite.files import MATCHES, location_of
 from dbtools.errors import CallError
 from dbtools.policy import Caller
 from dbtools.results import Answer
 from dbtools.settings import LimitsSection
 from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES
 from dbtools.types import Operator
-from tests.database.conftest import Serve
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 from tests.database.slow_tables import CONNECTIONS, DDL, ENDLESS, code_of, shops as shops
 
 PATIENCE = 30  #: seconds
@@ -96,9 +95,10 @@ def test_search_in_a_long_text_can_be_stopped() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         search = Search(connection)
         search.check = check
+        long = "cast(replace(hex(zeroblob(1000000)), '0', 'a') as blob)"
 
         with pytest.raises(sqlite3.OperationalError, match="user-defined function"):
-            connection.execute(f"select {CONTAINS}(cast('text' as blob), 'x')").fetchone()
+            connection.execute(f"select {MATCHES}({long}, 'x', 'contains')").fetchone()
 
 
 async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_runs(

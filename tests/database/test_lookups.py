@@ -1,5 +1,6 @@
 """Lookups by key in a SQLite file run on the event loop only if they do not have to wait."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -16,11 +17,15 @@ from dbtools.backends.port import Run
 from dbtools.backends.sqlite.connections import SMALL_VALUE, FileConnection
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.runner import SqliteRunner
-from dbtools.catalog import Selection
+from dbtools.catalog import Key, RowFilter, Selection, Table
+from dbtools.paths import Names, Paths
+from dbtools.policy import Caller
+from dbtools.service.serving import open_toolbox
+from dbtools.settings import DatabaseSection, Settings
+from dbtools.sql import Fragment
 from dbtools.statement import Condition, Output, Select
 from dbtools.types import Operator
-from tests.database.conftest import Serve
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import Serve, Shop, rows_of
 
 DDL = """
 create table item (id integer primary key, name text, body text);
@@ -198,7 +203,7 @@ def test_rows_are_current_after_a_write_and_a_reopening(serve: Serve) -> None:
         assert isinstance(row, dict)
         return row["body"]
 
-    with serve("sqlite", DDL) as shop:
+    with serve("sqlite", DDL, fresh=True) as shop:
         before = body(shop)
         shop.bare.execute("update item set body = 'longer' where id = 1")
         written = [body(shop), body(shop)]
@@ -227,3 +232,80 @@ async def test_runner_hops_to_a_thread_for_the_first_row_alone(looked: Looked, p
 
     assert rows == [(ONE,)] * 3
     assert len(hops) == 1
+
+
+WIDE = """
+create table item (id integer primary key, name text, secret text as ({slow}) virtual,
+ kept text as (upper(name)) stored);
+create table plain (id integer primary key, name text, item_id integer references item);
+create table target (id integer primary key, kept text as (upper('x')) stored);
+create table near (id integer primary key, name text, target_id integer references target);
+create view seen as select * from plain;
+create virtual table words using fts5 (body);
+insert into item (id, name) values (1, '{text}');
+insert into plain values (1, 'one', 1);
+"""
+
+
+def _filtered(table: Table, condition: str) -> Table:
+    return replace(table, filter=RowFilter(condition=Fragment(pieces=(condition,))))
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "column", "brief"),
+    [
+        ("plain", "", "name", True),
+        ("near", "", "target.id", True),
+        ("near", "", "target.kept", True),
+        ("plain", "name = 'one'", "name", True),
+        ("plain", "(name = 'x' or id <> -1) and name is not null and id in (1, 2)", "name", True),
+        ("plain", "id between 1 and 2 and not (name >= 'a''(b')", "name", True),
+        ("plain", "lower(name) = 'one'", "name", False),
+        ("plain", '"lower"(name) = name', "name", False),
+        ("plain", "name like 'o%'", "name", False),
+        ("plain", "name not glob 'o*'", "name", False),
+        ("plain", "name || name = 'x'", "name", False),
+        ("plain", "name -> '$.x' = 1", "name", False),
+        ("plain", "id in (select id from item)", "name", False),
+        ("plain", "exists (select 1 from item)", "name", False),
+        ("plain", "case when id = 1 then 1 end = 1", "name", False),
+        ("plain", "cast(name as integer) = 1", "name", False),
+        ("plain", "", "item.name", False),
+        ("item", "", "name", False),
+        ("seen", "", "name", False),
+        ("words", "", "body", False),
+    ],
+)
+async def test_only_what_compares_runs_on_the_event_loop(
+    sqlite_database: Callable[[str], Path], name: str, condition: str, column: str, brief: bool
+) -> None:
+    url = url_of_file(sqlite_database(WIDE.format(slow="upper(name)", text="x")))
+    catalog = await open_backend(url).introspect(Selection())
+    (table,) = (each for each in catalog.tables if each.name == name)
+    key = table.keys or (Key(columns=(table.columns[0].name,), primary=True),)
+    table = replace(_filtered(table, condition) if condition else table, keys=key)
+    of = Condition(term=table.key_columns[0], operator=Operator.EQ, parameters=("id",))
+    read = Names(table=table, paths=Paths(catalog)).find(column, "columns")
+    shape = Select(table=table, outputs=(Output(term=read),), conditions=(of,))
+
+    assert shape.is_lookup
+    assert SqliteRunner(location_of(url)).compile(shape).brief is brief
+
+
+async def test_other_work_goes_on_while_a_generated_column_is_computed(
+    sqlite_database: Callable[[str], Path],
+) -> None:
+    slow = " + ".join(["instr(name, 'ab')"] * 100)
+    url = url_of_file(sqlite_database(WIDE.format(slow=slow, text="a" * 50_000)))
+    toolbox, backend = open_toolbox(Settings(database=DatabaseSection(url=url)))
+    try:
+        await toolbox.call(Caller(), "get_plain", {"id": 1})
+        call = asyncio.create_task(toolbox.call(Caller(), "get_item", {"id": 1}))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        was_over = call.done()
+        await call
+    finally:
+        await backend.close()
+
+    assert not was_over

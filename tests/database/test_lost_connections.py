@@ -11,9 +11,8 @@ from dbtools.backends.postgresql.types import lexis
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.sql import scan
-from tests.database.conftest import Serve
 from tests.database.cutting_proxy import Cut, cutting_proxy
-from tests.database.shop import Shop, open_bare, open_shop, pool_of
+from tests.database.shop import Serve, Shop, open_bare, open_shop, pool_of
 from tests.database.slow_tables import CONNECTIONS, DDL, code_of, shops as shops
 
 END_ALL = """
@@ -24,7 +23,7 @@ where application_name = 'dbtools' and datname = current_database()
 
 @pytest.mark.parametrize("dialect", ["postgresql"])
 def test_connections_that_the_server_has_closed_are_replaced(dialect: str, serve: Serve) -> None:
-    with serve(dialect, DDL) as shop:
+    with serve(dialect, DDL, fresh=True) as shop:
         _use_every_connection(shop)
         shop.bare.execute(END_ALL)
 
@@ -40,9 +39,9 @@ def test_conditions_are_inspected_after_the_server_has_closed_the_connection(
     async def casts() -> tuple[str, ...]:
         table = next(each for each in (await shop.toolbox.snapshot()).catalog.tables if each.name == "t")
         async with shop.database.describe() as inspector:
-            return await inspector.condition(table, scan("id = :claims.id", lexis))
+            return (await inspector.condition(table, scan("id = :claims.id", lexis))).casts
 
-    with serve(dialect, DDL) as shop:
+    with serve(dialect, DDL, fresh=True) as shop:
         before = shop.portal.call(casts)
         shop.bare.execute(END_ALL)
         after = shop.portal.call(casts)
@@ -72,7 +71,7 @@ def _use_every_connection(shop: Shop) -> None:
     ],
 )
 def test_schema_change_causes_no_unexpected_error(change: str, code: str, dialect: str, serve: Serve) -> None:
-    with serve(dialect, DDL) as shop:
+    with serve(dialect, DDL, fresh=True) as shop:
         _use_every_connection(shop)
         if dialect == "sqlite" and "rename" in change:
             change = "drop view divided; " + change
@@ -85,7 +84,9 @@ def test_schema_change_causes_no_unexpected_error(change: str, code: str, dialec
 
 @pytest.mark.parametrize("dialect", ["postgresql"])
 def test_changed_type_is_noticed_on_every_connection(dialect: str, serve: Serve) -> None:
-    with serve(dialect, "create table t (id int primary key, v int); insert into t values (1, 2)") as shop:
+    with serve(
+        dialect, "create table t (id int primary key, v int); insert into t values (1, 2)", fresh=True
+    ) as shop:
         _use_every_connection(shop)
         shop.bare.execute("alter table t alter column v type text")
 
@@ -96,7 +97,7 @@ def test_changed_type_is_noticed_on_every_connection(dialect: str, serve: Serve)
 
 def test_locked_database_is_busy(dialect: str, serve: Serve) -> None:
     lock = {"sqlite": "begin exclusive", "postgresql": "begin; lock table t in access exclusive mode"}
-    with serve(dialect, DDL) as shop, ExitStack() as stack:
+    with serve(dialect, DDL, fresh=True) as shop, ExitStack() as stack:
         shop.rows("t")
         writer = open_bare(dialect, shop.url, shop.portal)
         stack.callback(writer.close)
@@ -110,7 +111,7 @@ def test_locked_database_is_busy(dialect: str, serve: Serve) -> None:
 
 
 def test_calls_without_a_free_connection_are_refused(dialect: str, serve: Serve) -> None:
-    with serve(dialect, DDL) as shop:
+    with serve(dialect, DDL, fresh=True) as shop:
 
         async def call_while_all_are_in_use() -> None:
             pool = await pool_of(shop.database)
@@ -136,7 +137,7 @@ PATIENCE = 20  #: seconds
 
 def test_process_has_no_more_connections_than_documented(serve: Serve) -> None:
     most = CONNECTIONS["postgresql"]
-    with serve("postgresql", DDL) as shop:
+    with serve("postgresql", DDL, fresh=True) as shop:
 
         async def call_at_once() -> tuple[int, list[int]]:
             lock, watcher = await asyncpg.connect(shop.url), await asyncpg.connect(shop.url)
@@ -170,7 +171,7 @@ def test_process_has_no_more_connections_than_documented(serve: Serve) -> None:
 
 @pytest.mark.parametrize("dialect", ["postgresql"])
 def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: str, serve: Serve) -> None:
-    with serve(dialect, DDL) as shop:
+    with serve(dialect, DDL, fresh=True) as shop:
 
         async def use_while_reopening() -> object:
             pool = await pool_of(shop.database)
@@ -192,7 +193,7 @@ def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: 
 def test_connection_that_is_lost_while_it_is_prepared_is_opened_again(repeats: bool, serve: Serve) -> None:
     """SQLAlchemy would replace the driver's error, by which dbtools knows that the connection is lost."""
     with ExitStack() as stack:
-        shop = stack.enter_context(serve("postgresql", DDL))
+        shop = stack.enter_context(serve("postgresql", DDL, fresh=True))
         proxies = shop.portal.wrap_async_context_manager(cutting_proxy(shop.url))
         proxy = stack.enter_context(proxies)
         through = stack.enter_context(open_shop("postgresql", proxy.url, shop.portal))

@@ -9,8 +9,7 @@ import pytest
 from dbtools.tools.get_row import GetRow
 from dbtools.tools.list_rows import ListRows
 from dbtools.uris import cell_uri, row_uri
-from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import ROLE, Shop, quote, rows_of
+from tests.database.shop import ROLE, Serve, Shop, Shops, open_shops, quote, rows_of
 
 NAMES = (
     *("with space", " before", "after ", "it's", 'quo"te', '""', "sl/ash", "back\\slash", "d.ot", "a.b.c"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.database.conftest import Serve
+from tests.database.shop import Serve
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.errors import BadCursor, BadValue
-from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import Shop, literal, quote, rows_of
+from tests.database.shop import Serve, Shop, Shops, literal, open_shops, quote, rows_of
 from tests.database.test_values import examples
 
 EXAMPLES = 25
@@ -79,14 +78,11 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is asked of one table."""
-
     conditions: tuple[Condition, ...]
     match: str
     order: tuple[tuple[str, str], ...]
 
     def arguments(self) -> dict[str, object]:
-        """Return the arguments of the call."""
         return {
             "columns": ["uid"],
             "where": [each.argument for each in self.conditions],
@@ -95,7 +91,6 @@ class Asked:
         }
 
     def where(self) -> str:
-        """Return the conditions as SQL."""
         joint = " and " if self.match == "all" else " or "
         return joint.join(f"({each.sql})" for each in self.conditions) or "1 = 1"
 
@@ -114,7 +109,6 @@ COMPARED = {"eq": "=", "ne": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=
 
 @st.composite
 def conditions(draw: st.DrawFn) -> Condition:
-    """Draw a condition on one column."""
     column = draw(st.sampled_from(tuple(VALUES)))
     plain = ("eq", "ne", "in", "not_in", "is_null")
     operator = draw(
@@ -176,7 +170,6 @@ def _coded(content: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give a table of each sort."""
     ddl = {
         dialect: ";\n".join((*TABLES, *OWN_TABLES[dialect], DUPLICATES)).format(columns=columns)
         for dialect, columns in COLUMNS.items()
@@ -249,43 +242,10 @@ def test_rows_that_are_wholly_alike_come_as_often_as_they_are_there(
 
 @pytest.fixture
 def filled(shop: Shop) -> Shop:
-    """Give the database with nine rows in two of its tables."""
     rows = [(str(uid % 3), "ab"[uid % 2], None, "0.10", "2024-02-29", "true", "a") for uid in range(9)]
     for table in ("keyed", "keyless"):
         _fill(shop, table, rows)
     return shop
-
-
-@pytest.mark.parametrize(
-    ("table", "changed"),
-    [
-        pytest.param("paired", {}, id="another table"),
-        pytest.param("keyed", {"where": [{"column": "number", "value": "2"}]}, id="another condition"),
-        pytest.param(
-            "keyed", {"where": [{"column": "number", "op": "ne", "value": "1"}]}, id="another operator"
-        ),
-        pytest.param("keyed", {"match": "any"}, id="another match"),
-        pytest.param("keyed", {"order_by": ["word desc"]}, id="another order"),
-        pytest.param("keyed", {"order_by": []}, id="no order"),
-    ],
-)
-def test_cursor_of_another_call_is_refused(table: str, changed: Mapping[str, object], filled: Shop) -> None:
-    arguments = {"where": [{"column": "number", "value": "1"}], "order_by": ["word"], "limit": 1}
-    cursor = filled.page("keyed", **arguments)["next_cursor"]
-
-    with pytest.raises(BadCursor):
-        filled.page(table, **{**arguments, **changed, "cursor": cursor})
-
-
-@pytest.mark.parametrize("table", ["keyed", "keyless"])
-@examples(60)
-@given(
-    cursor=st.text(min_size=1, max_size=30).filter(lambda text: text.isprintable())
-    | st.binary(min_size=1).map(_coded)
-)
-def test_any_text_is_no_cursor(table: str, cursor: str, filled: Shop) -> None:
-    with pytest.raises(BadCursor):
-        filled.page(table, cursor=cursor)
 
 
 @pytest.mark.parametrize("table", ["keyed", "keyless"])

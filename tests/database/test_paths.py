@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.errors import UnknownColumn
 from dbtools.terms import Function
-from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.python_aggregates import (
     KINDS,
     TEXT,
@@ -25,7 +23,7 @@ from tests.database.python_aggregates import (
     means,
     whole,
 )
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of
 from tests.database.test_values import examples
 
 EXAMPLES = 50
@@ -189,7 +187,6 @@ def _held(tables: Tables) -> Tables:
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the tables."""
     ddl = {dialect: DDL.format(text=text, ticket=TICKET.format(text=text)) for dialect, text in TEXT.items()}
     with open_shops(serve, ddl) as shops:
         yield shops
@@ -207,8 +204,6 @@ def _store(shop: Shop, tables: Tables) -> Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """A call of `list_rows`."""
-
     columns: tuple[str, ...]
     where: tuple[Condition, ...]
     match: str
@@ -216,7 +211,6 @@ class Listed:
     limits: tuple[int, ...]
 
     def arguments(self, table: str) -> dict[str, object]:
-        """Return the arguments of the call on *table*."""
         return {
             "table": table,
             "columns": list(self.columns),
@@ -304,21 +298,6 @@ def test_row_by_its_key_has_the_cells_of_its_paths(tables: Tables, columns: list
         assert isinstance(found, dict)
         assert list(found) == columns
         assert _read([list(found.values())], columns) == [[stored.cell(row, column) for column in columns]]
-
-
-def test_path_leads_round_in_a_circle_up_to_three_steps(shop: Shop) -> None:
-    people: Rows = [
-        {"id": at, "name": str(at), "day": None, "home_region_id": None, "ReportsTo": at % 3 + 1}
-        for at in (1, 2, 3)
-    ]
-    _store(shop, {name: people if name == "people" else [] for name in TABLES})
-    circle = "ReportsTo.ReportsTo.ReportsTo"
-
-    found = shop.call("list_rows", {"table": "people", "columns": ["id", f"{circle}.id"]})
-
-    assert rows_of(found.structured) == [[1, 1], [2, 2], [3, 3]]
-    with pytest.raises(UnknownColumn):
-        shop.call("list_rows", {"table": "people", "columns": [f"{circle}.ReportsTo.id"]})
 
 
 def test_reference_is_compared_as_the_target_compares(serve: Serve) -> None:

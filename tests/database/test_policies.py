@@ -5,9 +5,8 @@ import pytest
 from dbtools import errors
 from dbtools.settings.sections import GrantSection, RoleSection
 from dbtools.types import Mask
-from tests.database.conftest import Serve, open_shops
 from tests.database.role_callers import COUNT, FILTER, NORTH, Grants, calling, calling_as, shops as shops
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop, open_shops
 
 
 @pytest.mark.parametrize(
@@ -16,11 +15,11 @@ from tests.database.shop import Shop
         pytest.param({}, [], id="nothing"),
         pytest.param({"*": False}, [], id="nothing of all"),
         pytest.param({"*": True}, ["burdens", "doctors", "patients", "visits"], id="all"),
-        pytest.param({"*": True, "doctors": False}, ["burdens", "patients", "visits"], id="all but one"),
+        pytest.param({"*": True, "doctors": False}, ["patients", "visits"], id="all but one"),
         pytest.param({"*": False, "visits": True}, ["visits"], id="one of none"),
         pytest.param({"p*": True, "pat*": False, "visits": True}, ["visits"], id="two patterns"),
         pytest.param({"*": False, "doc*": True}, ["doctors"], id="longer pattern"),
-        pytest.param({"*o*": False, "*s": True}, ["burdens", "patients", "visits"], id="first of equals"),
+        pytest.param({"*o*": False, "*s": True}, ["patients", "visits"], id="first of equals"),
     ],
 )
 def test_role_sees_the_tables_that_its_most_precise_rules_grant(
@@ -40,7 +39,7 @@ def test_own_rules_count_before_inherited_ones(shop: Shop) -> None:
         "second": RoleSection(
             tables={"patients": GrantSection(columns=("id", "region")), "doctors": True}, inherits=("third",)
         ),
-        "third": RoleSection(tables={"burdens": GrantSection(accept_reads=True), "doctors": False}),
+        "third": RoleSection(tables={"burdens": GrantSection(), "doctors": False}),
     }
     with calling_as(
         shop, {"visits": GrantSection(columns=("id",))}, roles=parents, inherits=("first", "second")
@@ -50,7 +49,7 @@ def test_own_rules_count_before_inherited_ones(shop: Shop) -> None:
     tables = found["tables"]
     assert isinstance(tables, list)
     assert {table["name"]: [column.split()[0] for column in table["columns"]] for table in tables} == {
-        "burdens": ["id", "name", "secret"],
+        "burdens": ["id", "name", "remark"],
         "doctors": ["id", "name"],
         "patients": ["id", "name"],
         "visits": ["id"],
@@ -80,9 +79,8 @@ def test_table_whose_grant_cannot_be_meant_is_withheld(grant: GrantSection, shop
             caller.call("list_rows", table="patients")
         problems = caller.problems()
 
-    problem, view = problems
+    (problem,) = problems
     assert "tables.patients" in problem
-    assert "burdens is withheld" in view
 
 
 def test_table_without_any_visible_column_is_not_there(shop: Shop) -> None:

@@ -1,52 +1,61 @@
 """Which logins may have free SQL on PostgreSQL, and which functions it may call."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
+from dbtools.backends.postgresql.free import open_free
 from dbtools.catalog import Selection
+from dbtools.errors import SqlRefused
 from dbtools.policy import FunctionRules
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop, shop as shop
 from tests.postgresql_server import PostgresqlServer, execute
 
-LOGIN = "dbtools_free_tests"
+READS = """
+grant usage on schema public to {};
+grant select on regions, orders, logs, paid, "Odd Name" to {};
+grant select (id, name, region, email, phone, mood, born, tags, profile) on customers to {};
+"""
+Login = Callable[..., AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop with hidden rows, under a login that may do anything."""
+def url(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[str]:
+    """Give the URL of a database whose privileges change."""
     with open_free_shop(postgresql_server, portal, hidden=True) as shop:
-        yield shop
+        yield shop.url
 
 
-@pytest.fixture
-def poor(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop under a login that may read what the role sees."""
-    grants = f"""
-    revoke create on schema public from public;
-    drop role if exists {LOGIN};
-    create role {LOGIN} login;
-    grant usage on schema public to {LOGIN};
-    grant select on regions, orders, logs, paid, "Odd Name" to {LOGIN};
-    grant select (id, name, region, email, phone, mood, born, tags, profile) on customers to {LOGIN};
-    """
-    try:
-        with open_free_shop(postgresql_server, portal, hidden=True, more=grants, login=LOGIN) as shop:
-            yield shop
-    finally:
-        postgresql_server.execute(f"drop role if exists {LOGIN}", url=postgresql_server.url)
+@contextmanager
+def served(url: str, login: str, portal: BlockingPortal) -> Iterator[FreeShop]:
+    """Give the database at *url* under the URL *login*."""
+    shop = portal.call(read_shop, url, portal)
+    poor = replace(shop, runner=open_free(login))
+    yield poor
+    for each in (shop, poor):
+        portal.call(each.runner.close)
 
 
-def test_login_that_may_only_read_is_offered_free_sql(poor: FreeShop) -> None:
-    offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
+def test_login_that_may_only_read_is_offered_free_sql(
+    url: str, portal: BlockingPortal, postgresql_login: Login
+) -> None:
+    with postgresql_login(url, READS) as login, served(url, login, portal) as poor:
+        offer = portal.call(_offer, login)
 
-    assert offer.obstacle == ""
-    assert offer.dialect.startswith("PostgreSQL 1")
-    assert poor.rows("select name from customers order by id") == [("Ann",), ("Cid",), ("Eve",)]
+        assert offer.obstacle == ""
+        assert offer.dialect.startswith("PostgreSQL 1")
+        assert poor.rows("select name from customers order by id") == [("Ann",), ("Cid",), ("Eve",)]
+        # It may read no more without any guard.
+        for sql in ("select v from secrets", "select ssn from customers", "select * from vault.keys"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                portal.call(execute, login, sql)
 
 
 @pytest.mark.parametrize(
@@ -64,39 +73,54 @@ def test_login_that_may_only_read_is_offered_free_sql(poor: FreeShop) -> None:
         pytest.param("alter role {} noinherit; grant pg_write_server_files to {}", "member", id="noinherit"),
     ],
 )
-def test_login_that_can_do_more_is_not_offered_free_sql(poor: FreeShop, grant: str, word: str) -> None:
-    poor.portal.call(execute, poor.url, grant.replace("{}", LOGIN))
-    try:
-        offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
-    finally:
-        poor.portal.call(execute, poor.url, f"alter table regions owner to dbtools; drop owned by {LOGIN}")
+def test_login_that_can_do_more_is_not_offered_free_sql(
+    url: str, portal: BlockingPortal, postgresql_login: Login, grant: str, word: str
+) -> None:
+    with postgresql_login(url, f"{READS}{grant}") as login:
+        offer = portal.call(_offer, login)
+        portal.call(execute, url, "alter table regions owner to dbtools")
 
     assert word in offer.obstacle
 
 
-def test_redefined_operator_is_an_obstacle(poor: FreeShop) -> None:
-    redefined = """
-    create function same(text, integer) returns boolean language sql stable as 'select true';
-    create operator = (function = same, leftarg = text, rightarg = integer);
-    """
-    poor.portal.call(execute, poor.url, redefined)
-    offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
-
-    assert "operator = calls the function public.same" in offer.obstacle
-    assert poor.answer("select 1")[0] == "sql_refused"
-    assert poor.answer("select 1", functions=FunctionRules(include=("public.same",)))[1] == ((1,),)
-
-
-def test_redefined_cast_is_an_obstacle(poor: FreeShop) -> None:
-    redefined = """
-    create function whole(text) returns integer language sql stable as 'select 1';
-    create cast (text as integer) with function whole(text) as implicit;
-    """
-    poor.portal.call(execute, poor.url, redefined)
-    offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
-
-    assert "implicit cast from text to int4 calls the function public.whole" in offer.obstacle
-    assert poor.answer("select 1")[0] == "sql_refused"
+@pytest.mark.parametrize(
+    ("redefined", "obstacle", "function"),
+    [
+        pytest.param(
+            """
+            create function same(text, integer) returns boolean language sql stable as 'select true';
+            create operator = (function = same, leftarg = text, rightarg = integer);
+            """,
+            "operator = calls the function public.same",
+            "public.same",
+            id="operator",
+        ),
+        pytest.param(
+            """
+            create function whole(text) returns integer language sql stable as 'select 1';
+            create cast (text as integer) with function whole(text) as implicit;
+            """,
+            "implicit cast from text to int4 calls the function public.whole",
+            "public.whole",
+            id="cast",
+        ),
+    ],
+)
+def test_redefined_operator_or_cast_is_an_obstacle(
+    postgresql_server: PostgresqlServer,
+    portal: BlockingPortal,
+    postgresql_login: Login,
+    redefined: str,
+    obstacle: str,
+    function: str,
+) -> None:
+    with (
+        open_free_shop(postgresql_server, portal, hidden=True, more=redefined) as shop,
+        postgresql_login(shop.url, READS) as login,
+    ):
+        assert obstacle in portal.call(_offer, login).obstacle
+        assert shop.answer("select 1")[0] == "sql_refused"
+        assert shop.answer("select 1", functions=FunctionRules(include=(function,)))[1] == ((1,),)
 
 
 def test_cast_that_calls_a_function_is_refused(shop: FreeShop) -> None:
@@ -127,38 +151,68 @@ def test_functions_that_the_operator_excludes_are_unknown(shop: FreeShop) -> Non
         assert shop.answer(sql, functions=excluded)[0] == "sql_refused"
 
 
-def test_statement_runs_as_the_role_of_its_session(poor: FreeShop) -> None:
-    reader = f"{LOGIN}_reader"
-    made = f"""
-    drop role if exists {reader};
-    create role {reader};
-    grant select on regions to {reader};
-    revoke select on regions from {LOGIN};
-    alter role {LOGIN} noinherit;
-    grant {reader} to {LOGIN};
-    """
-    poor.portal.call(execute, poor.url, made)
-    try:
-        alone = poor.answer("select count(*) from regions")
-        become = poor.rows("select count(*) from regions", session={"role": reader})
-        offer = poor.portal.call(_offer, poor.url.replace("//dbtools@", f"//{LOGIN}@"))
-    finally:
-        poor.portal.call(execute, poor.url, f"drop owned by {reader}; drop role {reader}")
+OF_EXTENSION = """
+create schema tools;
+create function tools.louder(text) returns text language internal immutable strict as 'upper';
+create function tools.read_text(cstring) returns text language internal immutable strict as 'textin';
+create function tools.written(text) returns cstring language internal immutable strict as 'textout';
+create function tools.support(internal) returns internal
+    language internal immutable strict as 'textlike_support';
+alter extension plpgsql add function tools.louder(text);
+alter extension plpgsql add function tools.read_text(cstring);
+alter extension plpgsql add function tools.written(text);
+alter extension plpgsql add function tools.support(internal);
+"""
+
+
+def test_functions_of_extensions_are_permitted_without_pointers_and_end_the_session(
+    postgresql_server: PostgresqlServer, portal: BlockingPortal
+) -> None:
+    async def run_one(shop: FreeShop, sql: str) -> tuple[bool, bool]:
+        await shop.runner.run(shop.request("select 1"))
+        before = shop.runner.pool.warmest
+        pid = before.get_server_pid()
+        with suppress(SqlRefused):
+            await shop.runner.run(shop.request(sql))
+        await shop.runner.run(shop.request("select 1"))
+        watching = await asyncpg.connect(shop.url)
+        alive = await watching.fetchval("select count(*) from pg_stat_activity where pid = $1", pid)
+        await watching.close()
+        return shop.runner.pool.warmest is before, alive == 1
+
+    with open_free_shop(postgresql_server, portal, hidden=True, more=OF_EXTENSION) as shop:
+        assert shop.rows("select tools.louder('x')") == [("X",)]
+        for call in ("read_text('x')", "written('x')", "support(null)"):
+            answer = shop.answer(f"select tools.{call}")
+            assert "does not exist or is not permitted" in str(answer[1])
+        for sql, stays in (
+            ("select upper('x')", True),
+            ("select tools.louder('x')", False),
+            ("select tools.louder(1 / 0 || '')", False),
+        ):
+            assert portal.call(run_one, shop, sql) == (stays, stays)
+
+
+def test_statement_runs_as_the_role_of_its_session(
+    url: str, portal: BlockingPortal, postgresql_login: Login
+) -> None:
+    with (
+        postgresql_login(url, "grant select on regions to {}") as other,
+        postgresql_login(url, READS) as login,
+    ):
+        name, reader = (str(urlsplit(each).username) for each in (login, other))
+        changed = (
+            f"alter role {name} noinherit; grant {reader} to {name}; revoke select on regions from {name}"
+        )
+        portal.call(execute, url, changed)
+        with served(url, login, portal) as poor:
+            alone = poor.answer("select count(*) from regions")
+            become = poor.rows("select count(*) from regions", session={"role": reader})
+        offer = portal.call(_offer, login)
 
     assert alone[0] == "sql_refused"
     assert become == [(2,)]
     assert offer.obstacle == ""
-
-
-def test_login_hides_what_it_may_not_read_without_any_guard(poor: FreeShop) -> None:
-    denied = []
-    for sql in ("select v from secrets", "select ssn from customers", "select * from vault.keys"):
-        try:
-            poor.portal.call(execute, poor.url.replace("//dbtools@", f"//{LOGIN}@"), sql)
-        except asyncpg.InsufficientPrivilegeError:
-            denied.append(sql)
-
-    assert len(denied) == 3
 
 
 async def _offer(url: str) -> Any:

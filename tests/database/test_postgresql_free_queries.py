@@ -34,7 +34,7 @@ def test_query_has_the_answer_of_plain_sql_over_visible_data(
 async def _plain(url: str, query: str) -> list[str]:
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute("set timezone = 'UTC'; set intervalstyle = 'iso_8601'")
+        await connection.execute("set timezone = 'UTC'")
         found = await connection.fetch(f"select cast(q as text) as row from (\n{query}\n) as q")
         return [row["row"] for row in found]
     finally:

@@ -155,7 +155,7 @@ def test_random_query_has_the_answer_of_plain_sql(sql: str, shop: FreeShop, twin
 async def _plain(url: str, sql: str) -> list[str] | None:
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute("set timezone = 'UTC'; set intervalstyle = 'iso_8601'")
+        await connection.execute("set timezone = 'UTC'")
         found = await connection.fetch(f"select cast(q as text) as row from ({sql}) as q")
         return sorted(row["row"] for row in found)
     except asyncpg.PostgresError:

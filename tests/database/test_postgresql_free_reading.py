@@ -1,23 +1,20 @@
 """PostgreSQL parses the text of free SQL into the statement that the guard has checked."""
 
 import re
-from collections.abc import Iterator
 
 import asyncpg
-import pytest
-from anyio.from_thread import BlockingPortal
 from sqlglot import exp
 
 from dbtools.backends.postgresql.casts import Casts
 from dbtools.backends.postgresql.guard import guard
+from dbtools.backends.postgresql.guarding import scope_of
 from dbtools.backends.postgresql.parsing import Tree, spelled
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy import FunctionRules
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import FreeShop, shop as shop
 from tests.database.test_postgresql_free_attacks import ATTACKS
 from tests.database.test_postgresql_free_queries import QUERIES
-from tests.postgresql_server import PostgresqlServer
 
 OTHERS = (
     "select x.m, x.a from json_to_recordset('[{}]') as x(m public.mood, a double precision, b numeric(4, 1))",
@@ -28,24 +25,19 @@ OTHERS = (
 )
 
 
-@pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop with hidden rows."""
-    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
-        yield shop
-
-
 def test_what_runs_is_read_as_what_was_checked(shop: FreeShop) -> None:
     vocabulary = shop.portal.call(_vocabulary, shop)
+    scope = scope_of(shop.catalog, shop.whole, vocabulary)
     different, permitted = [], 0
     for sql in (*QUERIES, *OTHERS, *ATTACKS):
         try:
-            guarded = guard(sql, shop.catalog, shop.whole, vocabulary)
+            guarded = guard(sql, scope)
         except SqlRefused:
             continue
         permitted += 1
-        # The guard also writes the schemas of functions.
+        # The guard also writes the schemas of functions and operators.
         runs = re.sub(r'"pg_catalog"\.("\w+" \()', r"\1", guarded.sql)
+        runs = re.sub(r'operator\("pg_catalog"\.(\S+)\)', r"\1", runs)
         if _tree(sql, shop, vocabulary) != _tree(runs, shop, vocabulary):
             different.append((sql, guarded.sql))
 

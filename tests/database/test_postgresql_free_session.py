@@ -2,7 +2,8 @@
 
 import asyncio
 import resource
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -10,13 +11,14 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql.free import SLOW_FOR, PostgresqlFreeRunner, open_free
-from dbtools.backends.postgresql.guard import Guarded
+from dbtools.backends.postgresql.guarded import Guarded
+from dbtools.backends.postgresql.guarding import Guards
 from dbtools.backends.postgresql.parsing import spelled
 from dbtools.cells import Cut
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from tests.conftest import Clock
 from tests.database.poolers import proxy
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop
+from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop, shop as shop
 from tests.postgresql_server import PostgresqlServer, execute
 
 OTHERS = (
@@ -34,29 +36,39 @@ OTHERS = (
 ACTIVE = "select count(*) from pg_stat_activity where application_name = $1 and state = 'active'"
 
 
-@pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop with hidden rows, under a login that may do anything."""
-    with open_free_shop(postgresql_server, portal, hidden=True) as shop:
-        yield shop
-
-
 def _run_unguarded(shop: FreeShop, sql: str) -> None:
     """Run *sql*, which may read the odd table, as it is written."""
     odd = next(table for table in shop.catalog.tables if table.name == "Odd Name")
     guarded = Guarded(
-        seen="",
         sql=sql,
         sources={odd: '"public"."Odd Name"'},
-        claims=(),
         lexemes=spelled("select 1"),
         calls_others=False,
     )
-    runner = PostgresqlFreeRunner(shop.url, guard=lambda *_: guarded)
+
+    class Overlooking(Guards):
+        async def check(self, *_: object) -> Guarded:
+            return guarded
+
+    runner = PostgresqlFreeRunner(shop.url, Overlooking())
     try:
         shop.portal.call(runner.run, shop.request(sql))
     finally:
         shop.portal.call(runner.close)
+
+
+def test_timeout_while_names_are_read_is_not_blamed_on_other_statements(
+    shop: FreeShop, postgresql_server: PostgresqlServer, portal: BlockingPortal
+) -> None:
+    holding = portal.call(asyncpg.connect, shop.url)
+    runner = PostgresqlFreeRunner(shop.url)
+    try:
+        portal.call(holding.execute, "begin; lock table pg_catalog.pg_collation in access exclusive mode")
+        with pytest.raises(TimedOut, match="while the names in the database were read"):
+            portal.call(runner.run, shop.request("select 1", timeout=0.5))
+    finally:
+        portal.call(holding.close)
+        portal.call(runner.close)
 
 
 @pytest.mark.parametrize("sql", OTHERS)
@@ -118,7 +130,7 @@ def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) 
 def test_callers_of_slow_statements_share_one_turn(
     shop: FreeShop, clock: Clock, seconds: float, running: int, others: type[CallError]
 ) -> None:
-    async def slow(running: int) -> list[type[object]]:
+    async def slow(running: int) -> Counter[type[object]]:
         """Let three callers run a statement, until their time is over when so many are *running*."""
         runs = (shop.request(ENDLESS[0], caller=f"{seconds} {each}", application="slow") for each in "abc")
         tasks = [asyncio.ensure_future(shop.runner.run(run)) for run in runs]
@@ -128,12 +140,12 @@ def test_callers_of_slow_statements_share_one_turn(
         clock.advance(60)
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert await _until(connection, "slow", lambda active: active == 0) == 0
-        return [type(each) for each in found]
+        return Counter(type(each) for each in found)
 
     async def share() -> None:
-        assert await slow(3) == [TimedOut] * 3
+        assert await slow(3) == {TimedOut: 3}
         clock.advance(seconds)
-        assert await slow(running) == [TimedOut, others, others]
+        assert await slow(running) == Counter([TimedOut, others, others])
 
     connection = shop.portal.call(asyncpg.connect, shop.url)
     shop.portal.call(share)
@@ -214,7 +226,7 @@ def test_large_results_are_cut_while_they_are_read(shop: FreeShop) -> None:
     assert grown < 50 * 1024
 
 
-def test_statement_takes_six_round_trips(shop: FreeShop) -> None:
+def test_statement_takes_seven_round_trips(shop: FreeShop) -> None:
     async def counted() -> int:
         await shop.runner.run(shop.request("select c.name, o.id from customers c, orders o"))
         transport, sent = shop.runner.pool.warmest.transport, 0
@@ -233,7 +245,7 @@ def test_statement_takes_six_round_trips(shop: FreeShop) -> None:
         transport.inner = inner
         return sent
 
-    assert shop.portal.call(counted) == 6
+    assert shop.portal.call(counted) == 7
 
 
 @pytest.mark.parametrize("claim", [None, ["north", "south"]])

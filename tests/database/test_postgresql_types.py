@@ -251,10 +251,11 @@ async def test_type_of_an_extension_is_known(
         postgresql_url, f"create extension {extension}; create table t (c {declared})", "t"
     )
 
-    assert table.columns == (Column(name="c", type=replace(type, cast=cast)),)
+    expected = replace(type, cast=cast, operator_schema="public")
+    assert table.columns == (Column(name="c", type=expected),)
 
 
-async def test_type_whose_operators_are_out_of_reach_is_not_compared(postgresql_url: str) -> None:
+async def test_operators_of_a_type_are_found_in_their_schema(postgresql_url: str) -> None:
     ddl = """
     create schema away;
     create type away.feet;
@@ -268,13 +269,14 @@ async def test_type_whose_operators_are_out_of_reach_is_not_compared(postgresql_
         operator 1 away.=, function 1 away.hash(away.feet);
     create table t (c away.feet);
     """
-    feet = incomparable(ColumnType(family=Family.OTHER, name="away.feet", cast="away.feet"))
+    type = ColumnType(family=Family.OTHER, name="away.feet", cast="away.feet", operator_schema="away")
+    feet = replace(incomparable(type), equatable=True)
 
     away = await table_of(postgresql_url, ddl, "t")
     here = await table_of(postgresql_url, "set search_path = public, away", "t")
 
     assert away.columns == (Column(name="c", type=feet),)
-    assert here.columns == (Column(name="c", type=replace(feet, name="feet", equatable=True)),)
+    assert here.columns == (Column(name="c", type=replace(feet, name="feet")),)
 
 
 async def test_key_that_cannot_be_compared_is_none(postgresql_url: str) -> None:

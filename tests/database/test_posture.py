@@ -40,7 +40,7 @@ def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> It
 def owner(postgresql_server: PostgresqlServer, url: str) -> Iterator[str]:
     """Give a role that no one can log in as, for logins to be members of."""
     name = f"dbtools_test_{secrets.token_hex(8)}"
-    postgresql_server.execute(f"create role {name}", url=url)
+    postgresql_server.execute(f"create role {name}", url=postgresql_server.url)
     try:
         yield name
     finally:

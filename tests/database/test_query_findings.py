@@ -7,7 +7,7 @@ import pytest
 
 from dbtools.service.query_sources import UNREAD
 from tests.database.query_shop import FILES, ServeQueries
-from tests.database.query_tables import DDL, QUERIES, findings_of, queries_of, shops as shops
+from tests.database.query_tables import DDL, QUERIES, findings_of, known_of, queries_of, shops as shops
 from tests.protocol.command_line import run
 
 READING_ROLES = """
@@ -22,53 +22,49 @@ queries = ["peek"]
 [roles.blind]
 queries = ["emails"]
 [roles.meant]
-queries = [{ name = "*", accept_reads = true }]
+queries = ["*"]
 [roles.partly]
-queries = ["peek", { name = "emails", accept_reads = true }]
+queries = ["peek", "emails"]
 [roles.wrong]
 tables.customers = true
 queries = ["peak", "x*"]
 """
 
 
-def test_check_reports_what_queries_uncover(dialect: str, serve_queries: ServeQueries) -> None:
+def test_check_tells_what_queries_read_that_roles_do_not_see(
+    dialect: str, serve_queries: ServeQueries
+) -> None:
     with serve_queries(dialect, DDL, QUERIES, READING_ROLES) as shop:
-        found = [
-            (each["line"], each["code"], each["message"])
-            for each in findings_of(shop)
-            if each["code"] in ("reads_hidden", "unknown_query")
-        ]
+        unknown = [each for each in findings_of(shop) if each["code"] == "unknown_query"]
+        told = known_of(shop)
+        printed = run("check", str(shop.path)).stdout
 
-    meant = "The role can still call it. If that is intended, write { name = "
-    assert found == [
-        (22, "unknown_query", f"role wrong, queries: there is no query 'peak'. Did you mean peek? {UNREAD}"),
-        (22, "unknown_query", f"role wrong, queries: there is no query 'x*'. {UNREAD}"),
-        (
-            9,
-            "reads_hidden",
-            "role sees, queries: peek reads customer_id of secrets, which the role does not see. "
-            f'{meant}"peek", accept_reads = true }}.',
-        ),
-        (
-            13,
-            "reads_hidden",
-            "role masks, queries: peek reads email of customers, masked for the role; "
-            "and secrets, of which the role sees some rows. "
-            f'{meant}"peek", accept_reads = true }}.',
-        ),
-        (
-            15,
-            "reads_hidden",
-            "role blind, queries: emails reads customers, which the role does not see. "
-            f'{meant}"emails", accept_reads = true }}.',
-        ),
-        (
-            19,
-            "reads_hidden",
-            "role partly, queries: peek reads customers, secrets, which the role does not see. "
-            f'{meant}"peek", accept_reads = true }}.',
-        ),
+    assert [(each["line"], each["message"]) for each in unknown] == [
+        (22, f"role wrong, queries: there is no query 'peak'. Did you mean peek? {UNREAD}"),
+        (22, f"role wrong, queries: there is no query 'x*'. {UNREAD}"),
     ]
+    everything = ("customers, secrets, which the role does not see",)
+    assert told["peek"]["unseen"] == {
+        "sees": ["customer_id of secrets, which the role does not see"],
+        "masks": ["email of customers, masked for the role", "secrets, of which the role sees some rows"],
+        "meant": [*everything],
+        "partly": [*everything],
+    }
+    customers = ["customers, which the role does not see"]
+    assert told["emails"]["unseen"] == dict.fromkeys(("blind", "meant", "partly"), customers)
+    reading = "customer_id of secrets, which the role does not see"
+    assert f"The role sees may call peek, although it reads {reading}." in printed
+
+
+def test_check_lists_the_views_that_patterns_do_not_grant(dialect: str, serve_queries: ServeQueries) -> None:
+    ddl = f"{DDL} create view named as select 1 as one; create view others as select 2 as two;"
+    roles = '[roles.r]\ntables = { "*" = true, secrets = false, named = true }\n'
+    with serve_queries(dialect, ddl, QUERIES, roles) as shop:
+        told = known_of(shop)["views"]
+        printed = run("check", str(shop.path)).stdout
+
+    assert told == {"r": ["others"]}
+    assert "may show what it does not see: others. Name" in printed
 
 
 def test_role_of_queries_alone_is_no_mistake(dialect: str, serve_queries: ServeQueries) -> None:
@@ -200,7 +196,8 @@ def test_claim_that_is_compared_by_size_wants_a_type_where_the_database_knows_no
 FUNCTIONS = """
 create table customers (id integer primary key, name text);
 create table secrets (id integer primary key, price integer);
-create function leak(integer) returns integer language sql as 'select price from secrets where id = $1';
+create function leak(integer) returns integer language sql set search_path = public
+    as 'select price from secrets where id = $1';
 create view leaks as select id, leak(id) as price from customers;
 """
 LEAKS = "-- name: leaks_of\n-- description: Prices.\nselect id, leak(id) as price from customers"
@@ -210,7 +207,7 @@ tables.customers = true
 queries = ["leaks_of"]
 [roles.meant]
 tables.customers = true
-queries = [{ name = "leaks_of", accept_reads = true }]
+queries = ["leaks_of"]
 """
 
 
@@ -220,11 +217,6 @@ def test_functions_with_unknown_reads_are_reported(serve_queries: ServeQueries) 
         script = run("grants", str(shop.path), "--role", "clerk")
 
     assert found["queries"]["leaks_of"]["reads"] == ["customers.id", "what the function public.leak reads"]
-    assert [each["message"] for each in found["findings"] if each["code"] == "reads_hidden"] == [
-        "role clerk, queries: leaks_of reads what the function public.leak reads. "
-        "The role can still call it. "
-        'If that is intended, write { name = "leaks_of", accept_reads = true }.'
-    ]
     unreported = "query leaks_of: the database does not report what the function public.leak reads."
     assert unreported in script.stderr
 
@@ -244,18 +236,16 @@ def test_query_of_an_excluded_table_is_reported(dialect: str, serve_queries: Ser
     with serve_queries(dialect, DDL, QUERIES) as shop:
         config = shop.path.read_text().replace("[database]", '[database]\nexclude = ["secrets"]')
         shop.path.write_text(config)
-        found = [
-            (each["level"], each["message"]) for each in findings_of(shop) if each["code"] == "reads_hidden"
-        ]
+        told = known_of(shop)["peek"]["unseen"]
 
     label = "secrets" if dialect == "sqlite" else "public.secrets"
-    message = f"query peek reads {label}, which the role does not see."
-    assert found == [("warning", message)]
+    assert told == {"default": [f"{label}, which the role does not see"]}
 
 
 WRITES = """
 create table t (id integer primary key);
-create function write() returns integer language plpgsql as 'begin insert into t values (1); return 1; end';
+create function write() returns integer language plpgsql set search_path = public
+    as 'begin insert into t values (1); return 1; end';
 """
 
 

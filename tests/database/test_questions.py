@@ -16,8 +16,7 @@ from alembic import command
 from alembic.config import Config
 from anyio.from_thread import BlockingPortal
 
-from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import Shop, literal, open_shop, quote, rows_of
+from tests.database.shop import Serve, Shop, Shops, literal, open_shop, open_shops, quote, rows_of
 
 REPOSITORY = Path(__file__).parents[2]
 QUESTIONS: Mapping[str, list[dict[str, Any]]] = tomllib.loads(

@@ -11,9 +11,8 @@ from hypothesis import given, strategies as st
 
 from dbtools.backends.sqlite.files import secure
 from dbtools.backends.sqlite.syntax import with_names
-from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries
-from tests.database.shop import quote
+from tests.database.shop import Serve, quote
 
 DDL = """
 create table customers (id integer primary key, hidden integer not null, "Unit price" integer, region text);
@@ -185,7 +184,7 @@ def test_name_in_double_quotes_may_stand_wherever_a_name_may(
 
 def test_view_that_takes_names_for_texts_is_served_whenever_it_was_made(serve: Serve) -> None:
     spoken = 'create view {} as select id, "a text" as lit from customers where region in ("north", "west")'
-    with serve("sqlite", DDL) as shop:
+    with serve("sqlite", DDL, fresh=True) as shop:
         before = shop.rows("customers", columns=["id"])
         shop.bare.execute(spoken.format("spoken"))
         shop.refresh()

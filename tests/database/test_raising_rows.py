@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from dbtools.settings.sections import GrantSection
-from tests.database.conftest import Serve
 from tests.database.role_callers import NORTH, Grants, calling, calling_as
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 from tests.database.viewed_tables import shops as shops
 from tests.postgresql_server import PostgresqlServer
 
@@ -77,9 +76,7 @@ def test_error_of_a_hidden_row_tells_nothing_of_it(
         rows = f"(1, 'seen', 'north', {ordinary}), (2, 'hidden', 'south', {cell})"
         ddl = f"{PERMITS} {RAISING[dialect][sort].format(rows=rows)} {owners}"
         grants: Grants = {
-            "readings": GrantSection(
-                where=PERMITTED, accept_reads=True, columns=("id", "name", "region_of", "level")
-            ),
+            "readings": GrantSection(where=PERMITTED, columns=("id", "name", "region_of", "level")),
             "owners": True,
         }
         with (
@@ -147,14 +144,14 @@ def test_error_of_a_filter_does_not_depend_on_a_callers_conditions(
 
 @pytest.mark.parametrize(
     ("where", "guarded"),
-    [("region = :claims.region", False), ("lower(region) = :claims.region", False), ("abs(id) > 0", True)],
+    [("region = :claims.region", False), ("lower(region) = :claims.region", True), ("abs(id) > 0", True)],
 )
 def test_only_what_may_raise_an_error_is_read_behind_a_barrier(
     where: str, guarded: bool, dialect: str, shop: Shop
 ) -> None:
     grants = {
         "customers": GrantSection(where=where),
-        "plain": GrantSection(where="id > 0", accept_reads=True),
+        "plain": GrantSection(where="id > 0"),
     }
     with calling_as(shop, grants, NORTH) as caller:
         view = shop.portal.call(caller.toolbox.view, caller.role)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.python_aggregates import insert
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shops, rows_of
 
 DDL = """
 create table parcels (

@@ -6,24 +6,15 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from random import Random
 
 from hypothesis import Phase, given, settings, strategies as st
 
-from dbtools.backends.free import FreeRun
-from dbtools.backends.sqlite.files import location_of, read_file
-from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.lens import lens_of, specification
-from dbtools.backends.sqlite.syntax import lexis, names_in
 from dbtools.backends.sqlite.worker import Refusal, Sandbox
-from dbtools.catalog import Selection
-from dbtools.policy import FunctionRules, restrict
-from dbtools.settings import DatabaseSection, Settings
-from dbtools.settings.roles import roles_of
-from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
+from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
+from tests.database.free_clinic import open_sandbox, run_in
 
 TABLES = ("t", "u", "v", "w")
 COLUMNS = {"a": "integer", "b": "text", "c": "real", "d": "text collate nocase"}
@@ -38,7 +29,6 @@ FILTERS = (
 )
 BLANKS = {Mask.NULL: "null", Mask.REDACT: "'***'"}
 STATEMENTS = 12
-REQUEST = {"limit": 10_000, "longest": 1_000, "bytes": 10_000_000, "explains": False}
 
 
 def some_cell(random: Random, type: str) -> str:
@@ -216,19 +206,8 @@ def opened(tables: str, grants: Mapping[str, GrantSection]) -> Iterator[tuple[Sa
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(tables)
         plain.executescript(tables + seen_tables(grants))
-        written = Settings(
-            database=DatabaseSection(url=f"sqlite:///{path}"),
-            roles={"reader": RoleSection(tables=dict(grants), sql=True)},
-            policy=PolicySection(),
-        )
-        location = location_of(written.database.url)
-        catalog = read_file(location, lambda driver, file: read_catalog(driver, Selection(), file))
-        (role,) = roles_of(written, lexis)
-        ask = partial(FreeRun, sql="", claims={}, caller="", limit=1, longest=1, most_bytes=1, timeout=1)
-        lens = lens_of(ask(catalog=restrict(catalog, role), whole=catalog), "xfile")
-        sandbox = Sandbox(specification(lens, location, catalog.stamp, "xfile", FunctionRules()))
-        yield sandbox, plain
-        sandbox.close()
+        with open_sandbox(path, grants) as sandbox:
+            yield sandbox, plain
 
 
 def kind_of(message: str) -> str:
@@ -238,10 +217,9 @@ def kind_of(message: str) -> str:
 
 
 def answer_of(sandbox: Sandbox, sql: str) -> object:
-    try:
-        found = sandbox.run({**REQUEST, "sql": sql, "names": [*names_in(sql)]})
-    except Refusal as exc:
-        return kind_of(str(exc.content.get("text", exc.content)))
+    found = run_in(sandbox, sql)
+    if isinstance(found, Refusal):
+        return kind_of(str(found.content.get("text", found.content)))
     rows = found["rows"]
     assert isinstance(rows, list)
     return found["names"], Counter(map(str, rows))

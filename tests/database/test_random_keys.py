@@ -1,4 +1,4 @@
-"""Random calls with idempotency keys, against a model of the rules, with a journal and in memory."""
+"""Random calls with idempotency keys, against a model of the rules."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools import errors, policy
-from tests.database.conftest import Serve
 from tests.database.keyed_writes import keeping, table_of
 from tests.database.role_callers import ROLE, Caller
-from tests.database.shop import Shop
+from tests.database.sharing import Shelf
+from tests.database.shop import Serve, Shop
 from tests.database.written_journal import repeated, writing
 
 TABLE = "create table things (id integer primary key, v text);"
@@ -45,7 +45,7 @@ inserts = st.builds(
 )
 steps = st.lists(st.one_of(inserts, inserts, st.builds(Delete, ids), st.builds(Age)), max_size=12)
 Outcome = tuple[str, list[list[object]], bool]  #: a code, rows, and whether an earlier call made the change
-Opened = Callable[[str, str], tuple[Shop, Caller]]
+Opened = Callable[[str], tuple[Shop, Caller]]
 
 
 class Model:
@@ -74,13 +74,13 @@ class Model:
 
 
 @pytest.fixture(scope="module")
-def opened(serve: Serve) -> Iterator[Opened]:
-    """Give what opens the database of a dialect and a keeper, once for all examples."""
+def opened(serve: Serve, shelf: Shelf) -> Iterator[Opened]:
+    """Give what opens the database of a dialect, once for all examples."""
     with ExitStack() as stack:
 
         @cache
-        def open_one(dialect: str, keeper: str) -> tuple[Shop, Caller]:
-            shop = stack.enter_context(keeping(serve)(dialect, keeper, ddl=TABLE))
+        def open_one(dialect: str) -> tuple[Shop, Caller]:
+            shop = stack.enter_context(keeping(serve, shelf)(dialect, ddl=TABLE))
             return shop, stack.enter_context(writing(shop))
 
         yield open_one
@@ -102,13 +102,12 @@ def _insert(caller: Caller, call: Insert, example: int) -> Outcome:
     return "", rows, repeated(answer)
 
 
-@pytest.mark.parametrize("keeper", ["journal", "memory"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps)
 def test_calls_with_keys_follow_the_rules(
-    keeper: str, dialect: str, opened: Opened, steps: list[Insert | Delete | Age]
+    dialect: str, opened: Opened, steps: list[Insert | Delete | Age]
 ) -> None:
-    shop, caller = opened(dialect, keeper)
+    shop, caller = opened(dialect)
     shop.bare.execute("delete from things")
     model, example = Model(), next(examples)
     for step in steps:
@@ -118,7 +117,7 @@ def test_calls_with_keys_follow_the_rules(
             case Delete():
                 shop.bare.execute(f"delete from things where id = {step.id}")
                 model.rows.discard(step.id)
-            case Age() if keeper == "journal":
+            case Age():
                 shop.bare.execute(f"update {table_of(shop)} set seconds = seconds - 90000")
                 model.age()
         assert {id for (id,) in shop.bare.rows("select id from things")} == model.rows

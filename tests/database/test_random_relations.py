@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.python_aggregates import insert
-from tests.database.shop import Shop, rows_of
+from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shops, rows_of
 
 DDL = """
 create table owners (id integer not null primary key, n integer);
@@ -61,7 +60,6 @@ def counted(draw: st.DrawFn) -> Clause:
 
 @st.composite
 def alternatives(draw: st.DrawFn, of: st.SearchStrategy[Clause]) -> Clause:
-    """Draw alternatives."""
     each = draw(st.lists(of, min_size=1, max_size=3))
     return Clause(
         written={"any": [one.written for one in each]},
@@ -91,7 +89,6 @@ matches = st.sampled_from(["all", "any"])
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the tables."""
     with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
         yield shops
 

@@ -16,8 +16,7 @@ from dbtools.backends.port import Run
 from dbtools.catalog import Table
 from dbtools.errors import CallError
 from dbtools.statement import Select
-from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop, Shops, open_shops
 from tests.unit.shop import plan_of
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 
 from dbtools.backends.sqlite.files import location_of
 from dbtools.errors import DatabaseUnavailable
-from tests.database.conftest import Serve
+from tests.database.shop import Serve
 from tests.protocol.command_line import run
 
 DDL = """

@@ -11,10 +11,10 @@ import pytest
 from dbtools.errors import UnknownColumn
 from dbtools.settings.sections import TableSection
 from tests.conftest import OpenDatabase
-from tests.database.conftest import Serve
 from tests.database.query_shop import ServeQueries
 from tests.database.referring_tables import CONFIGURED, DDL, problems_of, sections
 from tests.database.role_callers import calling_as
+from tests.database.shop import Serve
 from tests.protocol.command_line import run
 
 WRONG = """
@@ -152,6 +152,25 @@ def test_reference_names_a_schema_and_a_quoted_column(serve: Serve) -> None:
         assert caller.problems() == ()
         assert caller.rows("list_people", columns=["id", "region.id"]) == [[1, 1], [2, None]]
         assert caller.rows("list_words", columns=["number.id"]) == []
+
+
+TYPES = ("integer", "bigint", "numeric", "real", "text", "varchar(9)", "boolean", "date")
+KINDS = {"integer": "number", "bigint": "number", "numeric": "number", "real": "number", "varchar(9)": "text"}
+
+
+def test_reference_joins_columns_of_one_kind_of_type_only(serve: Serve, dialect: str) -> None:
+    keys = "".join(f"create table k{n} (id {type} primary key);" for n, type in enumerate(TYPES))
+    columns = "".join(f", c{n} {type}" for n, type in enumerate(TYPES))
+    served = {}
+    with serve(dialect, f"{keys} create table t (id integer primary key{columns})") as shop:
+        for number, target in enumerate(TYPES):
+            tables = sections({"t": {f"c{n}": f"k{number}.id" for n in range(len(TYPES))}})
+            with calling_as(shop, {"*": True}, tables=tables) as caller:
+                problems = " ".join(caller.problems())
+                found = {type for n, type in enumerate(TYPES) if f"references] c{n}:" not in problems}
+                served[target] = {KINDS.get(type, type) for type in found}
+
+    assert served == {type: {KINDS.get(type, type)} for type in TYPES}
 
 
 @contextmanager

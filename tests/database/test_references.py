@@ -8,10 +8,10 @@ import pytest
 
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
-from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.query_shop import ServeQueries
 from tests.database.referring_tables import CONFIGURED, DDL, TABLES, problems_of, sections
 from tests.database.role_callers import Grants, calling, calling_as, listing_tools
+from tests.database.shop import DIALECTS, Serve, Shops, open_shops
 
 DECLARED = TABLES.format(
     region="references regions (id)", code="references regions (code)", customer="references customers (id)"
@@ -105,7 +105,7 @@ GRANTS: Grants = {
     ),
     "customers": GrantSection(exclude=("region_code",), where="id < 10"),
     "orders": GrantSection(where="total < 1000"),
-    "totals": GrantSection(accept_reads=True, where="total < 1000"),
+    "totals": GrantSection(where="total < 1000"),
 }
 #: Two visible rows refer to hidden ones, or to none.
 REFERRING = """

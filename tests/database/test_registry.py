@@ -1,5 +1,6 @@
 """Queries in a registry: their versions, which of them are served, and which registry is trusted."""
 
+import re
 import socket
 import sqlite3
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from dbtools import errors
 from dbtools.alembic import upgrade
 from dbtools.backends import read_registry
+from dbtools.backends.records import OTHER_REVISION
 from dbtools.records.registry import add, change, entry_of, read_entries
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, load, settings_of
@@ -95,16 +97,28 @@ def test_removed_one_is_gone_with_its_versions(registry: Place) -> None:
             anyio.run(change, registry.url, "things", verb)
 
 
-def test_registry_of_a_later_release_is_refused(registry: Place, tmp_path: Path) -> None:
-    registry.rows("insert into dbtools_version values ('registry_0999')")
+def test_registry_of_another_release_is_refused(registry: Place) -> None:
+    anyio.run(add, registry.url, {"things": THINGS})
+    registry.rows("update dbtools_version set version_num = 'registry_0999'")
 
-    with pytest.raises(errors.ConfigurationError, match="newer version, 'registry_0999'"):
+    with pytest.raises(errors.ConfigurationError) as read:
         anyio.run(read_entries, registry.url)
-    with pytest.raises(errors.ConfigurationError, match="cannot be upgraded"):
+    with pytest.raises(errors.ConfigurationError, match="cannot be upgraded") as upgraded:
         upgrade(registry.url)
     queries, told = _served(settings_of(registry.url))
-    assert queries == []
-    assert "error: registry: The registry is of a newer version" in told[0]
+    refused = "The registry has version 'registry_0999': this dbtools needs registry_0001."
+    assert (read.value.message, read.value.hint, upgraded.value.hint) == (refused, *[OTHER_REVISION] * 2)
+    assert (queries, told) == ([], [f"error: registry: {refused} {OTHER_REVISION}"])
+
+
+def test_registry_of_another_release_can_be_created_again_as_its_refusal_says(registry: Place) -> None:
+    registry.rows("update dbtools_version set version_num = 'registry_0999'")
+    schema = registry.table.removesuffix("dbtools_query")
+    for name in re.findall("dbtools_[a-z]+", OTHER_REVISION):
+        registry.rows(f"drop table {schema if name != 'dbtools_version' else ''}{name}")
+    upgrade(registry.url)
+
+    assert anyio.run(read_entries, registry.url) == {}
 
 
 def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(

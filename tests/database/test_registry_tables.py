@@ -2,25 +2,17 @@
 
 import re
 import secrets
-from collections import deque
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import replace
-from datetime import UTC, datetime
-from itertools import takewhile
 from urllib.parse import urlsplit
 
 import anyio
-import orjson
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 
 from dbtools.alembic import upgrade
-from dbtools.backends.records import LATEST
-from dbtools.cells import json_of
-from dbtools.records import AuditEntry
-from dbtools.records.registry import RegistrySink, follow_registry, read_entries
+from dbtools.backends.records import REVISION
+from dbtools.records.registry import read_entries
 from tests.database.registries import (
     Place,
     PostgresqlDatabase,
@@ -46,7 +38,7 @@ def test_upgrade_downgrade_and_upgrade_again_end_the_same(place: Place) -> None:
 
     assert place.structure() == first
     assert not [row for row in empty if re.search("dbtools_(query|call|write)", str(row))]
-    assert place.rows("select version_num from dbtools_version") == [(LATEST,)]
+    assert place.rows("select version_num from dbtools_version") == [(REVISION,)]
 
 
 def test_all_branches_go_down_to_the_base_and_up_again(place: Place) -> None:
@@ -77,10 +69,10 @@ def test_upgrade_may_be_repeated(registry: Place) -> None:
     assert registry.structure() == before
 
 
-def test_release_knows_the_latest_revision() -> None:
-    heads = ScriptDirectory.from_config(config_of("")).get_revisions("registry@head")
+def test_release_needs_the_only_revision() -> None:
+    scripts = ScriptDirectory.from_config(config_of("")).walk_revisions("base", "registry@head")
 
-    assert [script.revision for script in heads] == [LATEST]
+    assert [script.revision for script in scripts] == [REVISION]
 
 
 def test_registry_of_the_sample_may_be_upgraded(place: Place) -> None:
@@ -113,32 +105,6 @@ def test_table_of_calls_has_a_column_for_each_key_of_the_log(registry: Place) ->
     # The ID of a request is written only if the database gets it, and never to a registry.
     for key in set(ENTRY.content(arguments=False)) - {"request"}:
         assert any(key in name for name in names), key
-
-
-def test_registry_of_the_version_before_takes_calls_and_keeps_them(place: Place) -> None:
-    command.upgrade(config_of(place.url), "registry_0001")
-    before = replace(ENTRY, dry_run=True, confirmed="token")
-    _write(place.url, before)
-    read_before = _read(place.url)
-    queries = anyio.run(read_entries, place.url)
-    upgrade(place.url)
-    _write(place.url, before)
-
-    content = orjson.loads(json_of(before.content(arguments=False)))
-    older = {**content, "dry_run": None, "confirmed": None}
-    assert (read_before, queries) == ([older], {})
-    assert _read(place.url) == [older, content]
-
-
-def _write(url: str, entry: AuditEntry) -> None:
-    sink = RegistrySink(url)
-    sink.write(deque([json_of(entry.content(arguments=False)).encode()]))
-    sink.close()
-
-
-def _read(url: str) -> list[object]:
-    with closing(follow_registry(url, datetime(2000, 1, 1, tzinfo=UTC))) as lines:
-        return [orjson.loads(line) for line in takewhile(bool, lines) if line]
 
 
 def test_catalog_has_no_table_of_dbtools(registry: Place) -> None:

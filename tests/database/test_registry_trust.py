@@ -60,13 +60,12 @@ def roles(postgresql_url: str, postgresql_server: PostgresqlServer) -> Roles:
     def roles(*attributes: str) -> Iterator[tuple[str, ...]]:
         names = tuple(f"dbtools_test_{secrets.token_hex(4)}" for _ in attributes)
         for name, each in zip(names, attributes, strict=True):
-            postgresql_server.execute(f"create role {name} {each}", url=postgresql_url)
+            postgresql_server.execute(f"create role {name} {each}", url=postgresql_server.url)
         try:
             yield names
         finally:
-            for name in names:
-                gone = f"reassign owned by {name} to current_user; drop owned by {name}; drop role {name}"
-                postgresql_server.execute(gone, url=postgresql_url)
+            gone = "reassign owned by {0} to current_user; drop owned by {0}; drop role {0}"
+            postgresql_server.execute("; ".join(map(gone.format, names)), url=postgresql_url)
 
     return roles
 

@@ -7,7 +7,6 @@ import pytest
 from dbtools import errors
 from dbtools.settings.sections import GrantSection
 from dbtools.uris import ROW_TEMPLATE
-from tests.database.conftest import Serve, open_shops
 from tests.database.role_callers import (
     COUNT,
     FILTER,
@@ -21,7 +20,7 @@ from tests.database.role_callers import (
     reading,
     shops as shops,
 )
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop, open_shops
 
 READS: list[tuple[str, Ask]] = [
     ("list", calling("list_patients")),

@@ -13,13 +13,12 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import inspection
-from dbtools.backends.postgresql.changes import fingerprint
+from dbtools.backends.postgresql.changes import Control, fingerprint
 from dbtools.backends.postgresql.connections import connect
 from dbtools.errors import Refused
 from dbtools.policy import Caller
-from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 from tests.postgresql_server import PostgresqlServer
 
 DDL = """
@@ -59,7 +58,7 @@ CALLS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 @pytest.fixture
 def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
     """Give a served database whose snapshot has been taken."""
-    with serve(dialect, DDL) as shop:
+    with serve(dialect, DDL, fresh=True) as shop:
         shop.refresh()
         yield shop
 
@@ -110,7 +109,7 @@ def test_page_after_a_change_is_of_the_new_schema(shop: Shop) -> None:
 
 def test_schema_in_the_place_of_another_is_answered_as_that(serve: Serve) -> None:
     ddl = f"{DDL} create schema next; create table next.things (id integer primary key, size integer);"
-    with serve("postgresql", f"{ddl} insert into next.things values (1, 8)") as shop:
+    with serve("postgresql", f"{ddl} insert into next.things values (1, 8)", fresh=True) as shop:
         before = [_cell(shop, "list") for _ in range(2)]
         shop.bare.execute("alter schema public rename to old; alter schema next rename to public")
 
@@ -156,7 +155,7 @@ def test_query_of_a_login_that_may_make_no_view_answers_of_the_new_schema(
             assert shop.rows("sizes") == [[7]]
 
 
-def test_query_reads_what_its_names_mean_since_another_schema_is_there(
+def test_query_is_withdrawn_since_another_schema_has_a_table_of_the_same_name(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     postgresql_server: PostgresqlServer,
     portal: BlockingPortal,
@@ -169,10 +168,13 @@ def test_query_reads_what_its_names_mean_since_another_schema_is_there(
             before = shop.rows("sizes")
             shop.bare.execute("create schema app; create table app.things (id integer, size integer)")
             shop.bare.execute("insert into app.things values (1, 8)")
-            shop.refresh()
-            after = shop.rows("sizes")
+            runner: Any = portal.call(shop.database.runner)
+            portal.call(runner.close)
+            # A new connection finds the other table.
+            after = shop.refusal("sizes")
 
-    assert (before, after) == ([["7"]], [[8]])
+    assert before == [["7"]]
+    assert after.startswith("unknown_tool")
 
 
 def test_filter_follows_the_type_of_what_its_claim_is_compared_with(
@@ -237,7 +239,7 @@ def test_statement_that_is_stopped_to_end_a_deadlock_is_run_again(serve: Serve) 
         return (await calling).structured["rows"]
 
     reading = GATED.format("return (select others.size from others);")
-    with serve("postgresql", DDL + reading) as shop, _gate(shop) as (gate, rival):
+    with serve("postgresql", DDL + reading, fresh=True) as shop, _gate(shop) as (gate, rival):
         shop.refresh()
 
         assert shop.portal.call(meet) == [[1, "8"]]
@@ -257,7 +259,7 @@ def test_error_after_a_lost_connection_ends_the_call(serve: Serve) -> None:
             await calling
 
     failing = GATED.format("raise exception using errcode = 'disk_full';")
-    with serve("postgresql", DDL + failing) as shop, _gate(shop) as (gate, rival):
+    with serve("postgresql", DDL + failing, fresh=True) as shop, _gate(shop) as (gate, rival):
         shop.refresh()
         shop.portal.call(lose)
 
@@ -292,10 +294,12 @@ async def test_migration_that_comes_while_a_query_is_inspected_makes_its_version
 
     query = ("select size from things",)
     with postgresql_database(DDL) as url:
-        async with inspection.describe(url, {}) as inspector:
+        control = Control(url)
+        async with inspection.describe(control, {}) as inspector:
             before = await inspector.query(query, {})
-        async with inspection.describe(url, {}, Migrated) as inspector:
+        async with inspection.describe(control, {}, Migrated) as inspector:
             during = await inspector.query(query, {})
+        await control.close()
 
     assert during == before
 

@@ -17,9 +17,8 @@ from dbtools.results import Answer
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
-from tests.database.conftest import Serve
 from tests.database.postgresql_catalog import connected
-from tests.database.shop import pool_of, rows_of
+from tests.database.shop import Serve, pool_of, rows_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.command_line import run
 
@@ -46,7 +45,7 @@ timeout = "3s"
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reader(postgresql_server: PostgresqlServer) -> Iterator[str]:
     """Give the name of a role that may be granted something."""
     name = f"reader_{secrets.token_hex(4)}"
@@ -55,16 +54,18 @@ def reader(postgresql_server: PostgresqlServer) -> Iterator[str]:
     postgresql_server.execute(f"drop role {name}", url=postgresql_server.url)
 
 
-@pytest.fixture
-def url(
-    postgresql_server: PostgresqlServer,
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-    reader: str,
-) -> Iterator[str]:
-    """Give the URL of a database of notes, of which *reader* may see some columns of the reader's rows."""
-    with postgresql_database(DDL) as url:
-        grants = f"grant select (id, author, body) on note to {reader}; grant select on endless to {reader}"
-        postgresql_server.execute(grants, url=url)
+def _notes(reader: str) -> str:
+    """Return the DDL of notes, of which *reader* may see some columns of the reader's rows."""
+    return f"""{DDL}
+    grant select (id, author, body) on note to {reader};
+    grant select on endless to {reader};
+    """
+
+
+@pytest.fixture(scope="module")
+def url(postgresql_database: Callable[[str], AbstractContextManager[str]], reader: str) -> Iterator[str]:
+    """Give the URL of a database of notes, which no test changes."""
+    with postgresql_database(_notes(reader)) as url:
         yield url
 
 
@@ -253,10 +254,12 @@ def test_explanation_shows_role_and_settings_of_the_session(url: str, reader: st
     assert f"role = {reader}" in told["reason"]
     assert "app.author = ann" in told["reason"]
     assert denied["allowed"] is False
+    assert denied["reason"] == "The setting app.author requires the claim author, which is missing."
+    assert denied["rule"]["line"] == 6
 
 
 async def test_condition_means_the_same_whatever_role_a_statement_runs_as(
-    url: str, reader: str, tmp_path: Path, postgresql_server: PostgresqlServer
+    postgresql_database: Callable[[str], AbstractContextManager[str]], reader: str, tmp_path: Path
 ) -> None:
     """The schema of the role's own name would be first on the default search path."""
     twin = f"""
@@ -267,14 +270,14 @@ async def test_condition_means_the_same_whatever_role_a_statement_runs_as(
     grant select on allowed, {reader}.allowed to {reader};
     alter table note disable row level security;
     """
-    postgresql_server.execute(twin, url=url)
     roles = f"""
     [roles.writer]
     set_role = "{reader}"
     tables.note = {{ where = "exists (select from allowed a where a.author = note.author)" }}
     """
-    async with _opened(tmp_path, url, roles) as toolbox:
-        assert {row[1] for row in await _rows(toolbox, _writer())} == {"ann"}
+    with postgresql_database(_notes(reader) + twin) as url:
+        async with _opened(tmp_path, url, roles) as toolbox:
+            assert {row[1] for row in await _rows(toolbox, _writer())} == {"ann"}
 
 
 def test_condition_on_what_the_role_may_not_read_is_found(url: str, reader: str, tmp_path: Path) -> None:

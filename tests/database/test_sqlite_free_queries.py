@@ -9,9 +9,9 @@ import pytest
 
 from dbtools import errors
 from dbtools.cells import json_of, plain
-from tests.database.conftest import Serve
 from tests.database.free_clinic import POOR, open_clinics
 from tests.database.role_callers import Caller
+from tests.database.shop import Serve
 
 QUESTIONS = (Path(__file__).parent / "free_questions.sql").read_text(encoding="utf-8").split("----\n")[1:]
 #: What the role sees of customers, as a table.
@@ -68,13 +68,15 @@ def test_question_has_the_answer_of_plain_sql(
             "select jsn('a')",
             "The function 'jsn' does not exist or is not permitted (position 8). Did you mean",
         ),
+        ("select version()", "The function 'version' does not exist or is not permitted (position 8). Only"),
         ("select date_trunc('month', placed) from orders", "Write strftime('%Y-%m-01', x) for months, "),
         ("select to_char(placed, 'YYYY-MM') from orders", "Write strftime('%Y-%m', x)."),
-        ("select stddev(total) from orders", "Write sqrt(avg(x * x) - avg(x) * avg(x)), which is of"),
-        ("select var_samp(total) from orders", "Write avg(x * x) - avg(x) * avg(x), which is of"),
-        ("select bool_or(total > 5) from orders", "Write max(x > 1)."),
+        ("select charindex('a', note) from orders", "Write instr(text, part), and substr."),
+        ("select nvl(note, '') from orders", "Write ifnull(a, b)."),
+        ("select convert(int, total) from orders", "Write cast(x as integer)."),
+        ("select stddev(total) from orders", "Only functions that compute a value from their arguments"),
         ("with year(y) as (values ('a')) select y, nope from year", "There is no column 'nope'"),
-        ("with a(x) as not materialized (select 1) select x, lpad(x, 2) from a", "Write printf"),
+        ("with a(x) as not materialized (select 1) select x, len(x) from a", "Write length(x)."),
         ("with a(x) as materialized (select 1) select x x x from a", "Is a word or a comma missing?"),
         ("select interval interval interval from orders", "Is a word or a comma missing?"),
         ("select count(*) from orders join customers using (nope)", "USING is not in both tables. Write ON."),
@@ -100,15 +102,12 @@ def test_question_has_the_answer_of_plain_sql(
         ("select median(total) from orders", "Write min(x) where p >= 0.5, from a subquery with cume_dist()"),
         ("select top 5 id from orders", "Write limit 5 at the end."),
         ("select id from orders offset 5", "Write limit 5 offset 10."),
-        ("select 2 ^ 3", "Write pow(a, b)."),
-        ("select x from (values (1)) as t(x)", "Name the columns before"),
         ("select total::int from orders", "Write cast(x as integer), not x::integer; date(x)"),
         ("select * from customers where name ilike 'a'", "near 'ilike' (position 36). Write like"),
         ("select left(name, 2) from customers", "Write substr(x, 1, 2)"),
-        ("select distinct on (status) * from orders", "write row_number() in a subquery."),
+        ("select * from orders pivot (sum(total) for status in ('a'))", "Write sum(iif(…, x, 0)) for each"),
         ("select id, row_number() over () as n from orders where n = 1", "and its condition outside."),
         ("select date '2024-01-01'", "There is no column 'date' (position 8). Write date('2024-12-31')"),
-        ("select * from generate_series(1, 3)", "Write with recursive n(i)"),
         ("select * from sqlite_schema", "describe_tables lists tables and columns."),
         ("select * from information_schema.tables", "There is no table 'information_schema.tables'"),
         (

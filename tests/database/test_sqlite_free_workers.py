@@ -4,8 +4,9 @@ import asyncio
 import os
 import shutil
 import sys
+import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
@@ -13,8 +14,11 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools import errors
-from dbtools.backends.sqlite import free, worker
-from dbtools.backends.sqlite.free import Worker
+from dbtools.backends import answering, processes
+from dbtools.backends.free import FreeRun
+from dbtools.backends.processes import LOST, Worker, WorkerPool
+from dbtools.backends.sqlite import free
+from dbtools.backends.sqlite.syntax import names_in
 from dbtools.policy import Caller
 from dbtools.settings.sections import RoleLimitsSection, RoleSection
 from tests.conftest import Clock
@@ -146,9 +150,9 @@ async def test_other_callers_are_served_while_one_statement_runs(path: Path) -> 
 
 async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
     async with serving(path) as shop, anyio.create_task_group() as group:
-        for _ in range(free.WORKERS * 3):
+        for _ in range(processes.WORKERS * 3):
             group.start_soon(shop.ask, ENDLESS)
-        while len(shop.processes()) < free.SHARE:
+        while len(shop.processes()) < processes.SHARE:
             await anyio.lowlevel.checkpoint()
         with anyio.fail_after(20):
             answer = await shop.toolbox.call(Caller(identity="other"), "run_sql", {"sql": "select 1"})
@@ -159,8 +163,8 @@ async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
 
 async def test_waiting_for_a_worker_counts_towards_the_deadline(path: Path) -> None:
     async with serving(path, timeout=0.2) as shop, AsyncExitStack() as stack:
-        for _ in range(free.WORKERS):
-            await stack.enter_async_context(shop.runner.pool.connection())
+        for _ in range(processes.WORKERS):
+            await stack.enter_async_context(shop.runner.workers.pool.connection())
         with anyio.fail_after(30), pytest.raises(errors.Busy):
             await shop.ask("select 1")
 
@@ -170,7 +174,7 @@ async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path
         await shop.ask("select 1")
         worker = shop.worker
         asked = asyncio.ensure_future(shop.ask(ENDLESS))
-        while shop.runner.pool.warmest is worker:
+        while shop.runner.workers.pool.warmest is worker:
             await anyio.lowlevel.checkpoint()
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -183,7 +187,7 @@ async def test_cancelled_call_ends_the_process_and_the_next_one_works(path: Path
 async def test_call_that_is_cancelled_while_its_worker_starts_leaves_no_process(path: Path) -> None:
     before = psutil.Process().children()
     async with serving(path) as shop:
-        starting = asyncio.ensure_future(Worker.start())
+        starting = asyncio.ensure_future(Worker.start(free.WORKER))
         await anyio.lowlevel.checkpoint()
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -246,7 +250,7 @@ async def test_worker_of_a_large_server_is_kept(path: Path) -> None:
         before = shop.worker
         await shop.ask("select 2")
 
-        assert len(held) > worker.RETIRES
+        assert len(held) > answering.RETIRES
         assert shop.worker is before
 
 
@@ -279,9 +283,10 @@ async def test_process_inherits_no_environment_and_no_file(
 async def test_workers_of_an_orphan_end_by_themselves(path: Path, clock: Clock) -> None:
     async with serving(path, roles=beside_hasty(0.2)) as shop:
         await shop.ask("select 1")
+        await shop.ask("select 1", "hasty")  # so that the process knows what this role sees
         worker = shop.worker
         asked = asyncio.ensure_future(shop.ask(ENDLESS, "hasty"))
-        while shop.runner.pool.warmest is worker:
+        while shop.runner.workers.pool.warmest is worker:
             await anyio.lowlevel.checkpoint()
         # The server does not end it for a long time.
         clock.advance(-600)
@@ -290,3 +295,63 @@ async def test_workers_of_an_orphan_end_by_themselves(path: Path, clock: Clock) 
         # It would try again with another process.
         asked.cancel()
         await asyncio.wait([asked])
+
+
+async def ask_odd(pool: WorkerPool, kind: str, **other: object) -> Mapping[str, object]:
+    """Return the answer of *pool* to a request of this *kind*."""
+
+    async def specify() -> str:
+        return "known"
+
+    ends = asyncio.get_running_loop().time() + 20
+    return await pool.ask({"kind": kind, **other}, specify, caller="tests", ends=ends)
+
+
+@pytest.mark.parametrize("kind", ["no JSON", "long"])
+async def test_answer_that_cannot_be_read_ends_the_process(kind: str) -> None:
+    pool = WorkerPool("tests.database.odd_answers")
+    lost = await ask_odd(pool, kind, length=processes.LARGEST_ANSWER + 1)
+    after = await ask_odd(pool, "plain")
+    await pool.close()
+
+    assert lost == LOST
+    assert "timeout" in after
+
+
+async def test_second_request_gets_the_time_that_is_left() -> None:
+    pool = WorkerPool("tests.database.odd_answers")
+    answer = await ask_odd(pool, "slow", seconds=1.5)
+    await pool.close()
+
+    assert 0 < float(str(answer["timeout"])) <= 18.5
+
+
+@pytest.mark.parametrize("ending", ["", " from nowhere"], ids=["explained", "refused"])
+async def test_long_statement_is_not_read_on_the_event_loop(path: Path, ending: str) -> None:
+    sql = f"select {'+'.join(['id'] * 6_000)} from item{ending}"
+    began = time.thread_time()
+    names_in(sql)
+    reading = time.thread_time() - began
+    async with serving(path) as shop:
+        await shop.ask("select 1")
+        view = await shop.toolbox.view("default")
+        run = FreeRun(
+            sql=sql,
+            catalog=view.whole,
+            whole=view.whole,
+            claims={},
+            caller="tests",
+            limit=1,
+            longest=100,
+            most_bytes=1_000,
+            timeout=20.0,
+            stamp=view.stamp,
+        )
+        used = []
+        for _ in range(3):
+            began = time.thread_time()
+            with suppress(errors.SqlRefused):
+                await shop.runner.explain(run)
+            used.append(time.thread_time() - began)
+
+    assert min(used) < reading

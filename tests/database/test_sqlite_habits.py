@@ -12,8 +12,7 @@ from dbtools.backends import url_of_file
 from dbtools.backends.sqlite.files import connect, location_of
 from dbtools.errors import TimedOut, UnknownTool
 from dbtools.settings import LimitsSection
-from tests.database.conftest import Serve
-from tests.database.shop import rows_of
+from tests.database.shop import Serve, rows_of
 
 JSON_EVERYWHERE = """
 create table event (id integer primary key, body json, kind as (json_extract(body, '$.kind')));

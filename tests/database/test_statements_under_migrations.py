@@ -17,9 +17,8 @@ from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings, load
 from dbtools.statement import Output, Select
-from tests.database.conftest import Serve
 from tests.database.poolers import Swapping, swapping_proxy
-from tests.database.shop import Shop, open_shop, pool_of, rows_of
+from tests.database.shop import Serve, Shop, open_shop, pool_of, rows_of
 from tests.database.transaction_views import PATIENCE, url as url
 from tests.postgresql_server import LOGIN, open_cluster
 

@@ -12,9 +12,8 @@ from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.settings.sections import GrantSection
 from dbtools.statement import Order, Output, Select
 from dbtools.types import Mask
-from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.role_callers import Grants, calling, calling_as
-from tests.database.shop import Shop, literal
+from tests.database.shop import DIALECTS, Serve, Shop, Shops, literal, open_shops
 from tests.unit.shop import column, table
 
 DDL = """

@@ -1,80 +1,35 @@
 """Every operator, on every type and any stored cell, gives rows or an error that names the mistake."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
 from dbtools.errors import BadArgument, BadOperator, BadValue, CallError
 from dbtools.types import Operator
-from tests.database.conftest import Serve
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 from tests.database.test_values import KINDS, TYPES
 from tests.database.test_values_sqlite import DECLARED
 
-Outcomes = Mapping[tuple[Operator, str], object]
+Outcomes = Mapping[tuple[str, Operator, str], object]
 
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
 EXPECTED = (BadOperator, BadValue, BadArgument)
 
 #: Values at the ends of types, and such as are written to do harm.
 WRITTEN = (
-    *(
-        "",
-        " ",
-        "0",
-        "-0",
-        "1",
-        "-1",
-        "1.0",
-        "1.5",
-        "0.1",
-        "1e400",
-        "-1e400",
-        "1e-400",
-        "1e16001",
-        "NaN",
-        "inf",
-    ),
-    *("-Infinity", "nan", "1_000", "0x10", "٣", "32768", "2147483648", "9223372036854775807"),
+    *("", " ", "0", "-0", "1", "-1", "1.0", "1.5", "0.1", "1e400", "-1e400", "1e-400", "1e16001", "NaN"),
+    *("inf", "-Infinity", "nan", "1_000", "0x10", "٣", "32768", "2147483648", "9223372036854775807"),
     *("9223372036854775808", "-9223372036854775808", "-9223372036854775809", "9" * 400, "9" * 401),
-    *("true", "t", "TRUE", "yes", "null", "NULL", "None", "infinity", "-infinity", "now", "today", "epoch"),
-    *(
-        "2024-02-30",
-        "2024-02-29",
-        "0000-01-01",
-        "0044-03-15 BC",
-        "10000-01-01",
-        "294277-01-01",
-        "5874898-01-01",
-    ),
-    *(
-        "24:00:00",
-        "25:00",
-        "12:30",
-        "12:30:00+02",
-        "12:30:00+25",
-        "2024-03-05T14:30:00Z",
-        "2024-03-05 14:30 BC",
-    ),
-    *("P1M", "1 month", "P", "P1Y2M3DT4H5M6.7S", "P99999999999Y", "1 fortnight", "5 days 5 days"),
-    *("{}", "{1,2}", "[1]", "[", "(1,2)", "[1,2)", "(,)", '{"a": 1}', '"', "'", "\\", "\\\\", "\\x", "\\x0"),
-    *("aGVsbG8=", "====", "sad", "it's", "00000000-0000-0000-0000-000000000000", "10.0.0.0/8", "10.0.0.1/99"),
-    *(
-        "%",
-        "_",
-        "%%%",
-        "\\%",
-        "%' or '1'='1",
-        "'; drop table t; --",
-        '"; drop table t; --',
-        "$1",
-        ":k0",
-        "?",
-        "🦉",
-    ),
-    *("\u202e", "a:b", "a & ", "!", "&", "<a>", "a" * 999, "%" * 1000, "_" * 1001, "e\u0301", "İ", "ß"),
+    *("true", "t", "TRUE", "yes", "null", "NULL", "None", "infinity", "-infinity", "now", "today"),
+    *("epoch", "2024-02-30", "2024-02-29", "0000-01-01", "0044-03-15 BC", "10000-01-01", "294277-01-01"),
+    *("5874898-01-01", "24:00:00", "25:00", "12:30", "12:30:00+02", "12:30:00+25"),
+    *("2024-03-05T14:30:00Z", "2024-03-05 14:30 BC", "P1M", "1 month", "P", "P1Y2M3DT4H5M6.7S"),
+    *("P99999999999Y", "1 fortnight", "5 days 5 days", "{}", "{1,2}", "[1]", "[", "(1,2)", "[1,2)"),
+    *("(,)", '{"a": 1}', '"', "'", "\\", "\\\\", "\\x", "\\x0", "aGVsbG8=", "====", "sad", "it's"),
+    *("00000000-0000-0000-0000-000000000000", "10.0.0.0/8", "10.0.0.1/99", "%", "_", "%%%", "\\%"),
+    *("%' or '1'='1", "'; drop table t; --", '"; drop table t; --', "$1", ":k0", "?", "🦉", "\u202e"),
+    *("a:b", "a & ", "!", "&", "<a>", "a" * 999, "%" * 1000, "_" * 1001, "e\u0301", "İ", "ß"),
 )
-
 #: For the operators that read a value like another one.
 FEW = (
     "",
@@ -88,7 +43,17 @@ FEW = (
     "{",
     "\\",
 )
-THOROUGH = (Operator.EQ, Operator.CONTAINS)
+
+
+def values_for(operator: Operator, at: int) -> Sequence[str]:
+    """Return what column *at* is compared with."""
+    match operator:
+        case Operator.EQ:
+            return WRITTEN
+        case Operator.CONTAINS:
+            return WRITTEN[at % 4 :: 4]
+        case _:
+            return FEW
 
 
 @pytest.fixture(scope="module")
@@ -109,18 +74,8 @@ def postgresql(serve: Serve) -> Iterator[Shop]:
 #: Cells of SQLite of every storage class, as SQL.
 CELLS = (
     *("null", "0", "1", "-9223372036854775808", "9223372036854775807", "1.5", "9e999", "-9e999", "''", "'a'"),
-    *(
-        "'1'",
-        "'2024-02-29'",
-        "'2024-99-99'",
-        "'{'",
-        "'[1]'",
-        "x''",
-        "x'00ff'",
-        "x'61'",
-        "cast(x'61ff' as text)",
-    ),
-    *("'a' || char(0) || 'b'", "zeroblob(1000)"),
+    *("'1'", "'2024-02-29'", "'2024-99-99'", "'{'", "'[1]'", "x''", "x'00ff'", "x'61'"),
+    *("cast(x'61ff' as text)", "'a' || char(0) || 'b'", "zeroblob(1000)"),
 )
 SAMPLES = {
     **dict.fromkeys(
@@ -166,42 +121,26 @@ def _unclean(outcomes: Outcomes) -> Outcomes:
     }
 
 
-@pytest.mark.parametrize(
-    ("at", "name"), [pytest.param(at, kind.name, id=kind.name) for at, kind in enumerate(KINDS)]
-)
-def test_every_operator_takes_or_refuses_every_value(at: int, name: str, postgresql: Shop) -> None:
+@pytest.mark.parametrize("at", range(len(KINDS)), ids=[kind.name for kind in KINDS])
+def test_every_operator_takes_or_refuses_every_value(at: int, postgresql: Shop) -> None:
     outcomes = {
-        (operator, value): outcome(postgresql, f"c{at}", operator, value)
+        (column, operator, value): outcome(postgresql, column, operator, value)
         for operator in Operator
-        for value in (WRITTEN if operator in THOROUGH else FEW)
+        for column, values in ((f"c{at}", values_for(operator, at)), (f"a{at}", FEW))
+        for value in values
     }
 
     assert _unclean(outcomes) == {}
 
 
-@pytest.mark.parametrize(
-    ("at", "name"), [pytest.param(at, kind.name, id=kind.name) for at, kind in enumerate(KINDS)]
-)
-def test_every_operator_on_an_array_takes_or_refuses_every_value(
-    at: int, name: str, postgresql: Shop
-) -> None:
-    outcomes = {
-        (operator, value): outcome(postgresql, f"a{at}", operator, value)
-        for operator in Operator
-        for value in FEW
-    }
-
-    assert _unclean(outcomes) == {}
-
-
-def _listed(shop: Shop, column: str, operator: Operator, value: str) -> list[object]:
+def _listed(shop: Shop, column: str, operator: Operator, value: str) -> list[list[object]]:
     condition: dict[str, object] = {"column": column, "op": operator}
     condition |= {"values": [value, value]} if operator in MANY else {"value": value}
-    return [row[0] for row in shop.rows("t", columns=["id"], where=[condition], order_by=["id"])]
+    return shop.rows("t", columns=["id"], where=[condition], order_by=["id"])
 
 
 each_declared = pytest.mark.parametrize(
-    "at", [pytest.param(at, id=declared or "nothing") for at, (declared, _) in enumerate(DECLARED)]
+    "at", range(len(DECLARED)), ids=[declared or "nothing" for declared, _ in DECLARED]
 )
 
 
@@ -218,9 +157,9 @@ def sqlite(serve: Serve) -> Iterator[Shop]:
 @each_declared
 def test_every_operator_is_total_whatever_a_cell_holds(at: int, sqlite: Shop) -> None:
     outcomes = {
-        (operator, value): outcome(sqlite, f"c{at}", operator, value)
+        (f"c{at}", operator, value): outcome(sqlite, f"c{at}", operator, value)
         for operator in Operator
-        for value in (WRITTEN if operator in THOROUGH else FEW)
+        for value in values_for(operator, at)
     }
 
     assert _unclean(outcomes) == {}

@@ -7,7 +7,6 @@ import pytest
 from dbtools import errors
 from dbtools.settings.sections import GrantSection
 from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
-from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import (
     COUNT,
     FILTER,
@@ -26,7 +25,7 @@ from tests.database.role_callers import (
     reading,
     shops as shops,
 )
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop, Shops, open_shops
 
 POOR = f"""
     create table patients ({SEEN_PATIENTS});
@@ -99,14 +98,14 @@ def _uses(column: str, table: str, tools: tuple[str, ...]) -> Iterator[tuple[str
 TYPED = ("list_rows", "list_patients")
 #: By the name that is used: what is asked.
 HIDDEN_USES: Mapping[str, Mapping[str, Ask]] = {
-    "secret": dict(_uses("secret", "patients", TYPED)),
+    "remark": dict(_uses("remark", "patients", TYPED)),
     "doctor_id": dict(_uses("doctor_id", "patients", ("list_patients",))),
     "doctor.name": dict(_uses("doctor.name", "patients", ("list_rows",))),
     "doctor_id.name": dict(_uses("doctor_id.name", "patients", ("list_rows",))),
-    "patient.secret": dict(_uses("patient.secret", "visits", ("list_rows", "list_visits"))),
+    "patient.remark": dict(_uses("patient.remark", "visits", ("list_rows", "list_visits"))),
     "patient.doctor.name": dict(_uses("patient.doctor.name", "visits", ("list_rows",))),
     "SECRET": dict(_uses("SECRET", "patients", ("list_rows",))),
-    "patients.secret": dict(_uses("patients.secret", "patients", ("list_rows",))),
+    "patients.remark": dict(_uses("patients.remark", "patients", ("list_rows",))),
 }
 MASKED_USES: Mapping[str, Mapping[str, Ask]] = {
     "email": dict(_uses("email", "patients", TYPED)),
@@ -131,7 +130,7 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("all descriptions", calling("describe_tables", detail="full")),
     ("all summaries", calling("describe_tables")),
     ("all names", calling("describe_tables", detail="names")),
-    *((f"search {each}", calling("list_tables", search=each)) for each in ("doctors", "doc*", "secret", "x")),
+    *((f"search {each}", calling("list_tables", search=each)) for each in ("doctors", "doc*", "remark", "x")),
     ("hidden table's resource", reading("dbtools://row/doctors/1")),
     ("hidden table's cell", reading("dbtools://cell/doctors/1/name")),
     ("completion of a table", completing(ROW_TEMPLATE, "table", "doc")),
@@ -139,9 +138,9 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("completion of a hidden table's key", completing(ROW_TEMPLATE, "key", "", table="doctors")),
     ("completion of a hidden column", completing(CELL_TEMPLATE, "column", "sec", table="patients")),
     ("completion of all columns", completing(CELL_TEMPLATE, "column", "", table="patients", key="1")),
-    ("hidden column of a row", calling("get_row", table="patients", key={"id": "1"}, columns=["secret"])),
-    ("key of a hidden column", calling("get_row", table="patients", key={"secret": "cursed"})),
-    ("hidden column's cell", reading("dbtools://cell/patients/1/secret")),
+    ("hidden column of a row", calling("get_row", table="patients", key={"id": "1"}, columns=["remark"])),
+    ("key of a hidden column", calling("get_row", table="patients", key={"remark": "cursed"})),
+    ("hidden column's cell", reading("dbtools://cell/patients/1/remark")),
     ("masked cell", reading("dbtools://cell/patients/1/email")),
     ("redacted cell", reading("dbtools://cell/patients/3/height")),
     ("whole table", calling("list_patients")),
@@ -191,7 +190,7 @@ EXPLAINED: list[tuple[str, Mapping[str, object], str]] = [
     ("list_patients", {"where": [{"column": "visits.price", "value": "10"}]}, "or some and none in where"),
     ("list_patients", {"columns": ["visit.price"]}, "max(visits.…)"),
     ("list_patients", {"columns": ["sum(visits.price * height)"]}, "begin with visits, not 'height'"),
-    ("list_patients", {"columns": ["sum(visits.price * secret)"]}, "begin with visits, not 'secret'"),
+    ("list_patients", {"columns": ["sum(visits.price * remark)"]}, "begin with visits, not 'remark'"),
     ("list_patients", {"columns": ["doctors.name"]}, "Columns: id, name, region, email, height."),
     ("list_patients", {"columns": ["length(sec-ret)"]}, "Columns: id, name, region, email, height."),
     ("list_patients", {"where": [{"some": "doctors"}]}, "Related rows: visits."),
@@ -320,8 +319,8 @@ def test_cursor_of_another_role_shows_no_more(shop: Shop, twins: tuple[Caller, C
 
 
 def test_cursor_after_a_hidden_order_is_refused(shop: Shop, twins: tuple[Caller, Caller]) -> None:
-    with calling_as(shop, {"*": True}) as other:
-        cursor = other.call("list_patients", order_by=["secret"], limit=1)["next_cursor"]
+    with calling_as(shop, {"patients": GrantSection(columns=("id", "name", "remark"))}) as other:
+        cursor = other.call("list_patients", order_by=["remark"], limit=1)["next_cursor"]
 
     with pytest.raises(errors.BadCursor):
         twins[0].call("list_patients", cursor=cursor)

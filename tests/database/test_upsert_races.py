@@ -11,27 +11,25 @@ import pytest
 
 from dbtools import errors
 from dbtools.settings.sections import GrantSection
-from tests.database.conftest import Serve
 from tests.database.role_callers import Caller
-from tests.database.shop import Bare, Shop, open_bare
+from tests.database.shop import Bare, Serve, Shop, open_bare
 from tests.database.written_journal import writing
 
 CALLERS = 8
 DELETIONS = 2  #: fewer than the attempts at an upsert
-DDL = """
+ROWS = "insert into things values (1, 'a', 0, 0), (2, 'b', 0, 1);"
+DDL = f"""
 create table things (
     id integer primary key, code text not null unique, n integer not null, hidden integer not null default 0
 );
-insert into things values (1, 'a', 0, 0), (2, 'b', 0, 1);
+{ROWS}
 """
 GRANT = GrantSection(
     insert=("id", "code", "n"), update=("id", "n"), delete=True, where="hidden = 0", exclude=("hidden",)
 )
-ALL = "select code, n, hidden from things order by code, n"
 WAITING = (
     "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 )
-Rows = list[tuple[object, ...]]
 
 
 @contextmanager
@@ -54,65 +52,46 @@ async def _upsert(caller: Caller, how: str, code: str, id: int) -> Any:
     return answer.structured
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "code", "update", "ignore"),
-    [
-        pytest.param(
-            "insert into things values (9, 'x', 0, 0)", "commit", "x", (5, 0), (0, 0), id="inserted"
-        ),
-        pytest.param(
-            "insert into things values (9, 'x', 0, 0)", "rollback", "x", (5, 0), (5, 0), id="insert undone"
-        ),
-        pytest.param("insert into things values (9, 'x', 0, 1)", "commit", "x", None, None, id="hidden"),
-        pytest.param("delete from things where code = 'a'", "commit", "a", (5, 0), (5, 0), id="deleted"),
-        pytest.param(
-            "delete from things where code = 'a'", "rollback", "a", (5, 0), (0, 0), id="delete undone"
-        ),
-        pytest.param(
-            "update things set hidden = 1 where code = 'a'", "commit", "a", None, None, id="hidden now"
-        ),
-        pytest.param(
-            "update things set hidden = 0 where code = 'b'", "commit", "b", (5, 0), (0, 0), id="shown now"
-        ),
-        pytest.param(
-            "update things set code = 'z' where code = 'a'", "commit", "a", (5, 0), (5, 0), id="renamed"
-        ),
-        pytest.param(
-            "update things set code = 'x' where code = 'a'", "commit", "x", (5, 0), (0, 0), id="named so"
-        ),
-    ],
+X = "insert into things values (9, 'x', 0, {})"
+DELETE_A = "delete from things where code = 'a'"
+#: What another transaction does and how it ends, the code that is upserted, and n and whether the row is
+#: hidden after an update, and after an ignored row; None: the upsert meets a constraint.
+MEETINGS: tuple[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None], ...] = (
+    (X.format(0), "commit", "x", (5, 0), (0, 0)),
+    (X.format(0), "rollback", "x", (5, 0), (5, 0)),
+    (X.format(1), "commit", "x", None, None),
+    (DELETE_A, "commit", "a", (5, 0), (5, 0)),
+    (DELETE_A, "rollback", "a", (5, 0), (0, 0)),
+    ("update things set hidden = 1 where code = 'a'", "commit", "a", None, None),
+    ("update things set hidden = 0 where code = 'b'", "commit", "b", (5, 0), (0, 0)),
+    ("update things set code = 'z' where code = 'a'", "commit", "a", (5, 0), (5, 0)),
+    ("update things set code = 'x' where code = 'a'", "commit", "x", (5, 0), (0, 0)),
 )
+
+
 @pytest.mark.parametrize("how", ["update", "ignore"])
-def test_upsert_waits_for_the_transaction_that_changes_the_row(
-    how: str,
-    first: str,
-    last: str,
-    code: str,
-    update: tuple[int, int] | None,
-    ignore: tuple[int, int] | None,
-    serve: Serve,
-    dialect: str,
-) -> None:
+def test_upsert_waits_for_the_transaction_that_changes_the_row(how: str, serve: Serve, dialect: str) -> None:
+    async def meet(last: str, code: str) -> Any:
+        calling = asyncio.ensure_future(_upsert(caller, how, code, 5))
+        if dialect == "postgresql":
+            await _until_it_waits(shop, calling)
+        await anyio.to_thread.run_sync(_run, shop, other, last)
+        return await calling
+
     with serve(dialect, DDL) as shop, writing(shop, GRANT, lock_timeout=30) as caller, _other(shop) as other:
+        for first, last, code, update, ignore in MEETINGS:
+            shop.bare.execute(f"delete from things; {ROWS}")
+            other.execute(f"begin{' immediate' * (dialect == 'sqlite')}; {first}")
+            answer = shop.portal.call(meet, last, code)
+            found = shop.bare.rows(f"select n, hidden from things where code = '{code}'")
 
-        async def meet() -> Any:
-            calling = asyncio.ensure_future(_upsert(caller, how, code, 5))
-            if dialect == "postgresql":
-                await _until_it_waits(shop, calling)
-            await anyio.to_thread.run_sync(_run, shop, other, last)
-            return await calling
-
-        other.execute(f"begin{' immediate' * (dialect == 'sqlite')}; {first}")
-        answer = shop.portal.call(meet)
-        found = shop.bare.rows(f"select n, hidden from things where code = '{code}'")
-
-    if how == "ignore" and dialect == "postgresql" and code == "a":
-        # A row that is only read is not locked: it exists until the other transaction is committed.
-        assert (answer["affected"], answer["rows"]) == (0, [])
-        return
-    expected = update if how == "update" else ignore
-    assert found == ([expected] if expected is not None else [(0, 1)])
-    assert answer == "constraint" if expected is None else answer["affected"] == (expected[0] == 5)
+            if how == "ignore" and dialect == "postgresql" and code == "a":
+                # A row that is only read is not locked: it exists until the other transaction is committed.
+                assert (answer["affected"], answer["rows"]) == (0, []), first
+                continue
+            expected = update if how == "update" else ignore
+            assert found == ([expected] if expected is not None else [(0, 1)]), first
+            assert answer == "constraint" if expected is None else answer["affected"] == (expected[0] == 5)
 
 
 def _run(shop: Shop, other: Bare, sql: str) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
-from tests.database.conftest import Serve
-from tests.database.shop import Shop, literal, quote, same
+from tests.database.shop import Serve, Shop, literal, quote, same
 
 SAFE = 2**53 - 1
 EXAMPLES = 12

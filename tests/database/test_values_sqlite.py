@@ -11,8 +11,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.database.conftest import Serve
-from tests.database.shop import BareSqlite, Shop, same
+from tests.database.shop import BareSqlite, Serve, Shop, same
 from tests.database.test_values import SAFE, examples
 
 EXAMPLES = 15

@@ -9,10 +9,9 @@ import anyio
 import pytest
 
 from dbtools import errors
-from tests.database.conftest import Serve
 from tests.database.cutting_proxy import Cut, Cutting, is_commit, numbered, proxy_of_shop as proxy_of_shop
 from tests.database.role_callers import Caller
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 from tests.database.written_journal import (
     AFTER,
     BEFORE,
@@ -27,6 +26,8 @@ from tests.database.written_journal import (
 )
 
 MOST_REQUESTS = 60
+#: Every way to cut the connection, and every kind of change.
+CUTS = [*(("update", cut) for cut in Cut), *((kind, Cut.AFTER) for kind in CALLS if kind != "update")]
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,7 @@ def _each_request(caller: Caller, shop: Shop, proxy: Cutting, kind: str, cut: Cu
     raise AssertionError("the call has no end")
 
 
-@pytest.mark.parametrize("cut", Cut)
-@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize(("kind", "cut"), CUTS)
 def test_connection_that_is_cut_at_any_request_leaves_what_the_caller_is_told(
     kind: str, cut: Cut, caller: Caller, shop: Shop, proxy: Cutting
 ) -> None:

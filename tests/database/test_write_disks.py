@@ -12,10 +12,9 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools import errors
-from tests.database.conftest import Serve
 from tests.database.cutting_proxy import cutting_proxy, is_commit
 from tests.database.role_callers import Caller
-from tests.database.shop import Shop, open_shop
+from tests.database.shop import Serve, Shop, open_shop
 from tests.database.written_journal import BEFORE, CALLS, DDL, journal, restore, things, told, writing
 from tests.postgresql_server import LOGIN, Cluster, open_cluster
 from tests.processes import FRESH

@@ -4,15 +4,12 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from alembic import command
 from anyio.from_thread import BlockingPortal
 
 from dbtools.alembic import upgrade
-from dbtools.settings.sections import ServerSection
-from tests.database.conftest import Serve
+from dbtools.settings.sections import GrantSection, ServerSection
 from tests.database.cutting_proxy import Cut, Cutting, cutting_proxy, is_commit, numbered
-from tests.database.keyed_writes import UPDATE, Keeps, at_once, codes, entries, keeping, table_of
-from tests.database.registries import config_of
+from tests.database.keyed_writes import UPDATE, Keeps, at_once, codes, entries, opened as opened, table_of
 from tests.database.role_callers import ROLE, Caller
 from tests.database.shop import Shop
 from tests.database.written_journal import (
@@ -32,12 +29,8 @@ MOST_REQUESTS = 60
 SECRET = ServerSection(secret="a secret that all servers share, long enough")
 CONFIRMED = GRANT.model_copy(update={"confirm": True})
 CHANGE = {"id": 1, "set": {"v": "new"}}
-
-
-@pytest.fixture
-def opened(serve: Serve) -> Keeps:
-    """Give what opens a database, with a journal or without."""
-    return keeping(serve)
+#: Every way to cut the connection, and every kind of change.
+CUTS = [*(("update", cut) for cut in Cut), *((kind, Cut.AFTER) for kind in CALLS if kind != "update")]
 
 
 def _has_journal(caller: Caller) -> bool | None:
@@ -46,14 +39,13 @@ def _has_journal(caller: Caller) -> bool | None:
 
 def test_journal_that_appears_is_used(opened: Keeps, dialect: str) -> None:
     with opened(dialect, "memory") as shop, writing(shop) as caller:
-        caller.call("update_things", **UPDATE)
         before = _has_journal(caller)
         upgrade(shop.url)
         shop.portal.call(caller.toolbox.refresh)
-        caller.call("update_things", **{**UPDATE, "idempotency_key": "later"})
+        caller.call("update_things", **UPDATE)
         found = entries(shop)
 
-    assert (before, found) == (False, [("update_things", "later", 1, _keys(dialect))])
+    assert (before, found) == (False, [("update_things", "k", 1, _keys(dialect))])
 
 
 def _keys(dialect: str) -> str:
@@ -61,27 +53,21 @@ def _keys(dialect: str) -> str:
 
 
 def test_stamp_of_the_schema_covers_the_journal(opened: Keeps, dialect: str) -> None:
-    stamps: list[str] = []
-    with opened(dialect, "memory") as shop, writing(shop) as caller:
-        for revision in ("registry_0002", "registry_0003"):
-            command.upgrade(config_of(shop.url), revision)
-            stamps.append(shop.portal.call(caller.database.stamp))
-        command.downgrade(config_of(shop.url), "registry_0002")
-        stamps.append(shop.portal.call(caller.database.stamp))
-
-    assert stamps[0] != stamps[1] != stamps[2]
-
-
-@pytest.mark.parametrize("keys", [{}, {"idempotency_key": "k"}], ids=["confirmed", "confirmed, with a key"])
-def test_call_after_the_journal_was_dropped_is_kept_in_memory(
-    keys: dict[str, str], opened: Keeps, dialect: str
-) -> None:
-    with opened(dialect) as shop, writing(shop, CONFIRMED) as caller:
-        asked = caller.call("update_things", **CHANGE, **keys)
+    with opened(dialect) as shop, writing(shop) as caller:
+        before = shop.portal.call(caller.database.stamp)
         shop.bare.execute(f"drop table {table_of(shop)}")
-        stale = refused(caller, "update_things", **CHANGE, **keys, confirm=asked["confirm"])
-        asked = caller.call("update_things", **CHANGE, **keys)
-        made = caller.call("update_things", **CHANGE, **keys, confirm=asked["confirm"])
+        after = shop.portal.call(caller.database.stamp)
+
+    assert before != after
+
+
+def test_confirmation_after_the_journal_was_dropped_is_kept_in_memory(opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop, CONFIRMED) as caller:
+        asked = caller.call("update_things", **CHANGE)
+        shop.bare.execute(f"drop table {table_of(shop)}")
+        stale = refused(caller, "update_things", **CHANGE, confirm=asked["confirm"])
+        asked = caller.call("update_things", **CHANGE)
+        made = caller.call("update_things", **CHANGE, confirm=asked["confirm"])
         has_journal = _has_journal(caller)
         found = things(shop), journal(shop)
 
@@ -91,22 +77,22 @@ def test_call_after_the_journal_was_dropped_is_kept_in_memory(
     assert found == (AFTER["update"], [CALLS["update"][2]])
 
 
-def test_key_after_the_journal_was_dropped_is_kept_in_memory(opened: Keeps, dialect: str) -> None:
-    with opened(dialect) as shop, writing(shop) as caller:
+@pytest.mark.parametrize("grant", [GRANT, CONFIRMED], ids=["at once", "confirmed"])
+def test_key_after_the_journal_was_dropped_changes_nothing(
+    grant: GrantSection, opened: Keeps, dialect: str
+) -> None:
+    with opened(dialect) as shop, writing(shop, grant) as caller:
         has_journal = _has_journal(caller)
         shop.bare.execute(f"drop table {table_of(shop)}")
-        first = caller.call("update_things", **UPDATE)
-        again = caller.call("update_things", **UPDATE)
-        found = journal(shop)
+        error = refused(caller, "update_things", **UPDATE)
+        found = things(shop), journal(shop)
 
-    assert (has_journal, first["affected"], again["affected"]) == (True, 1, 1)
-    assert (repeated(first), repeated(again)) == (False, True)
-    assert found == [CALLS["update"][2]]
+    assert (has_journal, error.code) == (True, "unknown_argument")
+    assert found == (BEFORE, [])
 
 
-def test_registry_of_the_version_before_keeps_keys_in_memory(opened: Keeps, dialect: str) -> None:
+def test_confirmation_without_a_journal_is_reported(opened: Keeps, dialect: str) -> None:
     with opened(dialect, "memory") as shop, writing(shop, CONFIRMED) as caller:
-        command.upgrade(config_of(shop.url), "registry_0002")
         problems = caller.problems()
         asked = caller.call("update_things", **CHANGE)
         made = caller.call("update_things", **CHANGE, confirm=asked["confirm"])
@@ -134,9 +120,10 @@ def test_two_servers_take_one_confirmation_once(times: int, opened: Keeps, diale
     assert after == [("+", 9, "new")]
 
 
-def test_confirmation_is_not_used_by_a_change_that_fails(opened: Keeps, dialect: str) -> None:
+@pytest.mark.parametrize("keeper", ["journal", "memory"])
+def test_confirmation_is_not_used_by_a_change_that_fails(keeper: str, opened: Keeps, dialect: str) -> None:
     row = {"rows": [{"id": 9, "v": "new"}]}
-    with opened(dialect) as shop, writing(shop, CONFIRMED) as caller:
+    with opened(dialect, keeper) as shop, writing(shop, CONFIRMED) as caller:
         token = caller.call("insert_things", **row)["confirm"]
         shop.bare.execute("insert into things values (9, 'other')")
         error = refused(caller, "insert_things", **row, confirm=token)
@@ -184,8 +171,7 @@ def proxy(shop: Shop, portal: BlockingPortal) -> Iterator[Cutting]:
         yield proxy
 
 
-@pytest.mark.parametrize("cut", Cut)
-@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize(("kind", "cut"), CUTS)
 def test_connection_that_is_cut_at_any_request_leaves_a_change_that_the_key_makes_once(
     kind: str, cut: Cut, shop: Shop, proxy: Cutting
 ) -> None:
@@ -245,28 +231,29 @@ def test_confirmation_resolves_an_unknown_outcome(cut: Cut, shop: Shop, proxy: C
     assert found == (AFTER["update"], [CALLS["update"][2]])
 
 
-def test_unknown_outcome_stays_unknown_in_memory(opened: Keeps, portal: BlockingPortal) -> None:
+def test_unknown_outcome_without_a_journal_uses_the_confirmation(
+    opened: Keeps, portal: BlockingPortal
+) -> None:
     with (
         opened("postgresql", "memory") as shop,
         portal.wrap_async_context_manager(cutting_proxy(shop.url)) as proxy,
-        writing(shop, write_url=proxy.url) as caller,
+        writing(shop, CONFIRMED, write_url=proxy.url) as caller,
     ):
+        token = caller.call("update_things", **CHANGE)["confirm"]
         proxy.at(is_commit, Cut.AFTER, refuses=True)
-        first = refused(caller, "update_things", **UPDATE)
+        first = refused(caller, "update_things", **CHANGE, confirm=token)
         proxy.at(lambda _: False, None)
-        again = refused(caller, "update_things", **UPDATE)
-        other = refused(caller, "update_things", **{**UPDATE, "id": 2})
+        again = refused(caller, "update_things", **CHANGE, confirm=token)
         found = journal(shop)
 
-    assert [each.code for each in (first, again, other)] == ["unknown_outcome", "unknown_outcome", "conflict"]
+    assert [each.code for each in (first, again)] == ["unknown_outcome", "not_confirmed"]
     assert str(first).endswith("Read the rows before you try again.")
     assert found == [CALLS["update"][2]]
 
 
 @pytest.mark.parametrize("how", ["ignore", "update"])
-@pytest.mark.parametrize("kept", ["journal", "memory"])
-def test_key_makes_an_upsert_once(how: str, kept: str, opened: Keeps, dialect: str) -> None:
-    with opened(dialect, kept) as shop, writing(shop) as caller:
+def test_key_makes_an_upsert_once(how: str, opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop) as caller:
         ask = {"rows": [{"id": 1, "v": "new"}], "on_conflict": how, "idempotency_key": "k"}
         first = caller.call("insert_things", **ask)
         shop.bare.execute("update things set v = 'later' where id = 1")

@@ -9,49 +9,55 @@ from typing import Any
 import pytest
 
 from dbtools import errors, policy
-from dbtools.changes import KEPT_IN_MEMORY
 from dbtools.settings.sections import RoleSection
 from dbtools.types import Mask
-from tests.conftest import Clock
-from tests.database.conftest import Serve
-from tests.database.keyed_writes import CALLERS, UPDATE, Keeps, at_once, codes, entries, keeping, table_of
+from tests.database.keyed_writes import (
+    CALLERS,
+    UPDATE,
+    Keeps,
+    at_once,
+    codes,
+    entries,
+    opened as opened,
+    table_of,
+)
 from tests.database.role_callers import ROLE, calling_as
 from tests.database.shop import Shop
-from tests.database.written_journal import AFTER, CALLS, GRANT, journal, repeated, things, writing
+from tests.database.written_journal import (
+    AFTER,
+    BEFORE,
+    CALLS,
+    GRANT,
+    journal,
+    repeated,
+    restore,
+    things,
+    writing,
+)
 from tests.database.written_shop import DDL, GRANTS, NORTH, ORDERS, refused, stored
 
-KEEPERS = ("journal", "memory")
 DAY = 86_400
-keepers = pytest.mark.parametrize("keeper", KEEPERS)
+NOW, UNSHOWN = "the rows are as they are now.", "rows are not shown."
 REPEATED = "An earlier call with this idempotency_key made the change at "
 
 
-@pytest.fixture
-def opened(serve: Serve) -> Keeps:
-    """Give what opens a database, with a journal or without."""
-    return keeping(serve)
+def test_change_is_made_once(opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop) as caller:
+        for kind, (tool, arguments, noted) in CALLS.items():
+            restore(shop)
+            first = caller.call(tool, **arguments, idempotency_key=kind)
+            again = caller.call(tool, **arguments, idempotency_key=kind)
+
+            assert (things(shop), journal(shop)) == (AFTER[kind], [noted])
+            assert (first["affected"], repeated(first)) == (1, False)
+            assert str(again["note"]).startswith(REPEATED)
+            gone = kind in ("delete", "query")
+            assert str(again["note"]).endswith(UNSHOWN if gone else NOW)
+            assert again == {**first, "note": again["note"], "rows": [] if gone else first["rows"]}
 
 
-@keepers
-@pytest.mark.parametrize("kind", CALLS)
-def test_change_is_made_once(kind: str, keeper: str, opened: Keeps, dialect: str) -> None:
-    tool, arguments, noted = CALLS[kind]
-    with opened(dialect, keeper) as shop, writing(shop) as caller:
-        first = caller.call(tool, **arguments, idempotency_key="k")
-        again = caller.call(tool, **arguments, idempotency_key="k")
-        found = things(shop), journal(shop)
-
-    assert found == (AFTER[kind], [noted])
-    assert (first["affected"], repeated(first)) == (1, False)
-    assert str(again["note"]).startswith(REPEATED)
-    gone = kind in ("delete", "query")
-    assert str(again["note"]).endswith("rows are not shown." if gone else "the rows are as they are now.")
-    assert again == {**first, "note": again["note"], "rows": [] if gone else first["rows"]}
-
-
-@keepers
-def test_repeated_call_reads_the_rows_as_they_are_now(keeper: str, opened: Keeps, dialect: str) -> None:
-    with opened(dialect, keeper) as shop, writing(shop) as caller:
+def test_repeated_call_reads_the_rows_as_they_are_now(opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop) as caller:
         caller.call("update_things", **UPDATE)
         shop.bare.execute("update things set v = 'later' where id = 1")
         later = caller.rows("update_things", **UPDATE)
@@ -62,9 +68,8 @@ def test_repeated_call_reads_the_rows_as_they_are_now(keeper: str, opened: Keeps
     assert (gone["affected"], gone["rows"]) == (1, [])
 
 
-@keepers
-def test_key_with_other_arguments_is_a_conflict(keeper: str, opened: Keeps, dialect: str) -> None:
-    with opened(dialect, keeper) as shop, writing(shop) as caller:
+def test_key_with_other_arguments_is_a_conflict(opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop) as caller:
         caller.call("update_things", **UPDATE)
         error = refused(caller, "update_things", **{**UPDATE, "id": 2})
         found = things(shop)
@@ -76,13 +81,10 @@ def test_key_with_other_arguments_is_a_conflict(keeper: str, opened: Keeps, dial
     assert found == AFTER["update"]
 
 
-@keepers
-def test_key_of_another_identity_role_or_tool_is_another_key(
-    keeper: str, opened: Keeps, dialect: str
-) -> None:
+def test_key_of_another_identity_role_or_tool_is_another_key(opened: Keeps, dialect: str) -> None:
     others = {"other": RoleSection(tables={"things": GRANT})}
     callers = [(ROLE, None), (ROLE, "ann"), (ROLE, "bob"), ("other", None), ("other", "ann")]
-    with opened(dialect, keeper) as shop, calling_as(shop, {"things": GRANT}, roles=others) as caller:
+    with opened(dialect) as shop, calling_as(shop, {"things": GRANT}, roles=others) as caller:
         for number, (role, identity) in enumerate(callers):
             who = policy.Caller(role=role, identity=identity)
             arguments = {"rows": [{"id": 10 + number}], "idempotency_key": "k"}
@@ -94,9 +96,8 @@ def test_key_of_another_identity_role_or_tool_is_another_key(
     assert [id for id, _ in found] == [1, 2, 3, 10, 11, 12, 13, 14]
 
 
-@keepers
-def test_failed_call_leaves_its_key_free(keeper: str, opened: Keeps, dialect: str) -> None:
-    with opened(dialect, keeper) as shop, writing(shop) as caller:
+def test_failed_call_leaves_its_key_free(opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop) as caller:
         error = refused(caller, "insert_things", rows=[{"id": 9}, {"id": 1}], idempotency_key="k")
         made = caller.call("insert_things", rows=[{"id": 9}], idempotency_key="k")
 
@@ -104,9 +105,8 @@ def test_failed_call_leaves_its_key_free(keeper: str, opened: Keeps, dialect: st
     assert (made["affected"], repeated(made)) == (1, False)
 
 
-@keepers
-def test_dry_run_leaves_its_key_free(keeper: str, opened: Keeps, dialect: str) -> None:
-    with opened(dialect, keeper) as shop, writing(shop) as caller:
+def test_dry_run_leaves_its_key_free(opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop) as caller:
         tried = caller.call("update_things", **{**UPDATE, "id": 2}, dry_run=True)
         made = caller.call("update_things", **UPDATE)
         after = caller.call("update_things", **UPDATE, dry_run=True)
@@ -116,23 +116,17 @@ def test_dry_run_leaves_its_key_free(keeper: str, opened: Keeps, dialect: str) -
     assert str(after["note"]).startswith("Dry run: nothing was changed.")
 
 
-@keepers
-@pytest.mark.parametrize("kind", CALLS)
-def test_eight_callers_with_one_key_make_the_change_once(
-    kind: str, keeper: str, opened: Keeps, dialect: str
-) -> None:
-    tool, arguments, noted = CALLS[kind]
-    with opened(dialect, keeper) as shop, writing(shop, lock_timeout=30.0) as caller:
-        keyed = {**arguments, "idempotency_key": "k"}
-        found = caller.portal.call(at_once, [caller] * CALLERS, tool, keyed)
-        after = things(shop), journal(shop)
+def test_eight_callers_with_one_key_make_the_change_once(opened: Keeps, dialect: str) -> None:
+    with opened(dialect) as shop, writing(shop, lock_timeout=30.0) as caller:
+        for kind, (tool, arguments, noted) in CALLS.items():
+            restore(shop)
+            keyed = {**arguments, "idempotency_key": kind}
+            found = caller.portal.call(at_once, [caller] * CALLERS, tool, keyed)
 
-    assert codes(found) == [""] * CALLERS
-    made = [
-        each for each in found if not isinstance(each, errors.CallError) and not repeated(each.structured)
-    ]
-    assert len(made) == 1
-    assert after == (AFTER[kind], [noted])
+            assert codes(found) == [""] * CALLERS
+            again = [repeated(each.structured) for each in found if not isinstance(each, errors.CallError)]
+            assert sorted(again) == [False, *[True] * (CALLERS - 1)]
+            assert (things(shop), journal(shop)) == (AFTER[kind], [noted])
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["key", "no key"])
@@ -156,7 +150,6 @@ NUMBERED = {
     "postgresql": "alter table orders alter id add generated by default as identity (start 100)",
 }
 INSERTED = ("customer_id", "number", "status")
-NOW, UNSHOWN = "the rows are as they are now.", "rows are not shown."
 #: How the rule of the role may change between two calls with one key, and what the second one shows.
 LENSES: Mapping[str, tuple[Mapping[str, Any], int, str]] = {
     "nothing": ({}, 1, NOW),
@@ -189,10 +182,9 @@ def test_repeated_call_shows_what_the_role_sees_now(lens: str, opened: Keeps, di
     assert ("hush" in json.dumps(found)) == (lens == "nothing")
 
 
-@keepers
-def test_key_of_a_caller_with_other_claims_is_another_key(keeper: str, opened: Keeps, dialect: str) -> None:
+def test_key_of_a_caller_with_other_claims_is_another_key(opened: Keeps, dialect: str) -> None:
     row = {"customer_id": 1, "number": "X-1", "id": 10}
-    with opened(dialect, keeper, ddl=DDL) as shop, calling_as(shop, GRANTS, NORTH) as caller:
+    with opened(dialect, ddl=DDL) as shop, calling_as(shop, GRANTS, NORTH) as caller:
         other = replace(caller, claims={**NORTH, "sub": "bob"})
         first = caller.call("insert_orders", rows=[row], idempotency_key="k")
         second = other.call("insert_orders", rows=[{**row, "id": 11, "number": "X-2"}], idempotency_key="k")
@@ -312,25 +304,32 @@ def test_journal_is_served_to_nobody(opened: Keeps, dialect: str) -> None:
     assert "dbtools_write" not in " ".join((*names, described))
 
 
-def test_memory_forgets_keys_after_ten_minutes(opened: Keeps, dialect: str, clock: Clock) -> None:
+def test_only_with_a_journal_do_tools_take_a_key(opened: Keeps, dialect: str) -> None:
+    found: dict[str, tuple[bool, object]] = {}
+    for keeper in ("journal", "memory"):
+        with opened(dialect, keeper) as shop, writing(shop) as caller:
+            tools = caller.portal.call(caller.toolbox.view, ROLE).tools
+        for name in ("insert_things", "update_rows", "delete_things", "change_thing"):
+            schema = tools[name].definition.input_schema["properties"].get("idempotency_key", {})
+            found[f"{keeper}: {name}"] = (bool(schema), schema.get("description", ""))
+
+    kept = (True, "makes the change once per key, for 24 hours")
+    assert found == {name: kept if name.startswith("journal") else (False, "") for name in found}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_key_without_a_journal_is_an_unknown_argument(kind: str, opened: Keeps, dialect: str) -> None:
+    tool, arguments, _ = CALLS[kind]
     with opened(dialect, "memory") as shop, writing(shop) as caller:
-        caller.call("update_things", **UPDATE)
-        kept = caller.call("update_things", **UPDATE)
-        clock.advance(KEPT_IN_MEMORY + 1)
-        forgotten = caller.call("update_things", **UPDATE)
+        errors = [
+            refused(caller, tool, **arguments, idempotency_key="k", **more)
+            for more in ({}, {"dry_run": True})
+        ]
+        found = things(shop), journal(shop)
 
-    assert repeated(kept)
-    assert not repeated(forgotten)
-
-
-@keepers
-def test_definition_says_how_long_keys_are_kept(keeper: str, opened: Keeps, dialect: str) -> None:
-    with opened(dialect, keeper) as shop, writing(shop) as caller:
-        definitions = caller.portal.call(caller.toolbox.list, ROLE)
-        text = next(each.json.decode() for each in definitions if each.name == "update_things")
-
-    kept = {"journal": "for 24 hours", "memory": "for 10 minutes on this server"}
-    assert f"makes the change once per key, {kept[keeper]}" in text
+    assert [each.code for each in errors] == ["unknown_argument"] * 2
+    assert "idempotency_key" not in "".join(each.hint for each in errors)
+    assert found == (BEFORE, [])
 
 
 def test_rows_of_the_journal_are_not_counted_as_rows_elsewhere(opened: Keeps, dialect: str) -> None:

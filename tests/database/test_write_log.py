@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
+from dbtools.alembic import upgrade
 from dbtools.settings.sections import GrantSection, RoleLimitsSection, RoleSection
 from dbtools.types import Mask
-from tests.database.conftest import Serve
 from tests.database.logged_calls import Logged
-from tests.database.written_shop import DDL, GRANTS, ORDERS, Opens, opening, stored
+from tests.database.role_callers import Grants
+from tests.database.written_shop import DDL, GRANTS, ORDERS, Opens, stored
 
 NEW = {"id": 9, "customer_id": 1, "number": "A-2"}
 LOGGED_NEW = {
@@ -30,12 +32,6 @@ LOGGED_FIRST = {
     "region": "north",
     "created_by": "eve",
 }
-
-
-@pytest.fixture
-def opened(serve: Serve) -> Opens:
-    """Give what opens a database that its caller may change."""
-    return opening(serve)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +79,8 @@ def test_changes_have_the_key_and_the_changed_columns(
 
 
 def test_repeated_call_is_logged_as_no_change(opened: Opens, dialect: str) -> None:
-    with opened(dialect) as (caller, _):
+    with opened(dialect, fresh=True) as (caller, shop):
+        upgrade(shop.url)
         logged = Logged(caller=caller)
         first, again = (
             logged.call("update_orders", id=1, set={"note": "x"}, idempotency_key="k") for _ in range(2)
@@ -109,38 +106,33 @@ def test_values_are_left_out_unless_the_operator_wants_them(opened: Opens, diale
     assert "sekret" not in str(line)
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "code"),
-    [
-        pytest.param("update_orders", {"id": 2, "set": {"note": "x"}}, "no_row", id="no row"),
-        pytest.param("update_orders", {"id": 1, "set": {"margin": 1}}, "unknown_argument", id="column"),
-        pytest.param("update_orders", {"id": 1, "set": {"status": "sent"}}, "denied", id="check"),
-        pytest.param("update_rows", {"table": "customers", "key": {}, "set": {}}, "denied", id="no grant"),
-        pytest.param(
-            "delete_orders", {"id": 1, "expected": {"note": "x"}}, "conflict", id="values not expected"
-        ),
-        pytest.param("insert_orders", {"rows": [{**NEW, "number": "A-1"}]}, "constraint", id="constraint"),
-        pytest.param("insert_orders", {"rows": [NEW] * 101}, "too_many_rows", id="too many"),
-        pytest.param("insert_orders", {}, "bad_argument", id="nothing"),
-    ],
-)
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_refused_call_is_known_as_one_that_was_to_change_rows(
-    tool: str, arguments: Mapping[str, object], code: str, dry_run: bool, opened: Opens, dialect: str
-) -> None:
+REFUSED: list[tuple[str, Mapping[str, object], str]] = [
+    ("update_orders", {"id": 2, "set": {"note": "x"}}, "no_row"),
+    ("update_orders", {"id": 1, "set": {"margin": 1}}, "unknown_argument"),
+    ("update_orders", {"id": 1, "set": {"status": "sent"}}, "denied"),
+    ("update_rows", {"table": "customers", "key": {}, "set": {}}, "denied"),
+    ("delete_orders", {"id": 1, "expected": {"note": "x"}}, "conflict"),
+    ("insert_orders", {"rows": [{**NEW, "number": "A-1"}]}, "constraint"),
+    ("insert_orders", {"rows": [NEW] * 101}, "too_many_rows"),
+    ("insert_orders", {}, "bad_argument"),
+]
+
+
+def test_refused_call_is_known_as_one_that_was_to_change_rows(opened: Opens, dialect: str) -> None:
     with opened(dialect) as (caller, _):
-        line = Logged(caller=caller).call(tool, **arguments, dry_run=dry_run)
+        for (tool, arguments, code), dry_run in product(REFUSED, (False, True)):
+            line = Logged(caller=caller).call(tool, **arguments, dry_run=dry_run)
 
-    assert (line["code"], line["dry_run"]) == (code, dry_run)
-    assert (line["affected"], line["changes"]) == (None, None)
+            assert (line["code"], line["dry_run"]) == (code, dry_run)
+            assert (line["affected"], line["changes"]) == (None, None)
 
 
-@pytest.mark.parametrize("tool", ["list_orders", "describe_tables", "delete_customers", "nonsense"])
-def test_calls_of_other_tools_are_no_changes(tool: str, opened: Opens, dialect: str) -> None:
+def test_calls_of_other_tools_are_no_changes(opened: Opens, dialect: str) -> None:
     with opened(dialect) as (caller, _):
-        line = Logged(caller=caller).call(tool, dry_run=True)
+        for tool in ("list_orders", "describe_tables", "delete_customers", "nonsense"):
+            line = Logged(caller=caller).call(tool, dry_run=True)
 
-    assert [line[key] for key in ("affected", "dry_run", "changes", "confirmed")] == [None] * 4
+            assert [line[key] for key in ("affected", "dry_run", "changes", "confirmed")] == [None] * 4
 
 
 MASKS = {"note": Mask.REDACT, "created_by": Mask.NULL, "number": Mask.PARTIAL, "region": Mask.HASH}
@@ -156,8 +148,8 @@ def test_masked_columns_are_logged_as_the_role_sees_them(opened: Opens, dialect:
     (change,) = updated["changes"]
     assert change == {
         "key": {"id": 1},
-        "old": {"number": "A…", "note": "***"},
-        "new": {"number": "Z…", "note": "***"},
+        "old": {"number": "***", "note": "***"},
+        "new": {"number": "***", "note": "***"},
     }
     old = deleted["changes"][0]["old"]
     assert (old["note"], old["created_by"], old["number"]) == ("***", None, "Z…")
@@ -302,3 +294,26 @@ def test_redacted_arguments_of_an_upsert_keep_its_words(opened: Opens, dialect: 
     names = {"on_conflict": "update", "conflict_key": ["id"]}
     assert line["arguments"] == {"rows": [dict.fromkeys(NEW, "…")], **names}
     assert "secret" not in str(odd["arguments"])
+
+
+def test_changes_of_chosen_rows_are_logged_in_pairs(opened: Opens, dialect: str) -> None:
+    where = [{"column": "region", "value": "north"}]
+    shown: Grants = {"orders": ORDERS.model_copy(update={"max_affected": 4, "check": None})}
+    with opened(dialect, {**GRANTS, **shown}) as (caller, shop):
+        log = Logged(caller=caller)
+        chosen: dict[str, object] = {"table": "orders", "where": where}
+        shop.bare.execute("delete from secrets")
+        line = log.call("update_rows", **chosen, set={"note": "call"})
+        deleted = log.call("delete_rows", **chosen, dry_run=True)
+
+    assert line["arguments"] == {
+        "table": "orders",
+        "where": [{"column": "region", "value": "…"}],
+        "set": {"note": "…"},
+    }
+    assert line["affected"] == 2
+    assert line["changes"] == [
+        {"key": {"id": 1}, "old": {}, "new": {}},
+        {"key": {"id": 3}, "old": {"note": None}, "new": {"note": "call"}},
+    ]
+    assert [(each["old"]["id"], each["new"]) for each in deleted["changes"]] == [(1, None), (3, None)]

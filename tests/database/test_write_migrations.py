@@ -10,10 +10,9 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.errors import DbtoolsError
-from tests.database.conftest import Serve
 from tests.database.cutting_proxy import Cutting, is_commit, numbered, proxy_of_shop as proxy_of_shop
 from tests.database.role_callers import Caller
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 from tests.database.written_journal import AFTER, BEFORE, CALLS, DDL, journal, things, told, writing
 
 WRITERS, ROUNDS = 8, 5
@@ -88,7 +87,7 @@ async def _migrate(shop: Shop, migration: str) -> None:
 def test_each_change_under_forty_migrations_happens_once_or_not_at_all(
     more: Mapping[str, str], serve: Serve, dialect: str
 ) -> None:
-    with serve(dialect, DDL[dialect]) as shop, writing(shop, lock_timeout=10) as caller:
+    with serve(dialect, DDL[dialect], fresh=True) as shop, writing(shop, lock_timeout=10) as caller:
         if dialect == "sqlite":
             shop.bare.execute("pragma busy_timeout = 60000")
         caller.call("list_things")
@@ -108,7 +107,7 @@ def test_each_change_under_forty_migrations_happens_once_or_not_at_all(
 @pytest.fixture
 def shop(serve: Serve) -> Iterator[Shop]:
     """Give a database on PostgreSQL."""
-    with serve("postgresql", DDL["postgresql"]) as shop:
+    with serve("postgresql", DDL["postgresql"], fresh=True) as shop:
         yield shop
 
 
@@ -150,8 +149,8 @@ def test_row_and_table_cannot_change_between_reading_the_row_and_changing_it(
     with writing(shop, write_url=proxy.url) as caller:
         told(caller, shop, "update")
         found = []
-        # BEGIN, the row before, the change, the row after, the number of the transaction, COMMIT.
-        for is_due in (numbered(2), numbered(3), is_commit):
+        # BEGIN, the changes so far, the row before, the change, the row after and so on to COMMIT.
+        for is_due in (numbered(3), numbered(4), is_commit):
             proxy.at(is_due, None)
             found.append(portal.call(_during, caller, proxy, shop.url, other))
             shop.bare.execute("update things set v = 'one' where id = 1; delete from journal")
@@ -181,7 +180,7 @@ def test_change_that_finds_another_schema_is_bound_again_and_made_once(
 
 
 def test_table_that_was_swapped_is_the_one_that_is_changed(serve: Serve, dialect: str) -> None:
-    with serve(dialect, DDL[dialect]) as shop, writing(shop) as caller:
+    with serve(dialect, DDL[dialect], fresh=True) as shop, writing(shop) as caller:
         told(caller, shop, "update")
         shop.bare.execute(
             "alter table things rename to old;"
@@ -197,7 +196,7 @@ def test_table_that_was_swapped_is_the_one_that_is_changed(serve: Serve, dialect
 
 
 def test_first_change_after_a_migration_that_reads_have_met_succeeds(serve: Serve, dialect: str) -> None:
-    with serve(dialect, DDL[dialect]) as shop, writing(shop) as caller:
+    with serve(dialect, DDL[dialect], fresh=True) as shop, writing(shop) as caller:
         told(caller, shop, "update")
         shop.bare.execute("alter table things add column w text")
         caller.call("list_things")

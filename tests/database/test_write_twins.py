@@ -6,8 +6,8 @@ import pytest
 
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
-from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import Ask, Caller, Grants, calling, calling_as, listing_tools
+from tests.database.shop import Serve, Shops, open_shops
 from tests.database.written_shop import stored
 
 NORTH = {"region": "north", "sub": "ann"}
@@ -92,27 +92,10 @@ def twins(serve: Serve, shops: Shops, dialect: str) -> Iterator[tuple[Caller, Ca
 
 
 HIDDEN_NAMES = (
-    *(
-        "canary_secret",
-        "CANARY_SECRET",
-        '"canary_secret"',
-        "accounts.canary_secret",
-        "canary_number",
-        "absent",
-    ),
-    *(
-        "owner.name",
-        "rowid",
-        "ctid",
-        "tableoid",
-        "region",
-        "Region",
-        "canary_vault.id",
-        "",
-        "$1",
-        "?",
-        "set_note",
-    ),
+    *("canary_secret", "CANARY_SECRET", '"canary_secret"', "accounts.canary_secret", "canary_number"),
+    *("absent",),
+    *("owner.name", "rowid", "ctid", "tableoid", "region", "Region", "canary_vault.id", "", "$1", "?"),
+    *("set_note",),
 )
 EXPECTED: tuple[Mapping[str, object], ...] = (
     {"pin": "CANARY"},

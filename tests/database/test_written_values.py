@@ -8,9 +8,8 @@ import pytest
 
 from dbtools import errors
 from dbtools.settings.sections import GrantSection, RoleLimitsSection, RoleSection
-from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.role_callers import Caller, calling_as
-from tests.database.shop import Shop, quote, same
+from tests.database.shop import Serve, Shop, Shops, open_shops, quote, same
 
 LARGE = "é" * 400_000
 DDL = {
@@ -60,6 +59,8 @@ BOTH: list[tuple[str, Any, Any]] = [
     ("label", "a", "a"),
     ("day", "0001-01-01", "0001-01-01"),
     ("day", "9999-12-31", "9999-12-31"),
+    ("day", "20240305", "2024-03-05"),
+    ("day", "2024-03-05T00:00:00Z", "2024-03-05"),
     (
         "document",
         {"a": [1, None, {"b": 10**30}], "ü": "\u2028"},
@@ -81,7 +82,11 @@ OWN: Mapping[str, list[tuple[str, Any, Any]]] = {
         ("money", "19.90", 19.9),
         ("moment", "2024-03-05T14:30:00Z", "2024-03-05 14:30:00"),
         ("moment", 1709649000, 1709649000),
-        ("clock", "14:30", "14:30"),
+        ("moment", "2024-03-05T14:30", "2024-03-05 14:30:00"),
+        ("moment", "2024-03-05", "2024-03-05 00:00:00"),
+        ("moment", "2024-03-05T14:30:00.500Z", "2024-03-05 14:30:00.5"),
+        ("moment", "2024-03-05T14:30:00+02:00", "2024-03-05 12:30:00"),
+        ("clock", "14:30", "14:30:00"),
         ("loose", 5, 5),
         ("loose", "5", "5"),
         ("loose", 5.5, 5.5),
@@ -96,6 +101,7 @@ OWN: Mapping[str, list[tuple[str, Any, Any]]] = {
         ("code", "a", "a"),
         ("short", "😀😀😀", "😀😀😀"),
         ("moment", "2024-03-05T14:30:00Z", "2024-03-05T14:30:00"),
+        ("moment", "2024-03-05T14:30:00+02:00", "2024-03-05T12:30:00"),
         ("moment", "infinity", "infinity"),
         ("instant", "2024-03-05T14:30:00+02:00", "2024-03-05T12:30:00Z"),
         ("clock", "14:30", "14:30:00"),
@@ -127,9 +133,9 @@ BOTH_REFUSED: list[tuple[str, Any]] = [
     ("word", {"a": 1}),
     ("label", "c"),
     ("moment", "2024-02-30"),
-    ("moment", "2024-03-05T14:30:00+02:00"),
     ("day", "0000-01-01"),
     ("day", "2024-03-05T23:30:00-05:00"),
+    ("day", "2024-03-05T14:30"),
     ("data", "hello!"),
     ("needed", None),
     ("small", 0),
@@ -191,23 +197,16 @@ def _cell(answer: Mapping[str, Any], column: str) -> object:
     return dict(zip(answer["columns"], cells, strict=True))[column]
 
 
-def test_what_is_written_is_read_back(caller: Caller, dialect: str) -> None:
+def test_what_is_written_is_read_back_and_can_be_written_and_expected(caller: Caller, dialect: str) -> None:
     for column, given, wanted in [*BOTH, *OWN[dialect]]:
         answer = caller.call("update_cells", id=1, set={column: given})
         row: Any = caller.call("get_cells", id=1)["row"]
-
-        assert same(_cell(answer, column)) == same(wanted), (column, given)
-        assert same(row[column]) == same(wanted), (column, given)
-
-
-def test_value_that_was_read_can_be_written_and_expected(caller: Caller, dialect: str) -> None:
-    for column, given, wanted in [*BOTH, *OWN[dialect]]:
-        caller.call("update_cells", id=1, set={column: given})
         comparable = column not in ("document", "numbers", "moods", "words")
         expected = {"expected": {column: wanted}} if comparable else {}
-        answer = caller.call("update_cells", id=1, set={column: wanted}, **expected)
+        again = caller.call("update_cells", id=1, set={column: wanted}, **expected)
 
-        assert same(_cell(answer, column)) == same(wanted), (column, given)
+        found = (_cell(answer, column), row[column], _cell(again, column))
+        assert [*map(same, found)] == [same(wanted)] * 3, (column, given)
 
 
 def test_value_that_cannot_be_stored_is_named(caller: Caller, shop: Shop, dialect: str) -> None:
@@ -239,10 +238,13 @@ def test_text_that_no_database_holds_is_refused(word: str, caller: Caller) -> No
 def test_schema_accepts_what_can_be_written(caller: Caller, dialect: str) -> None:
     schema = _schema(caller, "update_cells")
     for column, given, _ in [*BOTH, *OWN[dialect]]:
-        declared = schema["properties"]["set"]["properties"][column].get("type")
-        # Some clients send numbers and arrays as texts, and null is accepted beside the type.
-        if given is not None and (declared is None or isinstance(given, CLASSES[declared])):
-            jsonschema.validate({"id": 1, "set": {column: given}}, schema)
+        declared = schema["properties"]["set"]["properties"][column]
+        items = CLASSES[declared["items"]["type"]] if "items" in declared else object
+        # Numbers and arrays as texts, JSON as it is, null and arrays of arrays are accepted beside the type.
+        if isinstance(given, CLASSES[declared["type"]]):
+            plain = not isinstance(given, list) or all(isinstance(each, items) for each in given)
+            if plain:
+                jsonschema.validate({"id": 1, "set": {column: given}}, schema)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,6 @@ def test_schema_accepts_what_can_be_written(caller: Caller, dialect: str) -> Non
         pytest.param({"id": 5, "label": "c"}, id="enum"),
         pytest.param({"id": 5, "small": 0}, id="minimum"),
         pytest.param({"id": 5, "small": 10}, id="maximum"),
-        pytest.param({"id": 5, "nonsense": 1}, id="unknown"),
         pytest.param({"id": 5, "whole": [1]}, id="type"),
     ],
 )

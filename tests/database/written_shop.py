@@ -7,9 +7,8 @@ import pytest
 
 from dbtools import errors
 from dbtools.settings.sections import GrantSection, RoleSection
-from tests.database.conftest import Serve
 from tests.database.role_callers import Caller, Grants, calling_as
-from tests.database.shop import Shop
+from tests.database.shop import Serve, Shop
 
 DDL = """
     create table regions (name text primary key);
@@ -68,9 +67,14 @@ def opening(serve: Serve) -> Opens:
         *,
         ddl: str = DDL,
         roles: Mapping[str, RoleSection] | None = None,
+        fresh: bool = False,
         **claims: object,
     ) -> Iterator[tuple[Caller, Shop]]:
-        with serve(dialect, ddl) as shop, calling_as(shop, grants, claims or NORTH, roles=roles) as caller:
+        claimed = claims or NORTH
+        with (
+            serve(dialect, ddl, fresh=fresh) as shop,
+            calling_as(shop, grants, claimed, roles=roles) as caller,
+        ):
             yield caller, shop
 
     return opened

@@ -7,15 +7,8 @@ from click.testing import CliRunner, Result
 
 from dbtools.cli import main
 
-NOWHERE = "postgresql://somebody:sekret@127.0.0.1:1/shop"
 FILES = {
     "text.db": "This is no database, and it is longer than the header of one would have to be. " * 20,
-    "empty.toml": "",
-    "broken.toml": "[database\n",
-    "unknown.toml": '[database]\nurl = "shop.db"\ncolour = "red"\n',
-    "unset.toml": '[database]\nurl = "${DBTOOLS_TEST_UNSET}"\n',
-    "nowhere.toml": f'[database]\nurl = "{NOWHERE}"\n',
-    "table.toml": '[database]\nurl = "shop.db"\n[tables.persons]\ndescription = "x"\n',
     "short.toml": '[database]\nurl = "shop.db"\n[limits]\ntimeout = "3s"\n',
 }
 

@@ -1,17 +1,23 @@
 """A table whose changes a person must confirm: what a client asks, answers and gets, and what the log has."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LogSection, Settings
 from dbtools.settings.sections import GrantSection, RoleSection
 from tests.protocol.changing import Changing
-from tests.protocol.client import Message
+from tests.protocol.client import Client, Message, Serving, connect
+from tests.protocol.talking import ABLE
 
+#: For tests of what depends on the database: where confirmations are kept, and which locks are held.
+each_database = pytest.mark.parametrize("things", ["sqlite", "postgresql"], indirect=True)
 DDL = """
 create table things (id integer primary key, v text not null);
 insert into things values (1, 'one'), (2, 'two'), (3, 'three');
@@ -27,6 +33,7 @@ SCHEMA = {
     "required": ["confirm"],
 }
 AGREED: Message = {"action": "accept", "content": {"confirm": True}}
+ADA = Caller(identity="ada")
 #: What a person does who does not want the change.
 REFUSALS: Mapping[str, Message] = {
     "decline": {"action": "decline"},
@@ -76,6 +83,26 @@ MADE = {
 }
 PREVIEWED = {**MADE, "dry_run": True, "confirmed": None}
 UNCONFIRMED = {**PREVIEWED, "outcome": "error", "code": "not_confirmed"}
+
+
+@asynccontextmanager
+async def connected(
+    serving: Serving, caller: Caller = ADA, able: Mapping[str, object] = ABLE
+) -> AsyncIterator[Client]:
+    """Give a client of *caller* that is *able*."""
+    async with connect(Serving(server=serving.server, caller=caller)) as client:
+        client.able = able
+        yield client
+
+
+async def call(client: Client, **more: object) -> Any:
+    """Return the result of the call, with *more* params."""
+    return await client.result("tools/call", {**PARAMS, **more})
+
+
+async def repeat(client: Client, state: object, answer: Message = AGREED, **more: object) -> Any:
+    """Return the result of the call, repeated with *answer*."""
+    return await call(client, requestState=state, inputResponses={"confirm": answer}, **more)
 
 
 def refusal(result: Mapping[str, Any]) -> str:

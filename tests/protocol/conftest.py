@@ -63,9 +63,9 @@ def settings_for(path: Path, *, timeout: float = 10.0, surface: Surface = Surfac
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def server(path: Path) -> AsyncIterator[Serving]:
-    """Give a server of the database in this process."""
+    """Give a server of the database in this process, which the tests of a module share."""
     toolbox, database = open_toolbox(settings_for(path))
     yield build_server(toolbox, Caller(), "A small world.")
     await database.close()
@@ -96,10 +96,10 @@ def redis() -> Iterator[str]:
         pytest.skip(str(exc))
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def things(request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database with things, on each dialect."""
-    with open_changing(request.param, THINGS, request) as changing:
+    """Give a database with things, in a file unless the test names another dialect."""
+    with open_changing(getattr(request, "param", "sqlite"), THINGS, request) as changing:
         yield changing
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.protocol.client import CLIENT, MODERN, PATIENCE, ROOT
 
 HANDSHAKE = "2025-11-25"
 SESSION = "Mcp-Session-Id"
-ADDRESS = re.compile(r"Serving .* at (http://\S+?)/mcp ")
+ADDRESS = re.compile(r"(?:Serving .*|Listening) at (http://\S+?)/mcp\b")
 
 Message = dict[str, Any]
 
@@ -62,9 +62,11 @@ async def http_server(
     environment: Mapping[str, str] | None = None,
     port: int = 0,
     program: Sequence[str] = (),
+    until: str = "/readyz",
 ) -> AsyncIterator[HttpServer]:
-    """Run `dbtools serve TARGET --http` on *port*, or a free one, with its stderr in *folder*.
+    """Run `dbtools serve TARGET --http` on *port*, or a free one, with stderr in *folder*, and give it.
 
+    It has answered a request for *until*.
     It is forked, unless it has an *environment* or *program* starts it.
     """
     log = folder / "stderr.txt"
@@ -80,9 +82,9 @@ async def http_server(
             env={**os.environ, **(environment or {})},
         )
     try:
-        url = await _address(process, log)
-        server = HttpServer(url=url, process=process, log=log)
-        await _ready(server)
+        server = HttpServer(url=await _address(process, log), process=process, log=log)
+        async with server.client() as client:
+            await _answered(client, until)
         yield server
     finally:
         if process.returncode is None:
@@ -95,6 +97,15 @@ async def http_server(
                 await process.wait()
 
 
+async def _answered(client: httpx2.AsyncClient, path: str) -> None:
+    with anyio.fail_after(PATIENCE):
+        while True:
+            with suppress(httpx2.TransportError):
+                if (await client.get(path)).status_code == 200:
+                    return
+            await anyio.sleep(0.02)
+
+
 async def _address(process: asyncio.subprocess.Process, log: Path) -> str:
     """Return where the server says that it listens."""
     with anyio.fail_after(PATIENCE):
@@ -105,18 +116,6 @@ async def _address(process: asyncio.subprocess.Process, log: Path) -> str:
                 return found[1]
             assert process.returncode is None, told
             await anyio.sleep(0.02)
-
-
-async def _ready(server: HttpServer) -> None:
-    async with server.client() as client:
-        with anyio.fail_after(PATIENCE):
-            while True:
-                try:
-                    if (await client.get("/readyz")).status_code == 200:
-                        return
-                except httpx2.TransportError:
-                    pass
-                await anyio.sleep(0.02)
 
 
 def modern(method: str, params: Mapping[str, object] | None = None, id: object = 1) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 """Servers over HTTP with a configuration."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from tests.protocol.changing import Changing, open_changing
 from tests.protocol.http_server import HttpServer, http_server
 
 DDL = """
@@ -25,13 +24,6 @@ max_requests = 4
 """
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def changing(request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database of each dialect."""
-    with open_changing(request.param, DDL, request) as changing:
-        yield changing
-
-
 def configured(url: str, folder: Path, rest: str = LIMITS) -> Path:
     path = folder / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{url}"\n{rest}')
@@ -39,9 +31,10 @@ def configured(url: str, folder: Path, rest: str = LIMITS) -> Path:
 
 
 @pytest.fixture
-async def server(changing: Changing, tmp_path: Path) -> AsyncIterator[HttpServer]:
-    """Give a server of each dialect with low limits."""
-    async with http_server(configured(changing.url, tmp_path), tmp_path) as server:
+async def server(sqlite_database: Callable[[str], Path], tmp_path: Path) -> AsyncIterator[HttpServer]:
+    """Give a server with low limits."""
+    path = configured(f"sqlite:///{sqlite_database(DDL)}", tmp_path)
+    async with http_server(path, tmp_path) as server:
         yield server
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Literal
 
-from tests.processes import FRESH
+from tests.processes import forked
 from tests.protocol.client import PATIENCE, ROOT
 
 #: Nothing of the machine that the tests run on.
@@ -69,14 +69,14 @@ def on_terminal(
     folder: Path,
     columns: int = 100,
     piped: Literal["stdout", "stderr"] = "stdout",
-    program: Sequence[str] = FRESH,
+    program: Sequence[str] = (),
     environment: Mapping[str, str] = NOTHING,
 ) -> Iterator[Screen]:
-    """Run *program* with *words* at a terminal of as many *columns*, with one stream *piped*."""
+    """Run *program*, or dbtools, with *words* at a terminal of as many *columns*, with one stream *piped*."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     process = subprocess.Popen(
-        (*program, *words),
+        (*(program or forked()), *words),
         cwd=folder,
         env={**ENVIRONMENT, **environment},
         stdin=theirs,

@@ -1,6 +1,6 @@
 """A configuration that cannot be used: `check` rejects it, and a server keeps the previous one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -9,79 +9,99 @@ import pytest
 from click.testing import CliRunner
 
 from dbtools.cli import main
-from tests.protocol.changing import Changing, open_changing
+from dbtools.errors import ConfigurationError
+from dbtools.settings import load
+from tests.odd_settings import KEYS, NAMES, ODD
+from tests.protocol.changing import open_changing
 from tests.protocol.client import PATIENCE
+from tests.protocol.command_line import run
 from tests.protocol.http_server import call, http_server
+from tests.protocol.http_servers import DDL
 
-DDL = """
-create table person (id integer primary key, name text not null);
-insert into person values (1, 'Ada'), (2, 'Bo');
-"""
 GRANT = '[roles.default]\ntables.person = { where = "id = 1" }\n'
-TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "default", nmae = "x" }}]\n'
-BAD = [
-    pytest.param(TOKEN, "auth.tokens.0.nmae: unknown key.", id="unknown key of a token"),
-    pytest.param("[limits]\nmax_rows =\n", "not TOML", id="no TOML"),
-    pytest.param(
-        '[queries]\ndirectory = "/"\n', "[queries] directory: more than 10000 files", id="all files"
+#: What makes a configuration a bad one, and what is said of it.
+BAD = {
+    f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "default", nmae = "x" }}]\n': (
+        "auth.tokens.0.nmae: unknown key."
     ),
-]
+    "\n[sources]\nid = 1\n": "sources: unknown key.",
+    "[limits]\nmax_rows =\n": "not TOML",
+    '[queries]\ndirectory = "/"\n': "[queries] directory: more than 10000 files",
+}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def changing(request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database of each dialect."""
-    with open_changing(request.param, DDL, request) as changing:
-        yield changing
-
-
-@pytest.mark.parametrize(("text", "says"), BAD)
 def test_check_refuses_it_with_file_and_line(
-    changing: Changing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+    sqlite_database: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "dbtools.toml").write_text(f'[database]\nurl = "{changing.url}"\n{text}')
     monkeypatch.chdir(tmp_path)
+    path, database = tmp_path / "dbtools.toml", f'[database]\nurl = "{sqlite_database(DDL)}"\n'
+    for text, says in BAD.items():
+        path.write_text(database + text)
+        result = run("check")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith("dbtools: dbtools.toml:4: ")
+        assert says in result.stderr
 
+    path.write_text(f"{database}readonly = true\n[limits]\nmax_rows = 0\n")
+    assert [line[:42] for line in run("check").stderr.splitlines()] == [
+        "dbtools: dbtools.toml:3: database.readonly",
+        "dbtools: dbtools.toml:5: limits.max_rows: ",
+    ]
+
+
+@pytest.mark.parametrize("section", sorted({key[0] for key in KEYS}))
+def test_check_of_any_configuration_ends_without_an_internal_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.db").touch()
+    database = "" if section == "database" else '[database]\nurl = "shop.db"\n'
+    texts = [
+        *(f"{'.'.join(key)} = {value}\n" for key in KEYS for value in ODD if key[0] == section),
+        *(f"{'.'.join(key)}.{name} = 1\n" for key in KEYS for name in NAMES if key[0] == section),
+    ]
+
+    codes = {text: _code_of_check(tmp_path / "dbtools.toml", text + database) for text in texts}
+    assert {text: code for text, code in codes.items() if code not in (0, 1, 2)} == {}
+
+
+def _code_of_check(path: Path, text: str) -> object:
+    """Return the exit status of `check` of *text*, or what went wrong."""
+    path.write_text(text, encoding="utf-8")
+    try:
+        load(path)
+    except ConfigurationError:
+        return 2
     result = CliRunner().invoke(main, ["check"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("dbtools: dbtools.toml:4: ")
-    assert says in result.stderr
+    return result.stderr if "internal error" in result.stderr else result.exit_code
 
 
-@pytest.mark.parametrize(
-    ("changing", "text", "says"),
-    [
-        *(pytest.param("sqlite", *each.values, id=f"sqlite-{each.id}") for each in BAD),
-        pytest.param("postgresql", *BAD[0].values, id=f"postgresql-{BAD[0].id}"),
-    ],
-    indirect=["changing"],
-)
 async def test_server_goes_on_with_the_one_before_through_changes_of_the_schema(
-    changing: Changing, tmp_path: Path, text: str, says: str
+    request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     path = tmp_path / "dbtools.toml"
-    good = f'[database]\nurl = "{changing.url}"\n{GRANT}'
-    path.write_text(good)
-    async with http_server(path, tmp_path) as server, server.client() as client:
-        before = await client.get("/readyz")
-        path.write_text(good + text)
-        refused = await _told(client, "refused")
-        await changing.change("alter table person add column age integer")
-        later = await call(client, "list_person")
-        await changing.change("alter table person add column town text")
-        last = await call(client, "list_person")
-        path.write_text(f"{good}# better\n")
-        mended = await _told(client, "in force")
-        log = await anyio.Path(server.log).read_text()
+    with open_changing("sqlite", DDL, request) as changing:
+        good = f'[database]\nurl = "{changing.url}"\n{GRANT}'
+        path.write_text(good)
+        async with http_server(path, tmp_path) as server, server.client() as client:
+            before = await client.get("/readyz")
+            for number, text in enumerate(BAD):
+                path.write_text(good + text)
+                refused = await _told(client, "refused")
+                await changing.change(f"alter table person add column c{number} integer")
+                answer = await call(client, "list_person")
+                path.write_text(f"{good}# better{number}\n")
+                mended = await _told(client, "in force")
+
+                assert (refused.status_code, refused.json()["ready"], mended.status_code) == (200, True, 200)
+                assert answer["structuredContent"]["rows"] == [[1, "Ada", *[None] * (number + 1)]]
+            log = (await anyio.Path(server.log).read_text()).splitlines()
 
     assert before.json()["configuration"] == "in force"
-    assert (refused.status_code, refused.json()["ready"]) == (200, True)
-    assert later["structuredContent"]["rows"] == [[1, "Ada", None]]
-    assert last["structuredContent"]["rows"] == [[1, "Ada", None, None]]
-    assert mended.status_code == 200
-    told = [line for line in log.splitlines() if says in line and "Resolved: " not in line]
-    assert ["dbtools.toml:6: error: " in line for line in told] == [True]
-    assert told[0].endswith("The previous configuration stays in force.")
+    for says in BAD.values():
+        [told] = [line for line in log if says in line and "Resolved: " not in line]
+        assert "dbtools.toml:6: error: " in told
+        assert told.endswith("The previous configuration stays in force.")
 
 
 async def _told(client: httpx2.AsyncClient, configuration: str) -> httpx2.Response:

@@ -8,26 +8,16 @@ from contextlib import closing
 from pathlib import Path
 
 import jsonschema
-import pytest
 
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
-from tests.protocol.client import (
-    HANDSHAKES,
-    MODERN,
-    VERSIONS,
-    Client,
-    Message,
-    Serving,
-    build_server,
-    connect,
-)
-from tests.protocol.conftest import PDF, PNG, WAV, settings_for
+from tests.protocol.client import Client, Message, build_server, connect
+from tests.protocol.conftest import LONG_TEXT, PDF, PNG, WAV, settings_for
 
 SqliteDatabase = Callable[[str], Path]
 INVALID_PARAMS = -32602
 ALBUM = "dbtools://cell/album/1"
-CALLS = [
+CALLS: list[tuple[str, Message]] = [
     ("list_person", {}),
     ("list_person", {"where": [{"column": "name", "value": "Bo"}], "columns": ["notes"]}),
     ("list_person", {"where": [{"column": "id", "op": "gt", "value": "99"}]}),
@@ -43,52 +33,26 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-async def test_result_conforms_to_its_schema_and_is_its_text(
-    client: Client, name: str, arguments: Message
-) -> None:
+async def test_result_conforms_to_its_schema_and_is_its_text(client: Client) -> None:
     tools = {tool["name"]: tool for tool in await client.list_all("tools/list", "tools")}
-    result = await client.call(name, arguments)
+    for name, arguments in CALLS:
+        result = await client.call(name, arguments)
+        structured = result["structuredContent"]
 
-    assert result["isError"] is False
-    jsonschema.validate(arguments, tools[name]["inputSchema"])
-    jsonschema.validate(result["structuredContent"], tools[name]["outputSchema"])
-    text = result["content"][0]["text"]
-    assert json.loads(text) == result["structuredContent"]
-    assert text == json.dumps(result["structuredContent"], separators=(",", ":"), ensure_ascii=False)
-
-
-async def test_rows_are_answered(client: Client) -> None:
-    result = await client.call("list_person", {"columns": ["id", "name"], "limit": 2})
-
-    structured = result["structuredContent"]
-    assert structured["columns"] == ["id", "name"]
-    assert structured["rows"] == [[1, "Ada"], [2, "Bo"]]
-    assert structured["truncated"] is True
+        assert result["isError"] is False
+        jsonschema.validate(arguments, tools[name]["inputSchema"])
+        jsonschema.validate(structured, tools[name]["outputSchema"])
+        assert result["content"][0]["text"] == json.dumps(
+            structured, separators=(",", ":"), ensure_ascii=False
+        )
 
 
-async def test_null_is_kept_in_a_row_that_is_an_object(client: Client) -> None:
-    result = await client.call("get_person", {"id": 1})
+async def test_unknown_tool_is_a_protocol_error_with_the_nearest_name(client: Client) -> None:
+    names = ["list_gone", "", "List_Person", "get_slow", "\0", "x" * 10_000, "list_persn"]
+    errors = [await client.error("tools/call", {"name": name, "arguments": {}}) for name in names]
 
-    assert result["structuredContent"]["row"]["notes"] is None
-
-
-async def test_cursor_goes_on_where_the_page_ended(client: Client) -> None:
-    first = (await client.call("list_person", {"limit": 2}))["structuredContent"]
-    second = await client.call("list_person", {"limit": 2, "cursor": first["next_cursor"]})
-
-    assert [row[0] for row in second["structuredContent"]["rows"]] == [3]
-    assert second["structuredContent"]["truncated"] is False
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["list_gone", "", "List_Person", "get_slow", "\0", pytest.param("x" * 10_000, id="10,000 characters")],
-)
-async def test_unknown_tool_is_a_protocol_error(client: Client, name: str) -> None:
-    error = await client.error("tools/call", {"name": name, "arguments": {}})
-
-    assert error["code"] == INVALID_PARAMS
+    assert {each["code"] for each in errors} == {INVALID_PARAMS}
+    assert "list_person" in errors[-1]["message"]
 
 
 async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: SqliteDatabase) -> None:
@@ -112,168 +76,80 @@ async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: Sq
     assert gone == never
 
 
-async def test_unknown_tool_gets_the_nearest_name(client: Client) -> None:
-    error = await client.error("tools/call", {"name": "list_persn"})
-
-    assert "list_person" in error["message"]
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "said"),
-    [
-        pytest.param("list_person", {"wher": []}, "where", id="unknown argument"),
-        pytest.param("list_person", {"limit": -1}, "limit", id="negative limit"),
-        pytest.param("list_person", {"limit": 2**70}, "limit", id="limit beyond 64 bits"),
-        pytest.param("list_person", {"limit": "many"}, "limit", id="limit that is no number"),
-        pytest.param("list_person", {"limit": 1.5}, "limit", id="limit that is a fraction"),
-        pytest.param("list_person", {"columns": ["salry"]}, "salary", id="unknown column"),
-        pytest.param("list_person", {"columns": 1}, "columns", id="columns that are no array"),
-        pytest.param("list_person", {"where": [{"column": "id", "op": "like", "value": "1"}]}, "op", id="op"),
-        pytest.param("list_person", {"where": [{"column": "id", "value": "one"}]}, "integer", id="value"),
-        pytest.param("list_person", {"where": [{"column": "id"}]}, "value", id="no value"),
-        pytest.param("list_person", {"where": [{"value": "1"}]}, "column", id="no column"),
-        pytest.param("list_person", {"cursor": "forged"}, "cursor", id="forged cursor"),
-        pytest.param("list_person", {"order_by": ["age"]}, "age", id="unknown order"),
-        pytest.param("get_person", {}, "id", id="missing key"),
-        pytest.param("get_person", {"id": [1]}, "id", id="key that is an array"),
-        pytest.param("get_person", {"id": 99}, "no row", id="no row"),
-        pytest.param("describe_tables", {"tables": ["persons"]}, "person", id="unknown table"),
-        pytest.param("describe_tables", {"detail": "all"}, "detail", id="unknown detail"),
-    ],
-)
-async def test_bad_argument_is_a_result_that_the_model_can_fix(
-    client: Client, name: str, arguments: Message, said: str
-) -> None:
-    result = await client.call(name, arguments)
-
-    assert result["isError"] is True
-    assert "structuredContent" not in result
-    [content] = result["content"]
-    assert said in content["text"]
+#: Calls, and what the answer names.
+BAD: list[tuple[str, Message, str]] = [
+    ("list_person", {"wher": []}, "where"),
+    ("list_person", {"limit": "many"}, "limit"),
+    ("list_person", {"columns": ["salry"]}, "salary"),
+    ("list_person", {"columns": 1}, "columns"),
+    ("list_person", {"where": [{"column": "id"}]}, "value"),
+    ("list_person", {"cursor": "forged"}, "cursor"),
+    ("get_person", {}, "id"),
+    ("get_person", {"id": [1]}, "id"),
+    ("get_person", {"id": 99}, "no row"),
+    ("describe_tables", {"tables": ["persons"]}, "person"),
+]
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param({}, id="no name"),
-        pytest.param({"name": 5}, id="name that is a number"),
-        pytest.param({"name": None}, id="name that is null"),
-        pytest.param({"name": "list_person", "arguments": [1]}, id="arguments that are an array"),
-        pytest.param({"name": "list_person", "arguments": "{}"}, id="arguments that are a string"),
-        pytest.param({"name": "list_person", "inputResponses": {"a": 5}}, id="response that is a number"),
-        pytest.param({"name": "list_person", "inputResponses": {"a": None}}, id="response that is null"),
-        pytest.param({"name": "list_person", "requestState": 5}, id="state that is a number"),
-    ],
-)
-async def test_malformed_call_is_a_protocol_error(client: Client, params: Message) -> None:
-    error = await client.error("tools/call", params)
+async def test_bad_argument_is_a_result_that_the_model_can_fix(client: Client) -> None:
+    for name, arguments, said in BAD:
+        result = await client.call(name, arguments)
 
-    assert error["code"] == INVALID_PARAMS
+        assert (result["isError"], "structuredContent" in result) == (True, False)
+        [content] = result["content"]
+        assert said in content["text"]
 
 
-@pytest.mark.parametrize("params", [{"name": "list_tag"}, {"name": "list_tag", "arguments": None}])
-async def test_arguments_may_be_left_out(client: Client, params: Message) -> None:
-    result = await client.result("tools/call", params)
+NO_ARGUMENTS: list[Message] = [{}, {"arguments": None}]
+MALFORMED: list[Message] = [
+    {},
+    {"name": 5},
+    {"name": None},
+    {"name": "list_person", "arguments": [1]},
+    {"name": "list_person", "arguments": "{}"},
+    {"name": "list_person", "inputResponses": {"a": 5}},
+    {"name": "list_person", "inputResponses": {"a": None}},
+    {"name": "list_person", "requestState": 5},
+]
 
-    assert result["structuredContent"]["row_count"] == 1
+
+async def test_malformed_call_is_a_protocol_error_and_arguments_may_be_left_out(client: Client) -> None:
+    errors = [await client.error("tools/call", params) for params in MALFORMED]
+    without = [await client.result("tools/call", {"name": "list_tag", **more}) for more in NO_ARGUMENTS]
+
+    assert [each["code"] for each in errors] == [INVALID_PARAMS] * len(MALFORMED)
+    assert [each["structuredContent"]["row_count"] for each in without] == [1, 1]
 
 
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
-@pytest.mark.parametrize(
-    ("version", "sound"),
-    [
-        pytest.param(
-            version,
-            {"type": "audio", "mimeType": "audio/wav", "data": _base64(WAV)}
-            if version >= "2025-03-26"
-            else {
-                "type": "resource",
-                "resource": {"uri": f"{ALBUM}/sound", "mimeType": "audio/wav", "blob": _base64(WAV)},
-            },
-            id=version,
-        )
-        for version in VERSIONS
-    ],
-)
-async def test_blobs_come_as_what_they_are(server: Serving, version: str, sound: Message) -> None:
-    async with connect(server, version=version) as client:
-        await client.open()
-        result = await client.call("get_album", {"id": 1})
+async def test_blobs_come_as_what_they_are(client: Client) -> None:
+    picture, sound, paper = (base64.b64encode(each).decode() for each in (PNG, WAV, PDF))
+    audio = {"type": "audio", "mimeType": "audio/wav", "data": sound}
+    embedded = {"uri": f"{ALBUM}/sound", "mimeType": "audio/wav", "blob": sound}
+    result = await client.call("get_album", {"id": 1})
 
     assert result["content"][1:] == [
-        {"type": "image", "mimeType": "image/png", "data": _base64(PNG)},
-        sound,
+        {"type": "image", "mimeType": "image/png", "data": picture},
+        audio if client.version >= "2025-03-26" else {"type": "resource", "resource": embedded},
         {
             "type": "resource",
-            "resource": {"uri": f"{ALBUM}/paper", "mimeType": "application/pdf", "blob": _base64(PDF)},
+            "resource": {"uri": f"{ALBUM}/paper", "mimeType": "application/pdf", "blob": paper},
         },
     ]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_long_cell_is_linked_for_versions_that_know_links(server: Serving, version: str) -> None:
-    async with connect(server, version=version) as client:
-        await client.open()
-        result = await client.call("list_story")
+async def test_long_cell_is_linked_for_versions_that_know_links(client: Client) -> None:
+    _, *links = (await client.call("list_story"))["content"]
+    known = client.version >= "2025-06-18"
 
-    kinds = [content["type"] for content in result["content"]]
-    assert kinds == ["text", "resource_link"] if version >= "2025-06-18" else ["text"]
-
-
-async def test_link_leads_to_the_whole_cell(server: Serving) -> None:
-    async with connect(server) as client:
-        result = await client.call("list_story")
-        [link] = [content for content in result["content"] if content["type"] == "resource_link"]
+    assert [(each["type"], each["name"], each["mimeType"]) for each in links] == (
+        [("resource_link", "body", "text/plain")] if known else []
+    )
+    for link in links:
         read = await client.result("resources/read", {"uri": link["uri"]})
-
-    assert (link["name"], link["mimeType"]) == ("body", "text/plain")
-    assert read["contents"][0]["text"] == "long " * 1_000
+        assert read["contents"][0]["text"] == LONG_TEXT
 
 
-@pytest.mark.parametrize(
-    "name", [*(f"list_{table}" for table in ("album", "story")), "get_album", "get_story"]
-)
-async def test_oldest_version_gets_no_content_that_it_does_not_know(server: Serving, name: str) -> None:
-    keys: dict[str, Message] = {"get_album": {"id": 1}, "get_story": {"slug": "long"}}
-    async with connect(server, version=HANDSHAKES[0]) as client:
-        await client.open()
-        result = await client.call(name, keys.get(name))
-
-    assert {content["type"] for content in result["content"]} <= {"text", "image", "resource"}
-
-
-async def test_fifty_calls_at_once_are_each_answered(client: Client) -> None:
-    ids = {await client.start_call("get_person", {"id": each % 3 + 1}): each % 3 + 1 for each in range(50)}
-    answers = {id: await client.answer(id) for id in ids}
-
-    rows = {id: answer["result"]["structuredContent"]["row"]["id"] for id, answer in answers.items()}
-    assert rows == ids
-
-
-@pytest.mark.parametrize(
-    "id",
-    [
-        *("a", "", "1", -5, 2**53 + 1, 2**70, "\0"),
-        pytest.param("\ud800", id="half a surrogate pair"),
-        pytest.param("x" * 10_000, id="10,000 characters"),
-    ],
-)
-async def test_answer_has_the_id_of_its_request(client: Client, id: object) -> None:
-    await client.start("tools/list", id=id)
-    answer = await client.answer(id)
-
-    assert answer["result"]["tools"]
-
-
-async def test_modern_result_is_complete(server: Serving) -> None:
-    async with connect(server, version=MODERN) as client:
-        results = [
-            await client.call("list_person"),
-            await client.call("list_person", {"limit": 0}),
-            await client.result("resources/read", {"uri": "dbtools://row/person/1"}),
-        ]
-
-    assert [result["resultType"] for result in results] == ["complete"] * 3
+async def test_answer_has_the_id_of_its_request(client: Client) -> None:
+    for id in ("a", "", "1", -5, 2**53 + 1, 2**70, "\0", "\ud800", "x" * 10_000):
+        await client.start("tools/list", id=id)
+        assert (await client.answer(id))["result"]["tools"]

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import pytest
 
-from tests.protocol.changed_schemas import DDL, changing as changing, dialect as dialect
+from tests.protocol.changed_schemas import changing as changing, dialect as dialect
 from tests.protocol.changing import HANDSHAKE, Changing, hearing
 from tests.protocol.client import MODERN, Client, ProcessClient
 
@@ -16,30 +17,15 @@ def _log(client: Client) -> str:
     return client.log.read_text()
 
 
-async def test_file_that_is_replaced_by_another_is_served(
+async def test_file_that_is_filled_with_or_replaced_by_another_database_is_served(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    path, other = (
-        sqlite_database(DDL),
-        sqlite_database(f"{DDL}; create table orders (id integer primary key);"),
-    )
-    async with hearing(path, tmp_path, MODERN) as client:
-        await client.client.call("list_customers")
-        other.replace(path)
-        await client.told()
-        answer = await client.client.call("list_orders")
-
-    assert answer["structuredContent"]["rows"] == []
-
-
-async def test_file_that_is_filled_with_another_database_is_served(
-    sqlite_database: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """As `cp` does: the same file, and by chance the same count of changes."""
+    """`cp` fills the same file, with by chance the same count of changes; `mv` replaces it."""
     path = sqlite_database("create table alpha (id integer primary key, s text);")
     other = sqlite_database(
         "create table beta (id integer primary key, z text); insert into beta values (1, 'B');"
     )
+    third = sqlite_database("create table gamma (id integer primary key);")
     async with hearing(path, tmp_path, MODERN) as client:
         await client.client.call("list_alpha")
         path.write_bytes(other.read_bytes())
@@ -47,14 +33,19 @@ async def test_file_that_is_filled_with_another_database_is_served(
         tools = await client.tools()
         answer = await client.client.call("list_beta")
         error = await client.client.error("tools/call", {"name": "list_alpha", "arguments": {}})
+        third.replace(path)
+        await client.told()
+        replaced = await client.client.call("list_gamma")
 
     assert [name for name in tools if name.startswith("list_")] == ["list_beta"]
     assert answer["structuredContent"]["rows"] == [[1, "B"]]
     assert error["code"] == -32602
+    assert replaced["structuredContent"]["rows"] == []
 
 
+@pytest.mark.parametrize("dialect", ["sqlite"])
 async def test_configuration_is_watched_and_a_broken_one_breaks_nothing(
-    changing: Changing, tmp_path: Path
+    dialect: str, changing: Changing, tmp_path: Path
 ) -> None:
     path, folder = tmp_path / "dbtools.toml", tmp_path / "queries"
     folder.mkdir()

@@ -1,64 +1,26 @@
-"""The command line: targets, options, exit statuses and complaints."""
+"""Commands in a process and at PostgreSQL, odd arguments, and names that a terminal would obey."""
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dbtools.cli import main
+from tests.processes import forked
 from tests.protocol.client import PATIENCE, ROOT
-from tests.protocol.command_line import NOWHERE, assert_one_complaint, folder as folder, run
+from tests.protocol.command_line import assert_one_complaint, folder as folder, run
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
+DEEP = "{" * 100_000
 
 
-@pytest.mark.parametrize("command", ["tools", "call"])
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        pytest.param("missing.toml", "missing.toml", id="no such configuration"),
-        pytest.param("text.db", "not a SQLite database", id="not a database"),
-        pytest.param("sqlite:///missing.db", "does not exist", id="no such file"),
-        pytest.param("sqlite://", "names no database file", id="URL without a file"),
-        pytest.param("mysql://localhost/shop", "mysql", id="unknown scheme"),
-        pytest.param("://", "''", id="no scheme"),
-        pytest.param(NOWHERE, "cannot be reached", id="unreachable"),
-        pytest.param("nowhere.toml", "cannot be reached", id="configuration of the unreachable"),
-        pytest.param("empty.toml", "[database] url", id="empty configuration"),
-        pytest.param("broken.toml", "broken.toml", id="not TOML"),
-        pytest.param("unknown.toml", "colour", id="unknown key"),
-        pytest.param("unset.toml", "DBTOOLS_TEST_UNSET", id="unset variable"),
-    ],
-)
-def test_target_that_cannot_be_served_ends_with_2(folder: Path, command: str, target: str, said: str) -> None:
-    words = (command, target, "list_person") if command == "call" else (command, target)
-    result = run(*words)
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert_one_complaint(result.stderr, said)
-
-
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        pytest.param("missing.toml", "missing.toml", id="no such configuration"),
-        pytest.param("text.db", "not a SQLite database", id="not a database"),
-        pytest.param(NOWHERE, "cannot be reached", id="unreachable"),
-    ],
-)
-def test_what_cannot_be_served_ends_the_server_with_2(folder: Path, target: str, said: str) -> None:
-    ended = _process("serve", target, folder=folder)
-
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert_one_complaint(ended.stderr, said)
-
-
-def _process(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        (sys.executable, "-m", "dbtools", *words),
+def test_what_cannot_be_served_ends_the_process_with_2(folder: Path) -> None:
+    ended = subprocess.run(
+        (*forked(), "serve", "text.db"),
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         stdin=subprocess.DEVNULL,
@@ -68,135 +30,32 @@ def _process(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         check=False,
     )
 
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert_one_complaint(ended.stderr, "not a SQLite database")
+
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "status", "said"),
     [
-        pytest.param(("tools",), "dbtools.toml", id="no target"),
-        pytest.param(("tools", "missing.db"), "missing.db", id="unknown file"),
-        pytest.param(("tools", "."), "'.'", id="folder"),
-        pytest.param(("tools", "shop.db", "--role", "boss"), "default", id="unknown role"),
-        pytest.param(("tools", "shop.db", "more"), "more", id="too many words"),
-        pytest.param(("tools", "shop.db", "--colour"), "--colour", id="unknown option"),
-        pytest.param(("toolz",), "toolz", id="unknown command"),
-        pytest.param(("call", "shop.db"), "TOOL", id="no tool"),
-        pytest.param(("call",), "TOOL", id="nothing to call"),
-        pytest.param(("call", "list_person", "shop.db"), "TOOL: shop.db list_person", id="tool first"),
-        pytest.param(("call", "shop.db", "list_persn"), "list_person", id="unknown tool"),
-        pytest.param(
-            ("call", "shop.db", "describe_tables", 'tables=["persn"]'), "person", id="unknown table"
-        ),
-        pytest.param(
-            ("call", "shop.db", "list_person", "--role", "boss"), "default", id="unknown role of a call"
-        ),
-        pytest.param(("call", "shop.db", "list_person", "limit"), "key=value", id="no key=value"),
-        pytest.param(("call", "shop.db", "list_person", "=1"), "key=value", id="no key"),
-        pytest.param(("call", "shop.db", "list_person", "{limit: 1}"), "JSON", id="not JSON"),
-        pytest.param(("call", "shop.db", "list_person", "{" * 100_000), "JSON", id="deep JSON"),
+        pytest.param(("list_person", DEEP), 2, "JSON", id="deep JSON"),
+        pytest.param(("list_person", f"where={'[' * 100_000}"), 1, "it is too large", id="deep value"),
+        pytest.param(("list_person", "limit=" + "9" * 5_000), 1, "limit", id="endless integer"),
+        pytest.param(("list_person", "cursor=\udc80"), 1, "cursor", id="bytes that are no UTF-8"),
     ],
 )
-def test_wrong_use_ends_with_2(folder: Path, words: tuple[str, ...], said: str) -> None:
-    result = run(*words)
+def test_odd_argument_is_refused(folder: Path, words: tuple[str, ...], status: int, said: str) -> None:
+    result = run("call", "shop.db", *words)
 
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (status, "")
     assert said in result.stderr
     assert result.stderr.count("\n") <= 5
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        pytest.param(("list_person", "limit=0"), "limit", id="bad argument"),
-        pytest.param(("list_person", "colour=red"), "colour", id="unknown argument"),
-        pytest.param(("list_person", 'columns=["age"]'), "age", id="unknown column"),
-        pytest.param(("list_person", "cursor=forged"), "cursor", id="forged cursor"),
-        pytest.param(("list_person", "limit=" + "9" * 5_000), "limit", id="endless integer"),
-        pytest.param(("list_person", "cursor=\udc80"), "cursor", id="bytes that are no UTF-8"),
-        pytest.param(("get_person", "id=99"), "no row", id="no row"),
-        pytest.param(("get_person",), "id", id="missing key"),
-        pytest.param(("get_person", '{"id": {}}'), "id", id="key of the wrong type"),
-    ],
-)
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_refused_call_ends_with_1(
-    folder: Path, words: tuple[str, ...], options: tuple[str, ...], said: str
-) -> None:
-    result = run("call", "shop.db", *words, *options)
+def test_deep_claims_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBTOOLS_CLAIMS", '{"a":' * 20_000)
+    result = run("tools", "shop.db")
 
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_call_that_takes_too_long_ends_with_1(folder: Path) -> None:
-    result = run("call", "short.toml", "list_slow")
-
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "timeout" in result.stderr
-
-
-def test_absolute_url_names_the_same_file(folder: Path) -> None:
-    result = run("call", f"sqlite:///{folder / 'shop.db'}", "list_person", "--json")
-
-    assert json.loads(result.stdout)["row_count"] == 3
-
-
-@pytest.mark.parametrize(
-    ("word", "rows"),
-    [
-        pytest.param('columns=["name"]', [["Ada"], ["Bo"], ["Cy"]], id="JSON array"),
-        pytest.param("limit=1", [[1, "Ada"]], id="JSON number"),
-        pytest.param("order_by=id desc", [[3, "Cy"], [2, "Bo"], [1, "Ada"]], id="text for an array of it"),
-        pytest.param("where=id", None, id="text where an object is wanted"),
-        pytest.param('order_by=["id desc"]', [[3, "Cy"], [2, "Bo"], [1, "Ada"]], id="JSON text in an array"),
-        pytest.param("match=any", [[1, "Ada"], [2, "Bo"], [3, "Cy"]], id="text"),
-        pytest.param("cursor=", [[1, "Ada"], [2, "Bo"], [3, "Cy"]], id="nothing"),
-        pytest.param('where=[{"column": "name", "value": "a=b"}]', [], id="equals sign within"),
-    ],
-)
-def test_value_that_parses_as_json_is_json_else_a_string(
-    folder: Path, word: str, rows: list[list[object]] | None
-) -> None:
-    columns = () if word.startswith("columns") else ('columns=["id", "name"]',)
-    result = run("call", "shop.db", "list_person", *columns, word, "--json")
-
-    assert (json.loads(result.stdout)["rows"] if result.exit_code == 0 else None) == rows
-
-
-def test_configuration_in_the_current_folder_is_used(folder: Path) -> None:
-    (folder / "dbtools.toml").write_text('[database]\nurl = "shop.db"\n')
-    listed = run("tools", "--json")
-    called = run("call", "list_person", "limit=1", "--json")
-
-    assert "list_person" in [tool["name"] for tool in json.loads(listed.stdout)]
-    assert json.loads(called.stdout)["row_count"] == 1
-
-
-def test_path_in_a_configuration_is_relative_to_its_file(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    result = run("tools", str(folder / "short.toml"), "--json")
-
-    assert result.exit_code == 0
-
-
-def test_role_may_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DBTOOLS_ROLE", "boss")
-    refused = run("tools", "shop.db")
-    allowed = run("tools", "shop.db", "--role", "default")
-
-    assert (refused.exit_code, allowed.exit_code) == (2, 0)
-    assert "boss" in refused.stderr
-
-
-def test_misspelt_command_gets_a_suggestion() -> None:
-    result = run("serv", "sample.db")
-
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
-        2,
-        "Error: No such command 'serv'. Did you mean 'serve'?",
-    )
+    assert (result.exit_code, "DBTOOLS_CLAIMS must be" in result.stderr) == (2, True)
 
 
 def test_postgresql_is_a_target(postgresql_database: PostgresqlDatabase) -> None:
@@ -209,13 +68,69 @@ def test_postgresql_is_a_target(postgresql_database: PostgresqlDatabase) -> None
     assert missing.stderr.count("\n") == 1
 
 
-def test_unknown_table_in_the_configuration_is_reported_with_its_line(folder: Path) -> None:
-    checked = run("check", "table.toml")
-    called = run("call", "table.toml", "list_person", "limit=1")
+#: Escape sequences, a carriage return, and characters that turn the direction of text.
+ODD = """
+create table "evil\x1b[31m\rname" (id integer primary key, "co\x1b[2Jl\x9b\u202e" text);
+insert into "evil\x1b[31m\rname" values (1, '\x1b[31m\r');
+"""
+COMMANDS = [
+    *(
+        "explain list_evil__31m_name",
+        "explain list_evil__31m_name columns=nope",
+        "explain list_rows table=evil",
+    ),
+    *("explain list_evil__31m_name --json", "call list_evil__31m_name", "call list_evil__31m_name --json"),
+    *("call list_evil__31m_name columns=nope", "call describe_tables", "tools", "check", "check --json"),
+]
 
-    assert checked.exit_code == 1
-    assert (
-        "table.toml:3: error: [tables]: 'persons' is not a table of the database. Did you mean person?"
-        in (checked.stdout)
-    )
-    assert called.exit_code == 0
+
+def test_names_print_nothing_that_a_terminal_obeys(url_of: Callable[[str], str]) -> None:
+    url = url_of(ODD)
+    for text in COMMANDS:
+        command, *rest = text.split()
+        # With color=False, click would remove escape sequences, since there is no terminal.
+        result = CliRunner().invoke(main, (command, url, *rest), color=True)
+
+        assert not set("\x1b\r\x9b\u202e") & set(result.output), text
+        assert "31m" in result.output or command == "check"
+
+
+#: The declared type of a column on both databases, and a value of a condition.
+TYPES: list[tuple[str, object]] = [
+    *(("integer", 7), ("bigint", 9007199254740993), ("real", 0.5), ("boolean", True), ("text", "a")),
+    *(("varchar(3)", "'"), ("numeric(30, 4)", "12345678901234567890.1234"), ("date", "2024-02-29")),
+    *(("time", "10:30:00"), ("timestamp", "2024-02-29T10:30:00")),
+]
+OWN: dict[str, list[tuple[str, object]]] = {
+    "sqlite": [("blob", "YWJj"), ("datetime", "2024-02-29T10:30:00Z"), ("json", "{}")],
+    "postgresql": [
+        *(("bytea", "YWJj"), ("timestamptz", "2024-02-29T10:30:00Z"), ("timetz", "10:30:00+02")),
+        *(("interval", "1 day"), ("uuid", "6f2b1f0e-0000-4000-8000-000000000001"), ("inet", "10.0.0.1")),
+        *(("money", "1.00"), ("float8", 1e300), ("jsonb", "{}"), ("integer[]", [1, 2]), ("text[]", ["a"])),
+        *(("int4range", "[1,2)"), ("point", "(1,2)")),
+    ],
+}
+
+
+def test_condition_on_a_column_of_every_type_is_explained(url_of: Callable[[dict[str, str]], str]) -> None:
+    types = {dialect: dict([*TYPES, *own]) for dialect, own in OWN.items()}
+    url = url_of({dialect: _ddl(each) for dialect, each in types.items()})
+    values, outcomes = types[url.partition(":")[0]], {}
+    for number, (type, value) in enumerate(values.items()):
+        conditions = [{"column": f"c{number}", "op": op, "value": value} for op in ("eq", "ne")]
+        conditions.append({"column": f"c{number}", "op": "in", "values": [value]})
+        words = ("explain", url, "list_t", f"where={json.dumps(conditions)}")
+        shown, encoded = run(*words), run(*words, "--json")
+        assert (shown.exit_code, encoded.exit_code) == (0, 0), (type, shown.stderr, encoded.stderr)
+        outcomes[type] = json.loads(encoded.stdout)
+
+    allowed = [each for each in outcomes.values() if each["allowed"]]
+    assert len(allowed) > len(values) * 3 // 4
+    assert all(each["parameters"] for each in allowed)
+    if "blob" in values:
+        assert {"base64": "YWJj"} in outcomes["blob"]["parameters"]
+
+
+def _ddl(types: dict[str, object]) -> str:
+    columns = (f"c{number} {type}" for number, type in enumerate(types))
+    return f"create table t (id integer primary key, {', '.join(columns)})"

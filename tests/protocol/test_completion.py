@@ -10,7 +10,7 @@ import pytest
 
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
-from tests.protocol.client import MODERN, Client, build_server, connect
+from tests.protocol.client import MODERN, Client, Serving, build_server, connect
 from tests.protocol.conftest import settings_for
 
 INVALID_PARAMS = -32602
@@ -34,14 +34,20 @@ def completed_path(sqlite_database: Callable[[str], Path]) -> Path:
     return sqlite_database(DDL)
 
 
-@pytest.fixture
-async def client(completed_path: Path, version: str) -> AsyncIterator[Client]:
-    """Give a raw client of each version, its connection open."""
+@pytest.fixture(scope="module")
+async def completing(completed_path: Path) -> AsyncIterator[Serving]:
+    """Give a server of the database."""
     toolbox, database = open_toolbox(settings_for(completed_path))
-    async with connect(build_server(toolbox, Caller(), ""), version=version) as client:
+    yield build_server(toolbox, Caller(), "")
+    await database.close()
+
+
+@pytest.fixture
+async def client(completing: Serving, version: str) -> AsyncIterator[Client]:
+    """Give a raw client of each version, its connection open."""
+    async with connect(completing, version=version) as client:
         await client.open()
         yield client
-    await database.close()
 
 
 def _params(template: str, name: str, value: str, **given: str) -> dict[str, object]:
@@ -63,43 +69,39 @@ async def _values(client: Client, name: str, value: str, **given: str) -> list[s
     return values
 
 
-async def test_completions_are_advertised(client: Client) -> None:
-    opened = client.received[0]["result"]
+async def test_table_and_column_are_completed(client: Client) -> None:
+    rows = await client.result("completion/complete", _params(ROW, "table", "n"))
+    cells = await client.result("completion/complete", _params(CELL, "table", "n"))
 
-    # The capability is known since 2025-03-26; those who are older do not look at it.
-    assert client.version == "2024-11-05" or opened["capabilities"]["completions"] == {}
-
-
-@pytest.mark.parametrize("template", [ROW, CELL])
-async def test_table_is_completed(client: Client, template: str) -> None:
-    result = await client.result("completion/complete", _params(template, "table", "n"))
-
-    assert result["completion"] == {"values": ["number", "line"], "hasMore": False}
-
-
-async def test_column_is_completed(client: Client) -> None:
+    assert rows["completion"] == cells["completion"] == {"values": ["number", "line"], "hasMore": False}
     assert await _values(client, "column", "", table="word", key="Apple") == ["word", "meaning"]
     assert await _values(client, "column", "m", table="word") == ["meaning"]
 
 
-@pytest.mark.parametrize(
-    ("value", "values"),
-    [
-        pytest.param("A", ["Apple", "a_b", "axb"], id="whatever the case"),
-        pytest.param("100%", ["100%"], id="per cent"),
-        pytest.param("a_", ["a_b"], id="underscore"),
-        pytest.param("%", [], id="per cent alone"),
-        pytest.param("\\", ["\\"], id="backslash"),
-        pytest.param("'", [], id="quote"),
-        pytest.param("zzz", [], id="nothing"),
-    ],
-)
-async def test_key_is_completed_by_its_beginning(client: Client, value: str, values: list[str]) -> None:
-    assert await _values(client, "key", value, table="word") == values
+#: Beginnings of a key of `word`, and what completes them.
+BEGINNINGS = {
+    "A": ["Apple", "a_b", "axb"],
+    "100%": ["100%"],
+    "a_": ["a_b"],
+    "%": [],
+    "\\": ["\\"],
+    "'": [],
+    "zzz": [],
+}
 
 
-async def test_composite_key_is_not_completed(client: Client) -> None:
-    assert await _values(client, "key", "1", table="line") == []
+async def test_key_is_completed_by_its_beginning(client: Client) -> None:
+    found = {each: await _values(client, "key", each, table="word") for each in BEGINNINGS}
+    params = _params(ROW, "key", "")
+    del params["context"]
+    without = await client.result("completion/complete", params)
+
+    assert found == BEGINNINGS
+    assert without["completion"] == {"values": [], "hasMore": False}
+    assert await _values(client, "key", "1", table="line") == []  # its key has two columns
+    for table in ("", "nothing", "log"):
+        assert await _values(client, "key", "", table=table) == []
+        assert await _values(client, "column", "", table=table) == []
 
 
 async def test_no_more_than_a_hundred_values_are_sent(client: Client) -> None:
@@ -107,49 +109,28 @@ async def test_no_more_than_a_hundred_values_are_sent(client: Client) -> None:
     beginning = await _complete(client, "key", "14", table="number")
 
     assert everything == {"values": [str(each) for each in range(1, 101)], "hasMore": True}
-    assert beginning == {
-        "values": ["14", *(str(each) for each in range(140, 150))],
-        "hasMore": False,
-    }
+    assert beginning == {"values": ["14", *(str(each) for each in range(140, 150))], "hasMore": False}
 
 
-@pytest.mark.parametrize("table", ["", "nothing", "log"])
-async def test_nothing_completes_what_has_no_address(client: Client, table: str) -> None:
-    assert await _values(client, "key", "", table=table) == []
-    assert await _values(client, "column", "", table=table) == []
+MISTAKEN: list[Mapping[str, object]] = [
+    _params(ROW, "tabel", ""),
+    _params(ROW, "column", "", table="word"),  # a variable of the other template
+    _params("dbtools://row/{table}", "table", ""),
+    _params("dbtools://row/word/Apple", "table", ""),
+    _params("", "table", ""),
+    {**_params(ROW, "table", ""), "ref": {"type": "ref/prompt", "name": "x"}},
+    {**_params(ROW, "table", ""), "ref": {"type": "ref/else"}},
+    {"ref": {"type": "ref/resource", "uri": ROW}},
+    {**_params(ROW, "table", ""), "argument": {"name": "table", "value": 5}},
+    {},
+]
 
 
-async def test_context_may_be_missing(client: Client) -> None:
-    params = _params(ROW, "key", "")
-    del params["context"]
+async def test_what_cannot_be_completed_is_a_protocol_error(client: Client) -> None:
+    errors = [await client.error("completion/complete", each) for each in MISTAKEN]
 
-    result = await client.result("completion/complete", params)
-
-    assert result["completion"] == {"values": [], "hasMore": False}
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param(_params(ROW, "tabel", ""), id="variable"),
-        pytest.param(_params(ROW, "column", "", table="word"), id="variable of the other template"),
-        pytest.param(_params("dbtools://row/{table}", "table", ""), id="template"),
-        pytest.param(_params("dbtools://row/word/Apple", "table", ""), id="address"),
-        pytest.param(_params("", "table", ""), id="no template"),
-        pytest.param({**_params(ROW, "table", ""), "ref": {"type": "ref/prompt", "name": "x"}}, id="prompt"),
-        pytest.param({**_params(ROW, "table", ""), "ref": {"type": "ref/else"}}, id="else"),
-        pytest.param({"ref": {"type": "ref/resource", "uri": ROW}}, id="no argument"),
-        pytest.param(_params(ROW, "table", "") | {"argument": {"name": "table", "value": 5}}, id="number"),
-        pytest.param({}, id="nothing"),
-    ],
-)
-async def test_what_cannot_be_completed_is_a_protocol_error(
-    client: Client, params: dict[str, object]
-) -> None:
-    error = await client.error("completion/complete", params)
-
-    assert error["code"] == INVALID_PARAMS
-    assert "Traceback" not in json.dumps(error)
+    assert [each["code"] for each in errors] == [INVALID_PARAMS] * len(MISTAKEN)
+    assert "Traceback" not in json.dumps(errors)
 
 
 async def test_row_is_read_at_an_address_that_was_completed(client: Client) -> None:

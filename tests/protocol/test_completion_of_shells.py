@@ -32,22 +32,21 @@ def completed(*words: str) -> list[tuple[str, str]]:
 FILE = ("file", "sh")
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        pytest.param(("con",), [("plain", "connect")], id="command"),
-        pytest.param(("query", "en"), [("plain", "enable")], id="command of a group"),
-        pytest.param(("log", "--outcome", "de"), [("plain", "denied")], id="choice"),
-        pytest.param(("check", "--ag"), [("plain", "--against")], id="option"),
-        pytest.param(("serve", "sh"), [FILE], id="target"),
-        pytest.param(("check", "--json", "sh"), [FILE], id="target after an option"),
-        pytest.param(("query", "add", "shop.db", "sh"), [FILE], id="file of queries"),
-        pytest.param(("registry", "upgrade", "sh"), [FILE], id="database of a registry"),
-        pytest.param(("call", "sh"), [FILE], id="target of a call"),
-    ],
-)
-def test_word_is_completed(folder: Path, words: tuple[str, ...], offered: list[tuple[str, str]]) -> None:
-    assert completed(*words) == offered
+OFFERED = {
+    "con": ("plain", "connect"),
+    "query en": ("plain", "enable"),
+    "log --outcome de": ("plain", "denied"),
+    "check --ag": ("plain", "--against"),
+    **dict.fromkeys(
+        ("serve sh", "check --json sh", "query add shop.db sh", "registry upgrade sh", "call sh"), FILE
+    ),
+}
+
+
+def test_word_is_completed(folder: Path) -> None:
+    assert {words: completed(*words.split()) for words in OFFERED} == {
+        words: [each] for words, each in OFFERED.items()
+    }
 
 
 BASH = """

@@ -41,6 +41,7 @@ from tests.protocol.confirmed_things import (
     SCHEMA,
     TOOL,
     UNCONFIRMED,
+    each_database,
     entries,
     refusal,
     settings_of,
@@ -113,27 +114,24 @@ async def test_accepted_change_is_made(talk_to: Talking, things: Changing, log: 
     assert entries(log) == [MADE]
 
 
-@pytest.mark.parametrize("kind", REFUSALS)
-async def test_declined_change_is_not_made(talk_to: Talking, things: Changing, log: Path, kind: str) -> None:
+async def test_declined_change_is_not_made(talk_to: Talking, things: Changing, log: Path) -> None:
     async with talk_to() as talk:
-        result = await ask_and_answer(talk, REFUSALS[kind])
+        results = {kind: await ask_and_answer(talk, answer) for kind, answer in REFUSALS.items()}
 
-    assert SAID[kind] in refusal(result)
-    assert "Do not repeat" in refusal(result)
+    for kind, result in results.items():
+        assert SAID[kind] in refusal(result)
+        assert "Do not repeat" in refusal(result)
     assert await value_of(things) == "one"
-    assert entries(log) == [{**UNCONFIRMED, "confirmed": "declined"}]
+    assert entries(log) == [{**UNCONFIRMED, "confirmed": "declined"}] * len(REFUSALS)
 
 
-@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
-async def test_invalid_answer_confirms_nothing(
-    talk_to: Talking, things: Changing, log: Path, answer: Message
-) -> None:
+async def test_invalid_answer_confirms_nothing(talk_to: Talking, things: Changing, log: Path) -> None:
     async with talk_to() as talk:
-        result = await ask_and_answer(talk, answer)
+        results = [await ask_and_answer(talk, answer) for answer in NONSENSE.values()]
 
-    assert 'has no "confirm": true' in refusal(result)
+    assert all('has no "confirm": true' in refusal(each) for each in results)
     assert await value_of(things) == "one"
-    assert entries(log) == [UNCONFIRMED]
+    assert entries(log) == [UNCONFIRMED] * len(NONSENSE)
 
 
 async def test_error_of_the_client_confirms_nothing(talk_to: Talking, things: Changing, log: Path) -> None:
@@ -164,6 +162,7 @@ async def test_question_without_an_answer_confirms_nothing(things: Changing) -> 
     assert await value_of(things) == "one"
 
 
+@each_database
 async def test_other_change_while_a_person_is_asked_is_asked_about(
     talk_to: Talking, things: Changing, log: Path
 ) -> None:
@@ -245,9 +244,8 @@ async def test_client_that_cannot_ask_gets_a_token(
     assert entries(log) == [PREVIEWED, {**MADE, "confirmed": "token"}]
 
 
-@pytest.mark.parametrize("able", [{"form": {}}, {"form": {}, "url": {}}], ids=str)
-async def test_client_with_forms_is_asked(talk_to: Talking, able: Mapping[str, object]) -> None:
-    async with talk_to({"elicitation": able}) as talk:
+async def test_client_with_forms_and_urls_is_asked(talk_to: Talking) -> None:
+    async with talk_to({"elicitation": {"form": {}, "url": {}}}) as talk:
         result = await ask_and_answer(talk, AGREED)
 
     assert result["structuredContent"]["affected"] == 1

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from dbtools.alembic import upgrade
+from dbtools.cli.calling import AWAITED, USABLE
 from tests.processes import forked
 from tests.protocol.changing import Changing
 from tests.protocol.command_line import run
@@ -34,20 +35,19 @@ def with_secret(folder: Path) -> None:
     path.write_text(f'{path.read_text()}[server]\nsecret = "what all commands of these tests know"\n')
 
 
-@pytest.mark.parametrize("answer", ["y", "YES"])
-async def test_person_at_a_terminal_confirms(folder: Path, things: Changing, log: Path, answer: str) -> None:
+async def test_person_at_a_terminal_confirms(folder: Path, things: Changing, log: Path) -> None:
     with on_terminal(*CALL, folder=folder, program=forked()) as screen:
         screen.wait_for(PROMPT)
-        screen.type(f"{answer}\n")
+        screen.type("YES\n")
         status, printed = screen.end()
 
-    assert screen.shown.decode().replace("\r\n", "\n").endswith(f"{QUESTION}\n{PROMPT} {answer}\n")
+    assert screen.shown.decode().replace("\r\n", "\n").endswith(f"{QUESTION}\n{PROMPT} YES\n")
     assert (status, printed.splitlines()[-1]) == (0, "1 row")
     assert await value_of(things) == "new"
     assert entries(log) == [MADE]
 
 
-@pytest.mark.parametrize("typed", ["n\n", "\n", "x\n", "\x04"], ids=["n", "nothing", "x", "end"])
+@pytest.mark.parametrize("typed", ["n\n", "\n", "\x04"], ids=["n", "nothing", "end"])
 async def test_person_at_a_terminal_declines(folder: Path, things: Changing, log: Path, typed: str) -> None:
     with on_terminal(*CALL, folder=folder, program=forked()) as screen:
         screen.wait_for(PROMPT)
@@ -75,7 +75,7 @@ def test_json_for_a_script_asks_nothing(folder: Path) -> None:
     with on_terminal(*CALL, "--json", folder=folder, program=forked()) as screen:
         status, printed = screen.end()
 
-    assert (status, json.loads(printed)["expires_in"]) == (0, 300)
+    assert (status, json.loads(printed)["expires_in"]) == (1, 300)
     assert PROMPT.encode() not in screen.shown
 
 
@@ -90,7 +90,7 @@ async def test_without_a_terminal_a_second_command_confirms(
     made = await anyio.to_thread.run_sync(run, *CALL, token.replace(": ", "="))
 
     assert preview.stdout.startswith(f"{QUESTION}\nconfirm: ")
-    assert (preview.exit_code, preview.stderr) == (0, "")
+    assert (preview.exit_code, preview.stderr.splitlines()) == (1, [f"dbtools: {AWAITED}{USABLE}"])
     assert (made.exit_code, made.stderr) == (0, "")
     assert (before, await value_of(things)) == ("one", "new")
     assert entries(log) == [PREVIEWED, {**MADE, "confirmed": "token"}]
@@ -101,5 +101,6 @@ def test_token_that_no_other_command_can_use_is_reported(folder: Path) -> None:
     refused = run(*CALL, f"confirm={json.loads(preview.stdout)['confirm']}")
 
     assert "[server] secret" in preview.stderr
+    assert preview.exit_code == 1
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "another call" in refused.stderr

@@ -1,9 +1,7 @@
 """A person confirms a change, and the client repeats its call (2026-07-28). Forgeries are refused."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -11,28 +9,30 @@ import pytest
 from dbtools.policy import Caller
 from dbtools.server.running import Reporter, open_server
 from tests.protocol.changing import Changing
-from tests.protocol.client import Client, Message, Serving, connect
+from tests.protocol.client import Client, Serving
 from tests.protocol.confirmed_things import (
+    ADA,
     AGREED,
     ARGUMENTS,
     GRANT,
     MADE,
     NONSENSE,
-    PARAMS,
     PREVIEWED,
     QUESTION,
     REFUSALS,
     SAID,
     SCHEMA,
     TOOL,
+    call,
+    connected,
     entries,
     refusal,
+    repeat,
     settings_of,
     value_of,
 )
-from tests.protocol.talking import ABLE, ELICIT
+from tests.protocol.talking import ELICIT
 
-ADA = Caller(identity="ada")
 FAILED = {
     "outcome": "error",
     "code": "not_confirmed",
@@ -51,31 +51,11 @@ async def serving(things: Changing, log: Path) -> AsyncIterator[Serving]:
         yield Serving(server=run.server, caller=ADA)
 
 
-@asynccontextmanager
-async def connected(
-    serving: Serving, caller: Caller = ADA, able: Mapping[str, object] = ABLE
-) -> AsyncIterator[Client]:
-    """Give a client of *caller* that is *able*."""
-    async with connect(Serving(server=serving.server, caller=caller)) as client:
-        client.able = able
-        yield client
-
-
 @pytest.fixture
 async def client(serving: Serving) -> AsyncIterator[Client]:
     """Give a client that can ask."""
     async with connected(serving) as client:
         yield client
-
-
-async def call(client: Client, **more: object) -> Any:
-    """Return the result of the call, with *more* params."""
-    return await client.result("tools/call", {**PARAMS, **more})
-
-
-async def repeat(client: Client, state: object, answer: Message = AGREED, **more: object) -> Any:
-    """Return the result of the repeated call."""
-    return await call(client, requestState=state, inputResponses={"confirm": answer}, **more)
 
 
 async def test_accepted_change_is_made(client: Client, things: Changing, log: Path) -> None:
@@ -106,110 +86,56 @@ async def test_log_has_both_requests(things: Changing, log: Path) -> None:
     assert entries(log) == [PREVIEWED, PREVIEWED, declined, MADE, FAILED]
 
 
-@pytest.mark.parametrize("kind", REFUSALS)
-async def test_declined_change_is_not_made(client: Client, things: Changing, kind: str) -> None:
-    asked = await call(client)
-    result = await repeat(client, asked["requestState"], REFUSALS[kind])
+async def test_change_that_is_not_accepted_is_not_made(client: Client, things: Changing) -> None:
+    says = {kind: SAID[kind] for kind in REFUSALS} | dict.fromkeys(NONSENSE, 'has no "confirm": true')
+    for kind, answer in {**REFUSALS, **NONSENSE}.items():
+        asked = await call(client)
+        assert says[kind] in refusal(await repeat(client, asked["requestState"], answer))
 
-    assert SAID[kind] in refusal(result)
     assert await value_of(things) == "one"
 
 
-@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
-async def test_invalid_answer_confirms_nothing(client: Client, things: Changing, answer: Message) -> None:
+async def test_incomplete_repetition_asks_again(client: Client, things: Changing) -> None:
     asked = await call(client)
-    result = await repeat(client, asked["requestState"], answer)
+    state, agreed = asked["requestState"], {"confirm": AGREED}
+    for more in (
+        {"inputResponses": agreed},
+        {"inputResponses": agreed, "requestState": ""},
+        {"requestState": state},
+        {"requestState": state, "inputResponses": {"other": AGREED}},
+    ):
+        again = await call(client, **more)
 
-    assert 'has no "confirm": true' in refusal(result)
+        assert again["resultType"] == "input_required"
+        assert again["requestState"] != state
     assert await value_of(things) == "one"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param({"inputResponses": {"confirm": AGREED}}, id="no state"),
-        pytest.param({"inputResponses": {"confirm": AGREED}, "requestState": ""}, id="empty state"),
-        pytest.param({"requestState": "state"}, id="no answer"),
-        pytest.param({"requestState": "state", "inputResponses": {"other": AGREED}}, id="other answer"),
-    ],
-)
-async def test_incomplete_repetition_asks_again(
-    client: Client, things: Changing, more: Mapping[str, object]
+async def test_forged_state_is_refused(client: Client, things: Changing) -> None:
+    state = (await call(client))["requestState"]
+    tampered = ("B" if state[0] == "A" else "A") + state[1:]
+    for forged in (tampered, state[:-8], state + state, "state", "\u2603" * 40, "\ud800", "A" * 100_000):
+        assert "confirmation" in refusal(await repeat(client, forged))
+
+    assert await value_of(things) == "one"
+
+
+async def test_state_is_for_one_call_of_one_caller(
+    serving: Serving, client: Client, things: Changing
 ) -> None:
-    asked = await call(client)
-    given = {"requestState": asked["requestState"]} if more.get("requestState") == "state" else {}
-    again = await call(client, **{**more, **given})
+    state = (await call(client))["requestState"]
+    generic = {"table": "things", "key": {"id": 1}, "set": {"v": "new"}}
+    for params in (
+        {"arguments": {**ARGUMENTS, "set": {"v": "evil"}}},
+        {"arguments": {**ARGUMENTS, "id": 2}},
+        {"name": "delete_things", "arguments": {"id": 1}},
+        {"name": "update_rows", "arguments": generic},
+    ):
+        assert "another call" in refusal(await repeat(client, state, **params))
+    for caller in (Caller(identity="bob"), Caller(), Caller(role="other", identity="ada")):
+        async with connected(serving, caller) as other:
+            assert "another call" in refusal(await repeat(other, state))
 
-    assert again["resultType"] == "input_required"
-    assert again["requestState"] != asked["requestState"]
-    assert await value_of(things) == "one"
-
-
-def _tampered(state: str) -> str:
-    return ("B" if state[0] == "A" else "A") + state[1:]
-
-
-@pytest.mark.parametrize(
-    "forged",
-    [
-        pytest.param(_tampered, id="tampered"),
-        pytest.param(lambda state: state[:-8], id="cut"),
-        pytest.param(lambda state: state + state, id="longer"),
-        pytest.param(lambda state: "state", id="invented"),
-        pytest.param(lambda state: "\u2603" * 40, id="no base64"),
-        pytest.param(lambda state: "\ud800", id="lone surrogate"),
-        pytest.param(lambda state: "A" * 100_000, id="long"),
-    ],
-)
-async def test_forged_state_is_refused(client: Client, things: Changing, forged: Any) -> None:
-    asked = await call(client)
-    result = await repeat(client, forged(asked["requestState"]))
-
-    assert "confirmation" in refusal(result)
-    assert await value_of(things) == "one"
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param({"arguments": {**ARGUMENTS, "set": {"v": "evil"}}}, id="other value"),
-        pytest.param({"arguments": {**ARGUMENTS, "id": 2}}, id="other row"),
-        pytest.param({"name": "delete_things", "arguments": {"id": 1}}, id="other tool"),
-        pytest.param(
-            {
-                "name": "update_rows",
-                "arguments": {"table": "things", "key": {"id": 1}, "set": {"v": "new"}},
-            },
-            id="generic tool",
-        ),
-    ],
-)
-async def test_state_of_another_call_is_refused(
-    client: Client, things: Changing, params: Mapping[str, Any]
-) -> None:
-    asked = await call(client)
-    result = await repeat(client, asked["requestState"], **params)
-
-    assert "another call" in refusal(result)
-    assert await value_of(things) == "one"
-
-
-@pytest.mark.parametrize(
-    "caller",
-    [
-        pytest.param(Caller(identity="bob"), id="identity"),
-        pytest.param(Caller(), id="anonymous"),
-        pytest.param(Caller(role="other", identity="ada"), id="role"),
-    ],
-)
-async def test_state_of_another_caller_is_refused(
-    serving: Serving, client: Client, things: Changing, caller: Caller
-) -> None:
-    asked = await call(client)
-    async with connected(serving, caller) as other:
-        result = await repeat(other, asked["requestState"])
-
-    assert "another call" in refusal(result)
     assert await value_of(things) == "one"
 
 

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import anyio
 import pytest
@@ -121,27 +121,26 @@ class Impatient(BoundedProtocol):
     head_timeout = 0.5
 
 
-@pytest.mark.parametrize(
-    "begun",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"GET / HT", id="half a line"),
-        pytest.param(POST, id="half a head"),
-        pytest.param(GET, id="idle"),
-        pytest.param(GET + b"\r\n\r\n", id="blank lines after an answer"),
-        pytest.param(GET + b"GET / HT", id="half of another head"),
-        pytest.param(POST + b"Content-Length: 100\r\n\r\nx", id="body that was not awaited"),
-        pytest.param(
-            POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", id="chunks that were not awaited"
-        ),
-    ],
-)
-async def test_wait_for_a_client_ends(begun: bytes) -> None:
-    async with _serving(App(), idle=1, protocol=Impatient) as port, _peer(port) as peer:
-        peer.write(begun)
-        answered = await peer.rest()
+BEGUN = {
+    "nothing": b"",
+    "half a line": b"GET / HT",
+    "half a head": POST,
+    "idle": GET,
+    "blank lines after an answer": GET + b"\r\n\r\n",
+    "half of another head": GET + b"GET / HT",
+    "body that was not awaited": POST + b"Content-Length: 100\r\n\r\nx",
+    "chunks that were not awaited": POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
+}
 
-    assert answered.count(b"200 OK") == (b"\r\n\r\n" in begun)
+
+async def test_wait_for_a_client_ends() -> None:
+    async with _serving(App(), idle=1, protocol=Impatient) as port, AsyncExitStack() as stack:
+        peers = {each: await stack.enter_async_context(_peer(port)) for each in BEGUN}
+        for name, peer in peers.items():
+            peer.write(BEGUN[name])
+        answers = {name: (await peer.rest()).count(b"200 OK") for name, peer in peers.items()}
+
+    assert answers == {name: int(b"\r\n\r\n" in begun) for name, begun in BEGUN.items()}
 
 
 async def test_request_that_is_answered_slowly_has_its_time(clock: Clock) -> None:
@@ -160,33 +159,31 @@ async def test_request_that_is_answered_slowly_has_its_time(clock: Clock) -> Non
     assert second.startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize(
-    ("head", "more"),
-    [
-        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\na: ", b"a" * 1_000, id="a long field"),
-        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n", b"a:b\r\n", id="many fields"),
-        pytest.param(b"GET /", b"a" * 1_000, id="a long path"),
-    ],
-)
+HEADS = [
+    (b"GET / HTTP/1.1\r\nHost: x\r\na: ", b"a" * 1_000),
+    (GET[:-2], b"a:b\r\n"),
+    (b"GET /", b"a" * 1_000),
+]
+
+
+@pytest.mark.parametrize(("head", "more"), HEADS, ids=["a long field", "many fields", "a long path"])
 async def test_head_that_is_too_large_is_refused(head: bytes, more: bytes) -> None:
-    async with _serving(App()) as port, _peer(port) as peer:
+    async with _serving(App()) as port, _peer(port) as peer, _peer(port) as endless:
         peer.write(head + more * (2 * LONGEST_HEAD // len(more)))
         answered = await peer.rest()
-    async with _serving(App()) as port, _peer(port) as endless:
         endless.write(head)
         await endless.pour(more)
 
     assert answered.startswith(b"HTTP/1.1 431 ")
 
 
-@pytest.mark.parametrize("size", [LONGEST_HEAD + 1, 100_000])
-@pytest.mark.parametrize("head", [b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n", GET[:-2] + b"a: %s\r\n\r\n"])
-async def test_head_that_is_too_large_is_refused_also_in_one_piece(head: bytes, size: int) -> None:
-    async with _serving(App()) as port, _peer(port) as peer:
-        peer.write(head % (b"a" * size))
-        answered = await peer.rest()
-
-    assert answered.startswith(b"HTTP/1.1 431 ")
+async def test_head_that_is_too_large_is_refused_also_in_one_piece() -> None:
+    async with _serving(App()) as port:
+        for head in (b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n", GET[:-2] + b"a: %s\r\n\r\n"):
+            for size in (LONGEST_HEAD + 1, 100_000):
+                async with _peer(port) as peer:
+                    peer.write(head % (b"a" * size))
+                    assert (await peer.rest()).startswith(b"HTTP/1.1 431 ")
 
 
 async def test_head_that_is_as_large_as_allowed_is_read() -> None:
@@ -255,6 +252,12 @@ class OfTwo(BoundedProtocol):
     most = 2
 
 
+class OfOne(BoundedProtocol):
+    """Takes one connection."""
+
+    most = 1
+
+
 async def test_connection_that_has_waited_longest_makes_room() -> None:
     async with _serving(App(), protocol=OfTwo) as port, _peer(port) as first, _peer(port) as second:
         second.write(GET)
@@ -266,12 +269,6 @@ async def test_connection_that_has_waited_longest_makes_room() -> None:
             answers = [await third.answer(), await second.answer()]
 
     assert all(each.startswith(b"HTTP/1.1 200") for each in answers)
-
-
-class OfOne(BoundedProtocol):
-    """Takes one connection."""
-
-    most = 1
 
 
 async def test_connection_that_is_being_answered_makes_no_room() -> None:

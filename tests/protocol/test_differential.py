@@ -143,6 +143,13 @@ INTENDED: tuple[Intended, ...] = (
         applies=lambda it: _code(it.ours) == INVALID_PARAMS and isinstance(_token(it), bool | float),
     ),
     Intended(
+        reason="What the server never sends is not acknowledged (SubscriptionsAcknowledgedNotification).",
+        applies=lambda it: (
+            b"subscriptions/listen" in _body(it)
+            and re.search(rb"promptsListChanged|resourceSubscriptions", _body(it)) is not None
+        ),
+    ),
+    Intended(
         reason="A handshake that fails opens no session.",
         applies=lambda it: (
             _code(it.ours) == INVALID_PARAMS

@@ -13,76 +13,59 @@ from mcp import Client
 from dbtools.server.requests import BODY_TIMEOUT, HttpError, RequestMiddleware, is_too_complex, read_message
 from dbtools.settings.sections import ServerSection
 from tests.conftest import Clock
-from tests.protocol.changing import Changing
 from tests.protocol.client import MODERN, PATIENCE
 from tests.protocol.http_server import HANDSHAKE, HttpServer, call, http_server, modern, posted
-from tests.protocol.http_servers import (
-    DDL,
-    changing as changing,
-    configured,
-    server as server,
-    shared as shared,
-)
+from tests.protocol.http_servers import DDL, configured, shared as shared
 
 PARSE_ERROR = -32700
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto", MODERN])
-@pytest.mark.parametrize("options", [(), ("--stateless",), ("--workers", "2")])
-async def test_client_of_the_sdk_lists_and_calls(
-    options: tuple[str, ...], mode: str, changing: Changing, tmp_path: Path
+async def test_clients_of_the_sdk_list_and_call_at_workers(
+    sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    async with (
-        http_server(changing.url, tmp_path, *options) as server,
-        Client(f"{server.url}/mcp", mode=mode) as client,
-    ):
-        listed = await client.list_tools(cache_mode="bypass")
-        called = await client.call_tool("get_person", {"id": 1})
-        refused = await client.call_tool("get_person", {"id": "one"})
-        read = await client.read_resource("dbtools://schema/person", cache_mode="bypass")
+    async with http_server(sqlite_database(DDL), tmp_path, "--workers", "2") as server:
+        for mode in ("legacy", "auto", MODERN):
+            async with Client(f"{server.url}/mcp", mode=mode) as client:
+                listed = await client.list_tools(cache_mode="bypass")
+                called = await client.call_tool("get_person", {"id": 1})
+                refused = await client.call_tool("get_person", {"id": "one"})
 
-    assert [tool.name for tool in listed.tools][:2] == ["describe_tables", "aggregate_rows"]
-    assert called.structured_content == {"row": {"id": 1, "name": "Ada"}}
-    assert refused.is_error
-    assert '"person"' in read.contents[0].text  # type: ignore[union-attr]
+            assert [tool.name for tool in listed.tools][:2] == ["describe_tables", "aggregate_rows"]
+            assert called.structured_content == {"row": {"id": 1, "name": "Ada"}}
+            assert refused.is_error
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("localhost", 200),
-        ("LOCALHOST:1", 200),
-        ("127.0.0.1:80", 200),
-        ("[::1]:80", 200),
-        ("evil.example", 421),
-        ("localhost.evil.example", 421),
-        ("evil.example:localhost", 421),
-        ("", 421),
-    ],
-)
-async def test_only_names_of_the_own_machine_are_answered(host: str, status: int, shared: HttpServer) -> None:
-    async with shared.client(Host=host) as client:
-        answer = await client.post(**modern("tools/list"))
+#: Values of the headers Host and Origin, and the status of the answer.
+HOSTS = {
+    "localhost": 200,
+    "LOCALHOST:1": 200,
+    "127.0.0.1:80": 200,
+    "[::1]:80": 200,
+    "evil.example": 421,
+    "localhost.evil.example": 421,
+    "evil.example:localhost": 421,
+    "": 421,
+}
+ORIGINS = {
+    "http://localhost": 200,
+    "https://127.0.0.1:5173": 200,
+    "http://evil.example": 403,
+    "http://localhost.evil.example": 403,
+    "null": 403,
+    "": 403,
+}
 
-    assert answer.status_code == status
 
+@pytest.mark.parametrize(("header", "statuses"), [("Host", HOSTS), ("Origin", ORIGINS)])
+async def test_only_names_and_pages_of_the_own_machine_are_answered(
+    header: str, statuses: dict[str, int], shared: HttpServer
+) -> None:
+    found = {}
+    for value in statuses:
+        async with shared.client(**{header: value}) as client:
+            found[value] = (await client.post(**modern("tools/list"))).status_code
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
-        ("http://localhost", 200),
-        ("https://127.0.0.1:5173", 200),
-        ("http://evil.example", 403),
-        ("http://localhost.evil.example", 403),
-        ("null", 403),
-        ("", 403),
-    ],
-)
-async def test_only_pages_of_the_own_machine_may_call(origin: str, status: int, shared: HttpServer) -> None:
-    async with shared.client(Origin=origin) as client:
-        answer = await client.post(**modern("tools/list"))
-
-    assert answer.status_code == status
+    assert found == statuses
 
 
 async def test_two_hosts_or_origins_are_none() -> None:
@@ -113,11 +96,14 @@ async def test_configured_hosts_and_origins_are_answered(
     asks = {**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "mcp-method"}
     async with http_server(path, tmp_path) as server, server.client() as client:
         preflight = await client.options("/mcp", headers=asks)
+        foreign = await client.options("/mcp", headers={**asks, "Origin": "http://localhost.evil.example"})
+        probed = await client.get("/readyz", headers={"Host": "10.0.0.7:8000"})
         asked = modern("tools/list")
         asked["headers"] |= page
         answer = await client.post(**asked)
 
     assert (preflight.status_code, answer.status_code) == (200, 200)
+    assert (foreign.status_code, probed.status_code) == (403, 200)
     assert preflight.headers["access-control-allow-origin"] == "https://app.example.com"
     assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
 
@@ -126,11 +112,13 @@ async def test_health_needs_no_token(shared: HttpServer) -> None:
     async with shared.client() as client:
         alive = await client.get("/healthz")
         ready = await client.get("/readyz")
-        nothing = await client.get("/")
+        start = await client.get("/")
+        nothing = await client.get("/other")
 
     assert (alive.status_code, alive.text) == (200, "ok\n")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
     assert ready.json()["snapshot_age"] >= 0
+    assert (start.status_code, start.text) == (200, "dbtools serves MCP clients at /mcp.\n")
     assert (nothing.status_code, nothing.text) == (404, "Not found. MCP is at /mcp.\n")
 
 
@@ -146,37 +134,30 @@ MESSAGE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        pytest.param(b"x" * 10_001, 413, id="large"),
-        pytest.param(_nested(65), 400, id="deep"),
-        pytest.param(b"[" * 9_000, 400, id="open"),
-        pytest.param(b'{"jsonrpc": "2.0", "id": 1, "method"', 400, id="half"),
-        pytest.param(b"\xff\xfe", 400, id="no text"),
-        pytest.param(b"[]", 400, id="batch"),
-        pytest.param(b"", 400, id="empty"),
-    ],
-)
+#: Bodies that are no message, and the status of the answer.
+BODIES = [
+    *(
+        (b"x" * 10_001, 413),
+        (_nested(65), 400),
+        (b"[" * 9_000, 400),
+        (b'{"jsonrpc": "2.0", "id": 1, "m"', 400),
+    ),
+    *((b"\xff\xfe", 400), (b"[]", 400), (b"", 400)),
+]
+ENCODINGS = ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+
+
 @pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
-async def test_bodies_that_are_no_message_are_refused(
-    version: str, body: bytes, status: int, shared: HttpServer
-) -> None:
+async def test_bodies_that_are_no_message_are_refused(version: str, shared: HttpServer) -> None:
+    headers = {"MCP-Protocol-Version": version, "Mcp-Method": "x"}
     async with shared.client() as client:
-        answer = await client.post(**posted(body, {"MCP-Protocol-Version": version, "Mcp-Method": "x"}))
+        answers = [await client.post(**posted(body, headers)) for body, _ in BODIES]
+        encoded = [await client.post(**posted(MESSAGE.encode(each))) for each in ENCODINGS]
         after = await call(client, "get_person", {"id": 1})
 
-    assert answer.status_code == status
+    assert [each.status_code for each in answers] == [status for _, status in BODIES]
+    assert [(each.status_code, each.json()["error"]["code"]) for each in encoded] == [(400, PARSE_ERROR)] * 5
     assert after["structuredContent"] == {"row": {"id": 1, "name": "Ada"}}
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-async def test_body_in_another_encoding_than_utf8_is_refused(encoding: str, shared: HttpServer) -> None:
-    async with shared.client() as client:
-        answer = await client.post(**posted(MESSAGE.encode(encoding)))
-
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == PARSE_ERROR
 
 
 @pytest.mark.parametrize(

@@ -88,78 +88,77 @@ async def _rows(server: HttpServer, token: str) -> Any:
 
 
 async def test_callers_see_what_their_tokens_stand_for(server: HttpServer) -> None:
+    everything = [[1, "north", 5], [2, "south", 6]]
+
     assert await _rows(server, NORTH) == [[1, "north"]]
-    assert await _rows(server, ALL) == [[1, "north", 5], [2, "south", 6]]
+    assert await _rows(server, ALL) == everything
     assert await _rows(server, signed()) == [[2, "south"]]
-    assert await _rows(server, signed(kid=None, db_role="all")) == [[1, "north", 5], [2, "south", 6]]
-    assert await _rows(server, signed(db_role=["team", "all", 5])) == [[1, "north", 5], [2, "south", 6]]
+    assert await _rows(server, signed(kid=None, db_role="all")) == everything
+    assert await _rows(server, signed(db_role=["team", "all", 5])) == everything
+    for scopes in ({"scp": "db other"}, {"scp": ["db"]}, {"scope": ["other", "db"]}):
+        claims: dict[str, Any] = {"scope": None, **scopes}
+        assert await _rows(server, signed(**claims)) == [[2, "south"]]
 
 
+METADATA = "/.well-known/oauth-protected-resource"
+CURVE = ec.generate_private_key(ec.SECP384R1())
+INVALID, TOO_LITTLE = "invalid_token", "insufficient_scope"  #: 401 and 403
+#: Headers, the error of the answer, and the reason in the log, if that is tested.
 HOSTILE = {
-    "no token": (None, 401, None),
-    "not ours": (_bearer(new_token()), 401, "invalid_token"),
-    "its hash": (_bearer(hash_of(ALL)), 401, "invalid_token"),
-    "empty": ({"Authorization": "Bearer"}, 401, "invalid_request"),
-    "basic": ({"Authorization": "Basic YTpi"}, 401, "invalid_request"),
-    "odd letters": ({"Authorization": b"Bearer \xff\xfe"}, 401, "invalid_token"),
-    "a role that is gone": (_bearer(STALE), 403, "insufficient_scope"),
-    "expired": (_bearer(signed(exp=int(time.time()) - 60)), 401, "invalid_token"),
-    "for ever": (_bearer(signed(exp=None)), 401, "invalid_token"),
-    "not yet": (_bearer(signed(nbf=int(time.time()) + 86_400)), 401, "invalid_token"),
-    "another audience": (_bearer(signed(aud="https://other.example.com")), 401, "invalid_token"),
-    "other audiences": (_bearer(signed(aud=["a", "b"])), 401, "invalid_token"),
-    "no audience": (_bearer(signed(aud=None)), 401, "invalid_token"),
-    "another issuer": (_bearer(signed(iss="https://evil.example.com/")), 401, "invalid_token"),
-    "another key": (_bearer(signed(OTHER)), 401, "invalid_token"),
-    "an unknown key": (_bearer(signed(OTHER, kid="9")), 401, "invalid_token"),
-    "unsigned": (_bearer(signed("", "none")), 401, "invalid_token"),
-    "a symmetric key": (_bearer(signed("secret" * 10, "HS256")), 401, "invalid_token"),
-    "another algorithm": (
-        _bearer(signed(ec.generate_private_key(ec.SECP384R1()), "ES384")),
-        401,
-        "invalid_token",
+    "no token": (None, None, "no token"),
+    "not ours": (_bearer(new_token()), INVALID, "the token is not valid"),
+    "its hash": (_bearer(hash_of(ALL)), INVALID, None),
+    "empty": ({"Authorization": "Bearer"}, "invalid_request", None),
+    "basic": ({"Authorization": "Basic YTpi"}, "invalid_request", "no token after Bearer"),
+    "odd letters": ({"Authorization": b"Bearer \xff\xfe"}, INVALID, None),
+    "a role that is gone": (_bearer(STALE), TOO_LITTLE, None),
+    "expired": (_bearer(signed(exp=int(time.time()) - 60)), INVALID, "the token has expired"),
+    "for ever": (_bearer(signed(exp=None)), INVALID, "the token lacks exp, iss or aud"),
+    "not yet": (_bearer(signed(nbf=int(time.time()) + 86_400)), INVALID, "the token is not valid yet"),
+    "another audience": (
+        _bearer(signed(aud="https://other.example.com")),
+        INVALID,
+        "the token is for another audience",
     ),
-    "no signature": (_bearer(signed().rpartition(".")[0] + "."), 401, "invalid_token"),
-    "no parts": (_bearer("a.b.c"), 401, "invalid_token"),
-    "long": (_bearer("a." * 10_000), 401, "invalid_token"),
-    "no role": (_bearer(signed(db_role=None)), 403, "insufficient_scope"),
-    "an unknown role": (_bearer(signed(db_role="gone")), 403, "insufficient_scope"),
-    "several roles": (_bearer(signed(db_role=["all", "some"])), 403, "insufficient_scope"),
-    "groups without a role": (_bearer(signed(db_role=["team", 5])), 403, "insufficient_scope"),
-    "no scope": (_bearer(signed(scope="other")), 403, "insufficient_scope"),
-    "no scope in a list": (_bearer(signed(scope=None, scp=["other", 5])), 403, "insufficient_scope"),
-    "a subject that is none": (_bearer(signed(sub=["ada"])), 401, "invalid_token"),
-    "a key that is none": (_bearer(signed(kid=None, key=OTHER)), 401, "invalid_token"),
-}
-
-
-REASONS = {
-    "no token": "no token",
-    "basic": "no token after Bearer",
-    "not ours": "the token is not valid",
-    "expired": "the token has expired",
-    "not yet": "the token is not valid yet",
-    "another audience": "the token is for another audience",
-    "another issuer": "the token is of another issuer",
-    "for ever": "the token lacks exp, iss or aud",
-    "another key": "the token is signed with another key",
-    "an unknown key": "the token has an unknown key",
-    "unsigned": "the token has another algorithm",
-    "long": "the token is too long",
-    "no scope": "the token lacks a scope",
-    "several roles": "the token does not name one role as db_role",
-    "an unknown role": "no role 'gone' is configured",
+    "other audiences": (_bearer(signed(aud=["a", "b"])), INVALID, None),
+    "no audience": (_bearer(signed(aud=None)), INVALID, None),
+    "another issuer": (
+        _bearer(signed(iss="https://evil.example.com/")),
+        INVALID,
+        "the token is of another issuer",
+    ),
+    "another key": (_bearer(signed(OTHER)), INVALID, "the token is signed with another key"),
+    "an unknown key": (_bearer(signed(OTHER, kid="9")), INVALID, "the token has an unknown key"),
+    "unsigned": (_bearer(signed("", "none")), INVALID, "the token has another algorithm"),
+    "a symmetric key": (_bearer(signed("secret" * 10, "HS256")), INVALID, None),
+    "another algorithm": (_bearer(signed(CURVE, "ES384")), INVALID, None),
+    "no signature": (_bearer(signed().rpartition(".")[0] + "."), INVALID, None),
+    "no parts": (_bearer("a.b.c"), INVALID, None),
+    "long": (_bearer("a." * 10_000), INVALID, "the token is too long"),
+    "no role": (_bearer(signed(db_role=None)), TOO_LITTLE, None),
+    "an unknown role": (_bearer(signed(db_role="gone")), TOO_LITTLE, "no role 'gone' is configured"),
+    "several roles": (
+        _bearer(signed(db_role=["all", "some"])),
+        TOO_LITTLE,
+        "the token does not name one role as db_role",
+    ),
+    "groups without a role": (_bearer(signed(db_role=["team", 5])), TOO_LITTLE, None),
+    "no scope": (_bearer(signed(scope="other")), TOO_LITTLE, "the token lacks a scope"),
+    "no scope in a list": (_bearer(signed(scope=None, scp=["other", 5])), TOO_LITTLE, None),
+    "a subject that is none": (_bearer(signed(sub=["ada"])), INVALID, None),
+    "a key that is none": (_bearer(signed(kid=None, key=OTHER)), INVALID, None),
 }
 
 
 async def test_log_tells_why_requests_are_refused(server: HttpServer) -> None:
     settings = load(server.log.parent / "dbtools.toml")
     served, found = open_served(settings), {}
+    expected = {case: reason for case, (*_, reason) in HOSTILE.items() if reason}
 
     try:
         await served.toolbox.snapshot()
         identity = Identity(served, Caller())
-        for case in REASONS:
+        for case in expected:
             headers, *_ = HOSTILE[case]
             shown = [_decoded(value) for value in (headers or {}).values()]
             rejection = await identity.admit(shown)
@@ -168,35 +167,27 @@ async def test_log_tells_why_requests_are_refused(server: HttpServer) -> None:
     finally:
         await served.backend.close()
 
-    assert found == REASONS
+    assert found == expected
 
 
 def _decoded(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
 
 
-@pytest.mark.parametrize("case", HOSTILE)
 @pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
-async def test_others_are_refused_as_the_specification_says(era: str, case: str, server: HttpServer) -> None:
-    headers, status, error = HOSTILE[case]
-    asked = initialize() if era == HANDSHAKE else modern("tools/list")
-    asked["headers"] = {**asked["headers"], **(headers or {})}
+async def test_others_are_refused_as_the_specification_says(era: str, server: HttpServer) -> None:
     async with server.client() as client:
-        answer = await client.post(**asked)
+        for case, (headers, error, _) in HOSTILE.items():
+            asked = initialize() if era == HANDSHAKE else modern("tools/list")
+            asked["headers"] = {**asked["headers"], **(headers or {})}
+            answer = await client.post(**asked)
 
-    challenge = answer.headers["www-authenticate"]
-    assert (answer.status_code, challenge.startswith("Bearer ")) == (status, True)
-    assert (f'error="{error}"' in challenge) is (error is not None)
-    assert 'resource_metadata="https://db.example.com/.well-known/oauth-protected-resource/mcp"' in challenge
-    assert ('scope="db"' in challenge) is (case == "no token" or case.startswith("no scope"))
-
-
-@pytest.mark.parametrize("scopes", [{"scp": "db other"}, {"scp": ["db"]}, {"scope": ["other", "db"]}])
-async def test_scopes_are_a_text_or_a_list_by_either_name(scopes: dict[str, Any], server: HttpServer) -> None:
-    assert await _rows(server, signed(**{"scope": None, **scopes})) == [[2, "south"]]
-
-
-METADATA = "/.well-known/oauth-protected-resource"
+            challenge = answer.headers["www-authenticate"]
+            assert answer.status_code == (403 if error == TOO_LITTLE else 401), case
+            assert challenge.startswith("Bearer "), case
+            assert (f'error="{error}"' in challenge) is (error is not None), case
+            assert f'resource_metadata="https://db.example.com{METADATA}/mcp"' in challenge
+            assert ('scope="db"' in challenge) is (case == "no token" or case.startswith("no scope")), case
 
 
 async def test_metadata_says_where_tokens_come_from(server: HttpServer) -> None:
@@ -267,88 +258,46 @@ async def test_token_that_is_taken_away_counts_no_more(
     assert ALL not in log
 
 
-async def _logged(server: HttpServer, wanted: set[str]) -> set[str]:
-    """Return whom the call log names, once those who are *wanted* are there: it is written beside."""
-    with anyio.fail_after(PATIENCE):
-        while True:
-            lines = (await anyio.Path(server.log).read_text()).splitlines(keepends=True)
-            whole = (line for line in lines if line.startswith("{") and line.endswith("\n"))
-            if wanted <= (named := {json.loads(line)["identity"] for line in whole}):
-                return named
-
-
-async def test_who_has_no_name_is_known_by_the_token(server: HttpServer) -> None:
+async def test_identity_is_in_the_call_log_and_who_has_no_name_is_known_by_the_token(
+    server: HttpServer,
+) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     tokens = [signed(sub=None, jti=each) for each in ("one", "two")] + [signed(sub="", jti="three")]
-    for each in tokens:
+    for each in (*tokens, NORTH, ALL, signed()):
         await _rows(server, each)
     async with server.client() as client:
         session = await open_session(client, **_bearer(tokens[0]))
         own = await client.post(**posted(message, session))
         others = [await client.post(**posted(message, {**session, **_bearer(each)})) for each in tokens[1:]]
-    identities = await _logged(server, {f"token {hash_of(each)[:16]} of {ISSUER}" for each in tokens})
+    wanted = {f"token {hash_of(each)[:16]} of {ISSUER}" for each in tokens}
+    wanted |= {f"token {hash_of(NORTH)[:8]}", "night reports", f"{ISSUER} ada"}
+    identities: set[str] = set()
+    with anyio.fail_after(PATIENCE):
+        while not wanted <= identities:  # it is written beside
+            lines = (await anyio.Path(server.log).read_text()).splitlines(keepends=True)
+            whole = (line for line in lines if line.startswith("{") and line.endswith("\n"))
+            identities = {json.loads(line)["identity"] for line in whole}
 
     assert (own.status_code, [each.status_code for each in others]) == (200, [404, 404])
-    assert ISSUER not in identities
-
-
-async def test_identity_is_in_the_call_log_and_no_token(server: HttpServer) -> None:
-    for each in (NORTH, ALL, signed()):
-        await _rows(server, each)
-    identities = await _logged(server, {f"token {hash_of(NORTH)[:8]}", "night reports", f"{ISSUER} ada"})
-
-    assert f"token {hash_of(ALL)[:8]}" not in identities  # a name takes its place
+    assert not {ISSUER, f"token {hash_of(ALL)[:8]}"} & identities  # a name takes the place of the token
     assert not any(secret in server.log.read_text() for secret in (NORTH, ALL, "eyJ"))
 
 
-def test_token_new_prints_what_belongs_together() -> None:
-    told = json.loads(run("token", "new", "--json").stdout)
-    shown = run("token", "new").stdout
-
-    assert hash_of(told["token"]) == told["sha256"]
-    assert told["token"] not in shown
-    assert shown.count(hash_of(shown.split()[1])) == 2
-
-
-def test_check_finds_tokens_of_roles_that_are_not_there(
-    sqlite_database: Callable[[str], Path], tmp_path: Path
-) -> None:
-    checked = run("check", str(_configured(tmp_path, sqlite_database(DDL))))
-
-    assert checked.exit_code == 1
-    assert "dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some." in checked.stdout
-
-
 @pytest.mark.parametrize(
-    ("options", "environment"),
-    [
-        (("--role", "all"), {}),
-        (("--claim", "region=north"), {}),
-        ((), {"DBTOOLS_ROLE": "all"}),
-        ((), {"DBTOOLS_CLAIMS": "{}"}),
-    ],
+    "words", ["--role all", "--claim region=north", "DBTOOLS_ROLE=all", "DBTOOLS_CLAIMS={}"]
 )
 def test_role_options_are_refused_where_tokens_decide(
-    options: tuple[str, ...],
-    environment: dict[str, str],
-    sqlite_database: Callable[[str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    words: str, sqlite_database: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = _configured(tmp_path, sqlite_database(DDL))
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    options = words.split() if words.startswith("-") else []
+    if not options:
+        monkeypatch.setenv(*words.split("="))
 
     result = run("serve", str(path), "--http", "127.0.0.1:0", *options)
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "each token decides role and claims" in result.stderr
-
-
-async def test_start_tells_of_tokens_of_roles_that_are_not_there(server: HttpServer) -> None:
-    told = "/dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some.\n"
-
-    assert told in server.log.read_text()
 
 
 NO_SET, NO_KEY = "this is not a JWK Set (RFC 7517)", "has no key for RS256, ES256"
@@ -367,27 +316,27 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("case", KEYS)
-def test_check_finds_keys_that_cannot_be_read(
-    case: str, sqlite_database: Callable[[str], Path], tmp_path: Path
+def test_check_finds_keys_that_cannot_be_read_and_roles_that_are_not_there(
+    server: HttpServer, sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    jwks, content, reason = KEYS[case]
-    if content is not None:
-        (tmp_path / "keys.json").write_text(content)
     path = _configured(tmp_path, sqlite_database(DDL))
-    path.write_text(path.read_text().replace('"keys.json"', f'"{jwks}"').replace('"gone"', '"all"'))
-    checked = run("check", str(path))
+    text, line = path.read_text(), 1 + path.read_text().partition("jwks = ")[0].count("\n")
+    for jwks, content, reason in KEYS.values():
+        (tmp_path / "keys.json").unlink(missing_ok=True)
+        if content is not None:
+            (tmp_path / "keys.json").write_text(content)
+        path.write_text(text.replace('"keys.json"', f'"{jwks}"').replace('"gone"', '"all"'))
+        checked = run("check", str(path))
 
-    assert checked.exit_code == 1
-    line = 1 + path.read_text().partition("jwks = ")[0].count("\n")
-    found = f"{path}:{line}: error: [auth] jwt.jwks: {reason.format(folder=tmp_path)}."
-    assert found in checked.stdout.splitlines()
+        assert checked.exit_code == 1
+        found = f"{path}:{line}: error: [auth] jwt.jwks: {reason.format(folder=tmp_path)}."
+        assert found in checked.stdout.splitlines()
 
-
-def test_check_is_content_with_keys(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text(key_set(KEY))
-    path = _configured(tmp_path, sqlite_database(DDL))
-    path.write_text(path.read_text().replace('"gone"', '"all"'))
-    checked = run("check", str(path))
-
-    assert (checked.exit_code, "error" in checked.stdout) == (0, False)
+    path.write_text(text)
+    gone = "/dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some.\n"
+    assert gone in run("check", str(path)).stdout
+    assert gone in server.log.read_text()  # at its start
+    path.write_text(text.replace('"gone"', '"all"'))
+    right = run("check", str(path))
+    assert (right.exit_code, "error" in right.stdout) == (0, False)

@@ -12,8 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.postgresql_server import PostgresqlServer
-from tests.protocol.changing import CHANGED, Changing
+from tests.protocol.changing import CHANGED, open_changing
 from tests.protocol.client import MODERN, PATIENCE
 from tests.protocol.http_server import (
     HANDSHAKE,
@@ -27,21 +26,7 @@ from tests.protocol.http_server import (
     open_session,
     posted,
 )
-from tests.protocol.http_servers import (
-    DDL,
-    changing as changing,
-    configured,
-    server as server,
-    shared as shared,
-)
-
-
-async def test_session_that_is_not_there_is_not_found(shared: HttpServer) -> None:
-    headers = {SESSION: "0" * 32, "MCP-Protocol-Version": HANDSHAKE}
-    async with shared.client() as client:
-        answer = await client.post(**posted({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers))
-
-    assert answer.status_code == 404
+from tests.protocol.http_servers import DDL, configured, server as server, shared as shared
 
 
 async def test_sessions_are_as_many_as_allowed_and_end_when_clients_say_so(server: HttpServer) -> None:
@@ -57,53 +42,39 @@ async def test_sessions_are_as_many_as_allowed_and_end_when_clients_say_so(serve
     assert stateless["structuredContent"]["row"]["name"] == "Ada"
 
 
-@pytest.mark.parametrize("id", [7, "7", "a"])
-async def test_id_of_a_request_that_runs_is_taken_in_its_session(id: object, server: HttpServer) -> None:
-    def slow(session: dict[str, str], id: object) -> dict[str, Any]:
-        params = {"name": "list_slow", "arguments": {}}
-        return posted({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}, session)
+@pytest.mark.parametrize("id", ["7", '"7"'])
+async def test_id_of_a_request_that_runs_is_taken_in_its_session(id: str, server: HttpServer) -> None:
+    def asked(session: dict[str, str], method: str, id: str) -> dict[str, Any]:
+        # JSON as the SDK reads it.
+        text = '{"jsonrpc": "2.0", "id": %s, "x": NaN, "method": "%s", "params": {"name": "list_slow"}}'
+        return posted((text % (id, method)).encode(), session)
 
     async with server.client() as client:
         one, other = await open_session(client), await open_session(client)
-        ping = {"jsonrpc": "2.0", "id": id, "method": "ping"}
-        async with client.stream("POST", **slow(one, id)) as running:
-            same = await client.post(**posted(ping, one))
-            another = await client.post(**posted({**ping, "id": "b"}, one))
-            elsewhere = await client.post(**posted(ping, other))
+        async with client.stream("POST", **asked(one, "tools/call", id)) as running:
+            same = await client.post(**asked(one, "ping", id))
+            another = await client.post(**asked(one, "ping", '"b"'))
+            elsewhere = await client.post(**asked(other, "ping", id))
         await client.delete("/mcp", headers=one)  # which also ends what runs in it
+        gone = await client.post(**asked({**one, SESSION: "0" * 32}, "ping", id))
 
     assert running.status_code == 200
     assert (same.status_code, same.json()["error"]["code"]) == (400, -32600)
-    assert (another.status_code, elsewhere.status_code) == (200, 200)
+    assert (another.status_code, elsewhere.status_code, gone.status_code) == (200, 200, 404)
 
 
-async def test_id_is_taken_as_the_sdk_reads_it(server: HttpServer) -> None:
-    written = b'{"jsonrpc": "2.0", "id": 7, "x": NaN, "method": "%s", "params": {"name": "list_slow"}}'
-    async with server.client() as client:
-        headers = await open_session(client)
-        session = posted({}, headers)
-        async with client.stream("POST", **{**session, "content": written % b"tools/call"}):
-            same = await client.post(**{**session, "content": written % b"ping"})
-        await client.delete("/mcp", headers=headers)  # which also ends what runs in it
-
-    assert same.status_code == 400
-
-
-async def test_id_of_a_request_whose_client_has_left_is_taken_until_it_ends(
-    changing: Changing, server: HttpServer
-) -> None:
+async def test_id_of_a_request_whose_client_has_left_is_taken_until_it_ends(server: HttpServer) -> None:
     call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "list_slow"}}
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
     async with server.client() as client:
         session = await open_session(client)
+        ping = posted({**call, "method": "ping"}, session)
         async with client.stream("POST", **posted(call, session)) as stream:
             assert stream.status_code == 200
-        taken = await client.post(**posted({**call, "method": "ping"}, session))
-        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        taken = await client.post(**ping)
         await client.post(**posted(told, session))
         with anyio.fail_after(PATIENCE):
-            while (
-                free := await client.post(**posted({**call, "method": "ping"}, session))
-            ).status_code == 400:
+            while (free := await client.post(**ping)).status_code == 400:
                 pass
 
     assert (taken.status_code, free.status_code) == (400, 200)
@@ -157,36 +128,26 @@ async def test_calls_over_the_concurrency_limit_are_asked_to_retry(server: HttpS
     assert alive.status_code == 200
 
 
+@pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
 async def test_client_that_hangs_up_stops_its_statement(
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-    postgresql_server: PostgresqlServer,
-    tmp_path: Path,
+    version: str, postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
 ) -> None:
     running = "select count(*) from pg_stat_activity where query like '%slow%' and state = 'active'"
+    params = {"name": "list_slow", "arguments": {}}
+    note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
     with postgresql_database(DDL) as url:
-        async with http_server(configured(url, tmp_path), tmp_path) as server:
-            for version in (HANDSHAKE, MODERN):
-                async with server.client() as client:
-                    asked = modern("tools/call", {"name": "list_slow", "arguments": {}})
-                    if version == HANDSHAKE:
-                        session = await open_session(client)
-                        message = {"name": "list_slow", "arguments": {}}
-                        asked = posted(
-                            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": message}, session
-                        )
-                    async with anyio.create_task_group() as group:
-                        group.start_soon(lambda asked=asked, client=client: client.post(**asked))  # type: ignore[misc]
-                        await _until(url, running, 1)
-                        if version == HANDSHAKE:
-                            cancelled = {"requestId": 1}
-                            note = {
-                                "jsonrpc": "2.0",
-                                "method": "notifications/cancelled",
-                                "params": cancelled,
-                            }
-                            await client.post(**posted(note, session))
-                        group.cancel_scope.cancel()
-                await _until(url, running, 0)
+        async with http_server(configured(url, tmp_path), tmp_path) as server, server.client() as client:
+            asked, session = modern("tools/call", params), dict[str, str]()
+            if version == HANDSHAKE:
+                session = await open_session(client)
+                asked = posted({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, session)
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: client.post(**asked))
+                await _until(url, running, 1)
+                if version == HANDSHAKE:
+                    await client.post(**posted(note, session))
+                group.cancel_scope.cancel()
+            await _until(url, running, 0)
 
 
 async def _until(url: str, sql: str, number: int) -> None:
@@ -201,29 +162,20 @@ async def _until(url: str, sql: str, number: int) -> None:
         await connection.close()
 
 
-@pytest.mark.parametrize("stateless", [False, True])
-async def test_changes_are_notified_to_subscribers(
-    stateless: bool, changing: Changing, tmp_path: Path
+async def test_changes_are_notified_to_subscribers_of_a_server_without_sessions(
+    request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    options = ("--stateless",) if stateless else ()
     listening = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="w")
-    async with http_server(changing.url, tmp_path, *options) as server, server.client() as client:
-        opened = events((await client.post(**initialize())).text)[0]["result"]["capabilities"]
-        async with client.stream("POST", **listening) as stream:
-            lines = aiter(stream.aiter_lines())
-            await _event(lines)
-            if not stateless:
-                session = await open_session(client)
-                accept = {"Accept": "text/event-stream"}
-                async with client.stream("GET", "/mcp", headers={**session, **accept}) as other:
-                    await changing.change("alter table person add column nick text")
-                    told = await _event(aiter(other.aiter_lines()))
-                assert told["method"] in (CHANGED, "notifications/resources/list_changed")
-            else:
+    with open_changing("sqlite", DDL, request) as changing:
+        async with http_server(changing.url, tmp_path, "--stateless") as server, server.client() as client:
+            opened = events((await client.post(**initialize())).text)[0]["result"]["capabilities"]
+            async with client.stream("POST", **listening) as stream:
+                lines = aiter(stream.aiter_lines())
+                await _event(lines)
                 await changing.change("alter table person add column nick text")
-            heard = await _event(lines)
+                heard = await _event(lines)
 
-    assert opened["tools"].get("listChanged", False) is not stateless
+    assert opened["tools"].get("listChanged", False) is False
     assert heard["method"] == CHANGED
     assert heard["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "w"}
 

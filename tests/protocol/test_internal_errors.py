@@ -1,7 +1,6 @@
 """A bug is logged and answered in general words: no exception reaches a client."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -16,7 +15,7 @@ from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
 from dbtools.types import ColumnType, Family
-from tests.protocol.client import VERSIONS, Client, Message, build_server, connect
+from tests.protocol.client import VERSIONS, Message, build_server, connect
 from tests.unit.shop import resolving
 from tests.unit.stub_database import Unchanging
 
@@ -69,138 +68,71 @@ def _toolbox(execution: Execution, catalog: Catalog | BaseException = CATALOG) -
     return Toolbox(resolving(introspect, (Role(),)), execution)
 
 
-async def _ask(client: Client, method: str, params: Mapping[str, object]) -> str:
-    """Return everything that the client gets to see, as text."""
-    await client.open()
-    await client.request(method, params)
-    return str(client.received)
+ERRORS = [
+    RuntimeError(f"secret dsn {SECRET}"),
+    ValueError(SECRET),
+    KeyError(SECRET),
+    RecursionError(SECRET),
+    OSError(5, SECRET),
+    ExceptionGroup(SECRET, [ValueError(SECRET)]),
+]
+#: Executions that fail, and what of them is written down and never answered.
+FAILURES: list[tuple[Execution, str]] = [(Raises(each), SECRET) for each in ERRORS]
+FAILURES.append((AnswersNonsense(), "NoneType"))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        pytest.param("tools/call", CALL, id="call"),
-        pytest.param("resources/read", READ, id="read"),
-    ],
-)
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError(f"secret dsn {SECRET}"),
-        ValueError(SECRET),
-        KeyError(SECRET),
-        RecursionError(SECRET),
-        OSError(5, SECRET),
-        ExceptionGroup(SECRET, [ValueError(SECRET)]),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-async def test_answer_shows_nothing_of_an_exception_in_execution(
-    version: str, method: str, params: Message, error: Exception, caplog: pytest.LogCaptureFixture
+async def test_answer_shows_nothing_of_an_exception_but_its_mark_in_the_log(
+    version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = build_server(_toolbox(Raises(error)), Caller(), "")
-    async with connect(server, version=version) as client:
-        seen = await _ask(client, method, params)
+    for execution, secret in FAILURES:
+        caplog.clear()
+        async with connect(build_server(_toolbox(execution), Caller(), ""), version=version) as client:
+            await client.open()
+            called = await client.result("tools/call", CALL)
+            read = await client.error("resources/read", READ)
+            listed = await client.result("tools/list")  # it goes on
 
-    assert SECRET not in seen
-    assert "Internal error" in seen
-    assert SECRET in caplog.text
+        text = called["content"][0]["text"]
+        messages = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+        assert (called["isError"], read["code"], len(listed["tools"])) == (True, INTERNAL_ERROR, 4)
+        for told, message in zip((text, read["message"]), messages, strict=True):
+            assert told.partition("Internal error ")[2].partition(".")[0] in message
+        assert secret not in str(client.received)
+        assert secret in caplog.text
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        pytest.param("tools/list", {}, id="list"),
-        pytest.param("tools/call", CALL, id="call"),
-        pytest.param("resources/read", READ, id="read"),
-    ],
-)
-async def test_answer_shows_nothing_of_an_exception_in_introspection(
-    version: str, method: str, params: Message
-) -> None:
+async def test_answer_shows_nothing_of_an_exception_in_introspection(version: str) -> None:
     server = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), Caller(), "")
     async with connect(server, version=version) as client:
-        seen = await _ask(client, method, params)
-
-    assert SECRET not in seen
-    assert "Internal error" in seen
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [pytest.param("tools/call", CALL, id="call"), pytest.param("resources/read", READ, id="read")],
-)
-async def test_failure_to_render_is_an_internal_error(version: str, method: str, params: Message) -> None:
-    server = build_server(_toolbox(AnswersNonsense()), Caller(), "")
-    async with connect(server, version=version) as client:
-        seen = await _ask(client, method, params)
-
-    assert "Internal error" in seen
-    assert "NoneType" not in seen
-
-
-async def test_internal_error_of_a_call_is_a_result_and_of_a_list_is_an_error() -> None:
-    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), Caller(), "")
-    broken = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), Caller(), "")
-    async with connect(server) as client, connect(broken) as other:
-        called = await client.result("tools/call", CALL)
-        read = await client.error("resources/read", READ)
-        listed = await other.error("tools/list")
-
-    assert called["isError"] is True
-    assert read["code"] == listed["code"] == INTERNAL_ERROR
-
-
-async def test_mark_of_an_internal_error_is_found_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), Caller(), "")
-    async with connect(server) as client:
-        result = await client.result("tools/call", CALL)
-
-    mark = result["content"][0]["text"].partition("Internal error ")[2].partition(".")[0]
-    [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert mark in record.getMessage()
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("error", [Busy(), TimedOut(), DatabaseUnavailable()], ids=lambda error: error.code)
-async def test_what_the_model_can_fix_is_explained(version: str, error: Exception) -> None:
-    server = build_server(_toolbox(Raises(error)), Caller(), "")
-    async with connect(server, version=version) as client:
         await client.open()
+        listed = await client.error("tools/list")
         called = await client.result("tools/call", CALL)
         read = await client.error("resources/read", READ)
 
-    assert called["isError"] is True
-    assert called["content"] == [{"type": "text", "text": str(error)}]
-    assert read["message"] == str(error)
+    told = [listed["message"], called["content"][0]["text"], read["message"]]
+    assert ["Internal error" in each for each in told] == [True] * 3
+    assert listed["code"] == INTERNAL_ERROR
+    assert SECRET not in str(client.received)
 
 
-async def test_reason_of_a_lost_database_reaches_no_client() -> None:
-    reason = DatabaseUnavailable("The database refused the login: user or password is wrong.")
-    server = build_server(_toolbox(Raises(reason)), Caller(), "")
-    async with connect(server) as client:
-        called = await client.result("tools/call", CALL)
-        read = await client.error("resources/read", READ)
-
-    assert called["content"] == [{"type": "text", "text": str(DatabaseUnavailable())}]
-    assert read["message"] == str(DatabaseUnavailable())
+LOST = DatabaseUnavailable("The database refused the login: user or password is wrong.")
 
 
-async def test_server_goes_on_after_an_internal_error() -> None:
-    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), Caller(), "")
-    async with connect(server) as client:
-        await client.result("tools/call", CALL)
-        listed = await client.result("tools/list")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_the_model_can_fix_is_explained(version: str) -> None:
+    """The reason for which a database is lost reaches no client."""
+    for error in (Busy(), TimedOut(), DatabaseUnavailable(), LOST):
+        async with connect(build_server(_toolbox(Raises(error)), Caller(), ""), version=version) as client:
+            await client.open()
+            called = await client.result("tools/call", CALL)
+            read = await client.error("resources/read", READ)
 
-    assert [tool["name"] for tool in listed["tools"]] == [
-        "describe_tables",
-        "aggregate_rows",
-        "list_person",
-        "get_person",
-    ]
+        message = str(DatabaseUnavailable() if error is LOST else error)
+        assert called["isError"] is True
+        assert called["content"] == [{"type": "text", "text": message}]
+        assert read["message"] == message
 
 
 async def test_catalog_is_read_again_after_a_failure() -> None:

@@ -1,6 +1,6 @@
 """Long calls report progress, and stop in the database when no client waits for them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,6 @@ where datname = current_database() and state = 'active' and query like '%"slow"%
 """
 
 
-@pytest.fixture
-async def brief_server(path: Path) -> AsyncIterator[Serving]:
-    """Give a server whose calls may take two seconds."""
-    toolbox, database = open_toolbox(settings_for(path, timeout=BRIEF))
-    yield build_server(toolbox, Caller(), "")
-    await database.close()
-
-
 @pytest.fixture(scope="session")
 def sleepy_url(postgresql_database: PostgresqlDatabase) -> Any:
     """Give the URL of a PostgreSQL database with a view that sleeps."""
@@ -67,47 +59,27 @@ def _reports(client: Client, token: object) -> list[tuple[float, float]]:
     return [(note["progress"], note["total"]) for note in notes if note["progressToken"] == token]
 
 
-@pytest.mark.parametrize("version", ERAS)
-async def test_long_call_reports_each_second_of_its_timeout(brief_server: Serving, version: str) -> None:
-    async with connect(brief_server, version=version) as client:
-        await client.open()
-        id = await client.start_call("list_slow", token="t")
-        answer = await client.answer(id)
-        reports = _reports(client, "t")
-
-        assert answer["result"]["isError"] is True
-        assert "timeout" in answer["result"]["content"][0]["text"]
-        assert reports
-        assert reports == [(float(second), BRIEF) for second in range(1, len(reports) + 1)]
-
-
-async def test_calls_are_reported_under_their_own_tokens_until_they_are_answered(
-    brief_server: Serving,
-) -> None:
+async def test_calls_are_reported_under_their_own_tokens_until_they_are_answered(path: Path) -> None:
     """The third call outlasts the first ones, so reports of theirs would come before its answer."""
-    async with connect(brief_server) as client:
+    toolbox, database = open_toolbox(settings_for(path, timeout=BRIEF))
+    async with connect(build_server(toolbox, Caller(), "")) as client:
         ids = [await client.start_call("list_slow", token=token) for token in ("one", 2)]
         silent = await client.start_call("list_slow")
         await client.answer(ids[0])
         await client.progress(2)
         last = await client.start_call("list_slow", token="last")
-        for id in (*ids, silent, last):
-            await client.answer(id)
+        answers = [await client.answer(id) for id in (*ids, silent, last)]
 
+        assert ["timeout" in each["result"]["content"][0]["text"] for each in answers] == [True] * 4
         tokens = {m["params"]["progressToken"] for m in client.received if "method" in m}
         assert tokens == {"one", 2, "last"}
         for token, id in zip(("one", 2, "last"), (*ids, last), strict=True):
+            reports = _reports(client, token)
             answered = next(at for at, m in enumerate(client.received) if m.get("id") == id)
             later = client.received[answered:]
+            assert reports == [(float(second), BRIEF) for second in range(1, len(reports) + 1)]
             assert not [m for m in later if m.get("params", {}).get("progressToken") == token]
-
-
-async def test_quick_call_reports_nothing(brief_server: Serving) -> None:
-    async with connect(brief_server) as client:
-        id = await client.start_call("list_person", token="t")
-        await client.answer(id)
-
-    assert _reports(client, "t") == []
+    await database.close()
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -144,65 +116,51 @@ async def test_cancelled_call_stops_in_postgresql(sleepy_url: str, version: str)
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_client_that_asked_for_progress_gets_the_error(server: Serving, version: str) -> None:
+async def test_quick_call_reports_nothing_and_may_fail(server: Serving, version: str) -> None:
     """Many clients ask for progress with every call."""
     async with connect(server, version=version) as client:
         await client.open()
+        await client.answer(await client.start_call("list_person", token=0))
         wrong = await client.answer(await client.start_call("list_person", {"limit": 0}, token=1))
         unknown = await client.answer(await client.start_call("list_nobody", token=2))
 
+    assert [each for each in client.received if "method" in each] == []
     assert "limit" in wrong["result"]["content"][0]["text"]
     assert unknown["error"]["code"] == -32602
 
 
-async def test_cancelled_call_leaves_the_others_alone(brief_server: Serving) -> None:
-    async with connect(brief_server) as client:
-        cancelled = await client.start_call("list_slow", token="a")
-        kept = await client.start_call("list_slow", token="b")
-        await client.progress("b")
-        await client.cancel(cancelled)
-        answer = await client.answer(kept)
-
-        assert "timeout" in answer["result"]["content"][0]["text"]
-        assert cancelled not in [message.get("id") for message in client.received]
+#: How a client, or an operator, ends the server.
+ENDS: dict[str, Callable[[ProcessClient], None]] = {
+    "vanish": lambda client: client.vanish(),
+    "hang up": lambda client: client.hang_up(),
+    "terminate": lambda client: client.process.terminate(),
+}
 
 
-def _vanish(client: ProcessClient) -> None:
-    client.vanish()
-
-
-def _hang_up(client: ProcessClient) -> None:
-    client.hang_up()
-
-
-def _terminate(client: ProcessClient) -> None:
-    client.process.terminate()
-
-
-@pytest.mark.parametrize("leave", [_vanish, _hang_up, _terminate])
+@pytest.mark.parametrize("end", ENDS)
 async def test_end_of_the_client_stops_statements_in_postgresql(
-    sleepy_url: str, tmp_path: Path, leave: Callable[[ProcessClient], None]
+    sleepy_url: str, tmp_path: Path, end: str
 ) -> None:
     async with spawn(sleepy_url, tmp_path) as client:
         await client.start_call("list_slow")
         await client.start_call("list_slow")
         await _until_active(sleepy_url, 2)
-        leave(client)
+        ENDS[end](client)
         await _until_active(sleepy_url, 0)
 
         assert await client.status() == 0
         assert "Traceback" not in client.log.read_text()
 
 
-@pytest.mark.parametrize("leave", [_vanish, _terminate])
+@pytest.mark.parametrize("end", ["vanish", "terminate"])
 async def test_server_ends_by_itself_although_a_statement_runs_in_sqlite(
-    path: Path, tmp_path: Path, leave: Callable[[ProcessClient], None]
+    path: Path, tmp_path: Path, end: str
 ) -> None:
     """A thread that runs SQL would keep the process from ending (mcp.md, pitfall 13)."""
     async with spawn(path, tmp_path) as client:
         await client.start_call("list_slow", token="t")
         await client.progress("t")
-        leave(client)
+        ENDS[end](client)
 
         assert await client.status() == 0
         log = client.log.read_text()

@@ -13,38 +13,8 @@ from dbtools.server.exchange import Notifications
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings, load
 from tests.protocol.changed_schemas import changing as changing, columns_in, dialect as dialect
-from tests.protocol.changing import ERAS, HANDSHAKE, Changing, Hearing, hearing
+from tests.protocol.changing import ERAS, HANDSHAKE, Changing, Hearing
 from tests.protocol.client import Message, build_server, connect
-
-
-async def test_calls_that_are_out_of_date_say_what_there_is_now(changing: Changing, tmp_path: Path) -> None:
-    listed = {"columns": ["id", "mood"], "limit": 1, "order_by": ["mood"]}
-    async with hearing(changing.url, tmp_path, HANDSHAKE) as client:
-        await client.tools()
-        first = await client.client.call("list_customers", listed)
-        cursor = first["structuredContent"]["next_cursor"]
-        await changing.change("alter table customers drop column mood")
-        gone = await client.client.call("list_customers", listed)
-        filtered = await client.client.call(
-            "list_rows", {"table": "customers", "where": [{"column": "mood", "value": "calm"}]}
-        )
-        stale = await client.client.call("list_customers", {**listed, "order_by": ["id"], "cursor": cursor})
-        go_on = await client.client.call("list_customers", {"limit": 1, "cursor": cursor})
-        whole = await client.client.call("list_customers", {})
-        await changing.change("alter table customers rename to clients")
-        unknown = await client.client.error("tools/call", {"name": "list_customers", "arguments": {}})
-
-    for answer in (gone, filtered, stale):
-        told = answer["content"][0]["text"]
-        assert answer["isError"]
-        assert "mood" in told
-        assert "id, name" in told
-    assert go_on["isError"]
-    assert "cursor" in go_on["content"][0]["text"]
-    assert whole["structuredContent"]["columns"] == ["id", "name"]
-    assert unknown["code"] == -32602
-    assert "There is no tool 'list_customers'." in unknown["message"]
-
 
 MIGRATIONS = 40
 CLIENTS = 8
@@ -65,6 +35,32 @@ async def served(changing: Changing, tmp_path: Path) -> AsyncIterator[Served]:
         yield served
         group.cancel_scope.cancel()
     await served.backend.close()
+
+
+async def test_calls_that_are_out_of_date_say_what_there_is_now(changing: Changing, served: Served) -> None:
+    listed = {"columns": ["id", "mood"], "limit": 1, "order_by": ["mood"]}
+    where = [{"column": "mood", "value": "calm"}]
+    async with connect(build_server(served.toolbox, Caller(), ""), version=HANDSHAKE) as client:
+        await client.open()
+        first = await client.call("list_customers", listed)
+        cursor = first["structuredContent"]["next_cursor"]
+        await changing.change("alter table customers drop column mood")
+        answers = [
+            await client.call("list_customers", listed),
+            await client.call("list_rows", {"table": "customers", "where": where}),
+            await client.call("list_customers", {**listed, "order_by": ["id"], "cursor": cursor}),
+        ]
+        go_on = await client.call("list_customers", {"limit": 1, "cursor": cursor})
+        whole = await client.call("list_customers", {})
+        await changing.change("alter table customers rename to clients")
+        unknown = await client.error("tools/call", {"name": "list_customers", "arguments": {}})
+
+    for answer in answers:
+        told = answer["content"][0]["text"]
+        assert (answer["isError"], "mood" in told, "id, name" in told) == (True, True, True)
+    assert (go_on["isError"], "cursor" in go_on["content"][0]["text"]) == (True, True)
+    assert whole["structuredContent"]["columns"] == ["id", "name"]
+    assert (unknown["code"], "There is no tool 'list_customers'." in unknown["message"]) == (-32602, True)
 
 
 async def test_no_call_fails_and_none_mixes_two_schemas_while_migrations_run(

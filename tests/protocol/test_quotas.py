@@ -1,15 +1,16 @@
 """Rate limits and concurrency limits for each role and identity."""
 
 import asyncio
-import json
 import re
 import socket
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import anyio
+import httpx2
 import pytest
 
 from dbtools import errors
@@ -17,11 +18,13 @@ from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Limits
 from dbtools.records import AuditLog
 from dbtools.server.calls import STORAGE_TIMEOUT, Calls, Limiter, MovingWindows
+from dbtools.server.messages import Code
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.conftest import Clock
-from tests.protocol.client import HANDSHAKES, MODERN, build_server, connect, spawn
-from tests.protocol.command_line import run
+from tests.protocol.client import HANDSHAKES, MODERN, PATIENCE, Client, build_server, connect
+from tests.protocol.http_application import served_over_http
+from tests.protocol.http_server import modern, open_session, posted
 
 ANN, BOB = Caller(identity="ann"), Caller(identity="bob")
 SECONDS = re.compile(r"Retry in (\d+) seconds")
@@ -75,6 +78,7 @@ async def test_rate_limit_says_in_how_many_seconds_to_retry(storage: str) -> Non
 async def test_roles_and_identities_are_counted_apart(storage: str) -> None:
     one = Limits(calls_per_minute=1)
     names = [Caller(role=role, identity=who) for role in ("a", "b") for who in ("x", "y", None)]
+    names += [Caller(role="x/y", identity="z"), Caller(role="x", identity="y/z")]
     async with _quotas(storage) as quotas:
         for caller in names:
             await _admit(quotas, caller, one)
@@ -121,12 +125,20 @@ async def test_servers_on_one_redis_count_together(redis: str) -> None:
                 await _admit(quotas, caller, two)
 
 
-async def test_storage_that_is_gone_refuses_and_never_admits() -> None:
+async def test_storage_that_is_gone_refuses_never_admits_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
-        async with _quotas(f"redis://127.0.0.1:{nobody.getsockname()[1]}") as quotas:
-            with pytest.raises(errors.Busy, match="Retry"):
-                await _admit(quotas, ANN, Limits(calls_per_minute=100))
+        async with _quotas(f"redis://:sekret@127.0.0.1:{nobody.getsockname()[1]}") as quotas:
+            for _ in range(3):
+                with pytest.raises(errors.Busy, match="Retry"):
+                    await _admit(quotas, ANN, Limits(calls_per_minute=100))
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "calls cannot be counted: ConnectionError; rate-limited calls are rejected"
+    ]
+    assert "sekret" not in caplog.text
 
 
 async def test_storage_that_does_not_answer_refuses_in_time(clock: Clock) -> None:
@@ -139,15 +151,6 @@ async def test_storage_that_does_not_answer_refuses_in_time(clock: Clock) -> Non
             clock.advance(STORAGE_TIMEOUT)
             with peer, pytest.raises(errors.Busy, match="Retry"):
                 await refused
-
-
-async def test_unknown_storage_ends_the_server_with_a_complaint(path: Path, tmp_path: Path) -> None:
-    configuration = tmp_path / "dbtools.toml"
-    configuration.write_text(f'[database]\nurl = "{path}"\n[limits]\nstorage = "nowhere://x"\n')
-    async with spawn(configuration, tmp_path) as client:
-        assert await client.status() == 2
-
-    assert client.log.read_text().startswith(f"dbtools: {configuration}:4: limits.storage: ")
 
 
 async def test_calls_at_the_same_time_are_limited_and_free_their_place() -> None:
@@ -191,27 +194,33 @@ async def test_calls_at_the_same_time_do_not_pass_the_rate_limit_together() -> N
     assert sum(outcomes) == 5
 
 
-@pytest.mark.parametrize("version", [HANDSHAKES[0], HANDSHAKES[-1], MODERN])
-async def test_tools_resources_and_completion_count_as_calls(path: Path, version: str) -> None:
-    settings = Settings(
-        database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(calls_per_minute=3)
+@asynccontextmanager
+async def _limited(path: Path, version: str, log: AuditLog, **limits: int) -> AsyncIterator[Client]:
+    """Give a client of a server with these *limits*."""
+    section = LimitsSection.model_validate(limits)
+    toolbox, database = open_toolbox(
+        Settings(database=DatabaseSection(url=url_of_file(path)), limits=section)
     )
-    toolbox, database = open_toolbox(settings)
-    calls = Calls(toolbox, Limiter(), AuditLog([], arguments=False))
-    server = build_server(toolbox, Caller(), "", calls=calls)
+    server = build_server(toolbox, Caller(), "", calls=Calls(toolbox, Limiter(), log))
     try:
         async with connect(server, version=version) as client:
             await client.open()
-            await client.call("get_person", {"id": 1})
-            await client.result("resources/read", {"uri": "dbtools://row/person/1"})
-            reference = {"type": "ref/resource", "uri": "dbtools://row/{table}/{key}"}
-            argument = {"name": "table", "value": "p"}
-            await client.result("completion/complete", {"ref": reference, "argument": argument})
-            refused = await client.call("get_person", {"id": 1})
-            unread = await client.error("resources/read", {"uri": "dbtools://row/person/1"})
-            listed = await client.result("tools/list")
+            yield client
     finally:
         await database.close()
+
+
+@pytest.mark.parametrize("version", [HANDSHAKES[0], MODERN])
+async def test_tools_resources_and_completion_count_as_calls(path: Path, version: str) -> None:
+    reference = {"type": "ref/resource", "uri": "dbtools://row/{table}/{key}"}
+    argument = {"name": "table", "value": "p"}
+    async with _limited(path, version, AuditLog([], arguments=False), calls_per_minute=3) as client:
+        await client.call("get_person", {"id": 1})
+        await client.result("resources/read", {"uri": "dbtools://row/person/1"})
+        await client.result("completion/complete", {"ref": reference, "argument": argument})
+        refused = await client.call("get_person", {"id": 1})
+        unread = await client.error("resources/read", {"uri": "dbtools://row/person/1"})
+        listed = await client.result("tools/list")
 
     assert refused["isError"] is True
     assert SECONDS.search(refused["content"][0]["text"])
@@ -219,69 +228,47 @@ async def test_tools_resources_and_completion_count_as_calls(path: Path, version
     assert listed["tools"]
 
 
-async def test_limits_of_a_role_hold_over_a_server(path: Path, tmp_path: Path) -> None:
-    configuration = tmp_path / "dbtools.toml"
-    configuration.write_text(
-        f"""
-        [database]
-        url = "{path}"
-        [limits]
-        calls_per_minute = 1000
-        [roles.slow]
-        tables."*" = true
-        [roles.slow.limits]
-        calls_per_minute = 2
-        max_rows = 1
-        """
+MALFORMED: list[dict[str, object]] = [
+    {},
+    {"name": 1},
+    {"arguments": {}},
+    {"name": "get_person", "arguments": [1]},
+    {"name": "no_such_tool", "arguments": "x"},
+]
+
+
+@pytest.mark.parametrize("version", [HANDSHAKES[0], MODERN])
+async def test_malformed_calls_count_as_calls(path: Path, version: str) -> None:
+    log = create_autospec(AuditLog)
+    async with _limited(path, version, log, calls_per_minute=len(MALFORMED)) as client:
+        refused = [await client.error("tools/call", params) for params in MALFORMED]
+        limited = [await client.result("tools/call", params) for params in MALFORMED]
+        after = await client.call("get_person", {"id": 1})
+
+    assert {each["code"] for each in refused} == {Code.INVALID_PARAMS}
+    for answer in (*limited, after):
+        assert answer["isError"] is True
+        assert SECONDS.search(answer["content"][0]["text"])
+    recorded = [each.args[0].code for each in log.record.call_args_list]
+    assert recorded == ["malformed"] * 5 + ["too_many_calls"] * 6
+
+
+@pytest.mark.parametrize("era", ["sessions", "stateless", "modern"])
+async def test_malformed_calls_count_over_http(path: Path, era: str) -> None:
+    settings = Settings(
+        database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(calls_per_minute=2)
     )
-    async with spawn(configuration, tmp_path, options=("--role", "slow")) as client:
-        await client.open()
-        answers = [await client.call("list_person", {}) for _ in range(3)]
+    malformed = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": 1}}
+    async with (
+        served_over_http(settings, stateless=era == "stateless") as (url, _),
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        session = await open_session(client) if era == "sessions" else {}
+        asked = posted(malformed, session)
+        asked = modern("tools/call", {"arguments": 1}) if era == "modern" else asked
+        answers = [await client.post(**asked) for _ in range(3)]
 
-    rows = [json.loads(answer["content"][0]["text"])["row_count"] for answer in answers[:2]]
-    assert rows == [1, 1]
-    assert answers[2]["isError"] is True
-    assert SECONDS.search(answers[2]["content"][0]["text"])
-
-
-async def test_names_with_slashes_are_counted_apart(storage: str) -> None:
-    one = Limits(calls_per_minute=1)
-    async with _quotas(storage) as quotas:
-        await _admit(quotas, Caller(role="x/y", identity="z"), one)
-        await _admit(quotas, Caller(role="x", identity="y/z"), one)
-
-
-async def test_broken_rate_limit_storage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        async with _quotas(f"redis://:sekret@127.0.0.1:{nobody.getsockname()[1]}") as quotas:
-            for _ in range(3):
-                with pytest.raises(errors.Busy):
-                    await _admit(quotas, ANN, Limits(calls_per_minute=100))
-
-    assert [record.getMessage() for record in caplog.records] == [
-        "calls cannot be counted: ConnectionError; rate-limited calls are rejected"
-    ]
-    assert "sekret" not in caplog.text
-
-
-def test_check_finds_a_storage_and_a_log_that_cannot_be_used(path: Path, tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        configuration = tmp_path / "dbtools.toml"
-        configuration.write_text(
-            f"""\
-[database]
-url = "{path}"
-[limits]
-storage = "redis://:sekret@127.0.0.1:{nobody.getsockname()[1]}"
-[log]
-file = "missing/calls.jsonl"
-"""
-        )
-        result = run("check", str(configuration), "--json")
-
-    found = json.loads(result.stdout)["findings"]
-    assert result.exit_code == 1
-    assert [(each["code"], each["line"]) for each in found] == [("bad_storage", 4), ("bad_log", 6)]
-    assert "sekret" not in result.stdout
+    codes = [each.json().get("error", {}).get("code") for each in answers]
+    assert codes == [Code.INVALID_PARAMS, Code.INVALID_PARAMS, None]
+    assert [each.status_code for each in answers] == [400, 400, 200] if era == "modern" else [200] * 3
+    assert SECONDS.search(answers[2].json()["result"]["content"][0]["text"])

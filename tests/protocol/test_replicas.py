@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.postgresql_server import free_port
 from tests.protocol.client import PATIENCE, ROOT
-from tests.protocol.command_line import run
 from tests.protocol.http_server import HttpServer, call, http_server, modern
 
 DDL = """
@@ -97,45 +96,6 @@ async def test_pages_of_one_are_gone_on_with_at_another(url: str, tmp_path: Path
             asked["cursor"] = found["next_cursor"]
 
     assert seen == list(range(60, 0, -1))
-
-
-async def test_calls_are_counted_together_in_redis(
-    redis: str, sqlite_database: Callable[[str], Path], tmp_path: Path
-) -> None:
-    url = f"sqlite:///{sqlite_database(DDL)}"
-    limits = f'[limits]\ncalls_per_minute = 3\nstorage = "{redis}"\n'
-    async with _replicas(url, tmp_path, limits) as replicas, AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(each.client()) for each in replicas.servers.values()]
-        answers = [await call(client, "get_number", {"id": 1}) for client in (clients * 2)[:4]]
-
-    assert [each["isError"] for each in answers] == [False, False, False, True]
-
-
-async def test_query_that_is_added_is_there_on_each(url: str, tmp_path: Path) -> None:
-    added = tmp_path / "squares.sql"
-    added.write_text("-- name: squares\n-- description: All squares.\nselect square from number\n")
-    # A command runs its own loop.
-    upgraded = await anyio.to_thread.run_sync(run, "registry", "upgrade", url)
-    assert upgraded.exit_code == 0
-    async with _replicas(url, tmp_path) as replicas, AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(each.client()) for each in replicas.servers.values()]
-        done = await anyio.to_thread.run_sync(run, "query", "add", url, str(added))
-        assert done.exit_code == 0
-        with anyio.fail_after(PATIENCE):
-            for client in clients:
-                await _listed(client, "squares")
-        answers = [await call(client, "squares") for client in clients]
-
-    assert [each["structuredContent"]["row_count"] for each in answers] == [60, 60]
-
-
-async def _listed(client: httpx2.AsyncClient, tool: str) -> None:
-    """Return when *client* is offered *tool*."""
-    while True:
-        answer = await client.post(**modern("tools/list"))
-        if tool in [each["name"] for each in answer.json()["result"]["tools"]]:
-            return
-        await anyio.sleep(0.05)
 
 
 async def test_restart_of_one_after_the_other_loses_no_call_that_is_tried_again(

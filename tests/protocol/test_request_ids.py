@@ -1,7 +1,7 @@
 """The ID of a request, passed to the database in a comment or as the name of the connection."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from dbtools.policy import Caller
 from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
 from dbtools.server.kernel import Peer, Session
-from dbtools.server.messages import ProtocolError, Request
+from dbtools.server.messages import Code, Request
 from dbtools.server.protocol import Server
 from dbtools.server.versions import LATEST_HANDSHAKE
 from dbtools.service.serving import open_served, open_toolbox
@@ -30,6 +30,15 @@ from tests.protocol.http_server import http_server, modern
 #: What the server knows of the statement that reads it.
 DDL = "create view told as select current_setting('application_name') as name, current_query() as query"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+NAMED = 'request_id = "application_name"'
+
+
+@pytest.fixture(scope="module")
+def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
+    """Give the URL of a database with a view that shows the statement."""
+    with postgresql_database(DDL) as url:
+        yield url
 
 
 async def _told(url: str, way: str, folder: Path, headers: dict[str, str], **meta: str) -> dict[str, Any]:
@@ -48,11 +57,8 @@ async def _told(url: str, way: str, folder: Path, headers: dict[str, str], **met
 
 
 @pytest.mark.parametrize("given", ["proxy-1.a:b_c", "'; select 1 --", "x" * 51, ""])
-async def test_connection_has_the_name_of_the_request(
-    given: str, postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
-) -> None:
-    with postgresql_database(DDL) as url:
-        told = await _told(url, 'request_id = "application_name"', tmp_path, {"X-Request-Id": given})
+async def test_connection_has_the_name_of_the_request(given: str, url: str, tmp_path: Path) -> None:
+    told = await _told(url, NAMED, tmp_path, {"X-Request-Id": given})
 
     assert told["name"] == f"dbtools:{told['request']}"
     assert (told["request"] == given) is (given == "proxy-1.a:b_c")
@@ -60,45 +66,35 @@ async def test_connection_has_the_name_of_the_request(
     assert "/*" not in told["query"]
 
 
-async def test_statement_has_a_comment_with_the_request(
-    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
-) -> None:
-    with postgresql_database(DDL) as url:
-        told = await _told(url, 'request_id = "comment"', tmp_path, {"X-Request-Id": "abc"})
-
-    assert told["query"].lower().startswith("/*request_id='abc'*/ select ")
-    assert (told["name"], told["request"]) == ("dbtools", "abc")
-
-
-async def test_request_of_a_trace_has_the_id_of_that(
-    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
-) -> None:
-    trace = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
-    with postgresql_database(DDL) as url:
-        told = await _told(url, 'request_id = "comment"', tmp_path, {"X-Request-Id": "abc"}, **trace)
-
-    assert told["query"].lower().startswith(f"/*traceparent='00-{TRACE}-")
-    assert told["request"] == TRACE
-
-
-async def test_request_id_reaches_the_database_only_if_configured(
-    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
-) -> None:
-    with postgresql_database(DDL) as url:
-        told = await _told(url, "", tmp_path, {"X-Request-Id": "abc"})
-
-    assert (told["name"], told["request"]) == ("dbtools", None)
-    assert "/*" not in told["query"]
-
-
-async def test_name_passes_a_pooler(
-    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
-) -> None:
-    with postgresql_database(DDL) as url:
-        async with proxy(url, refuses=True) as pooler:
-            told = await _told(pooler, 'request_id = "application_name"', tmp_path, {"X-Request-Id": "abc"})
+async def test_name_passes_a_pooler(url: str, tmp_path: Path) -> None:
+    async with proxy(url, refuses=True) as pooler:
+        told = await _told(pooler, NAMED, tmp_path, {"X-Request-Id": "abc"})
 
     assert told["name"] == "dbtools:abc"
+
+
+@pytest.mark.parametrize(
+    ("way", "meta", "begins", "request_id"),
+    [
+        ('request_id = "comment"', {}, "/*request_id='abc'*/ select ", "abc"),
+        (
+            'request_id = "comment"',
+            {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"},
+            "/*traceparent='",
+            TRACE,
+        ),
+        ("", {}, "select ", None),
+    ],
+    ids=["comment", "trace", "not configured"],
+)
+async def test_statement_has_a_comment_with_the_request_or_its_trace_if_configured(
+    way: str, meta: dict[str, str], begins: str, request_id: str | None, url: str, tmp_path: Path
+) -> None:
+    told = await _told(url, way, tmp_path, {"X-Request-Id": "abc"}, **meta)
+
+    assert told["query"].lower().startswith(begins)
+    assert (told["name"], told["request"]) == ("dbtools", request_id)
+    assert ("/*" in told["query"]) is bool(way)
 
 
 async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
@@ -128,10 +124,11 @@ async def test_call_that_is_refused_as_malformed_has_the_id_of_its_request(path:
     request, sent = Request(1, "tools/call", {}), list[bytes]()
 
     REQUEST.set("abc")
-    with pytest.raises(ProtocolError):
-        server.admit(Session(Peer(LATEST_HANDSHAKE)), request, Caller(), sent.append)
+    exchange = server.admit(Session(Peer(LATEST_HANDSHAKE)), request, Caller(), sent.append)
+    reply = await server.answer(exchange)
     await database.close()
 
+    assert reply.code == Code.INVALID_PARAMS
     assert [each.args[0].request for each in log.record.call_args_list] == ["abc"]
 
 

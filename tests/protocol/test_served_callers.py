@@ -1,91 +1,42 @@
 """A server on stdio answers for one role and its claims."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.protocol.claimed_rows import CLERK, REFUSED, WRONG_USE, folder as folder, run
-from tests.protocol.client import PATIENCE, ROOT, VERSIONS, spawn
+from tests.protocol.client import HANDSHAKES, MODERN, spawn
+
+DDL = """
+create table orders (id integer primary key, region text not null, mail text);
+insert into orders values (1, 'north', 'ada@example.com'), (2, 'south', 'bo@example.com'), (3, 'north', null);
+create table secret (id integer primary key);
+"""
+CLERK = """
+[roles.clerk]
+tables.orders = { where = "region = :claims.region", mask = { mail = "partial" } }
+"""
+#: from line 3 on
+WRONG = """[roles.clerk]
+tables.orders = { exclude = ["margn"] }
+tables.ordrs = true
+"""
 
 
-def _process(
-    *words: str, folder: Path, environment: Mapping[str, str] | None = None
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        (sys.executable, "-m", "dbtools", *words),
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+@pytest.fixture
+def path(sqlite_database: Callable[[str], Path], tmp_path: Path) -> Path:
+    """Give a configuration of a clerk, who sees what is in a region."""
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{sqlite_database(DDL)}"\n{CLERK}')
+    return path
 
 
-def test_process_reads_role_and_claims_of_its_environment(folder: Path) -> None:
-    environment = {"DBTOOLS_ROLE": "clerk", "DBTOOLS_CLAIMS": '{"region": "south"}'}
-    words = ("call", "list_orders", 'columns=["id"]', "--json")
-    called = _process(*words, folder=folder, environment=environment)
-    refused = _process(*words, folder=folder, environment={"DBTOOLS_ROLE": "clerk"})
-
-    assert (called.returncode, json.loads(called.stdout)["rows"]) == (0, [[2]])
-    assert (refused.returncode, refused.stdout) == (REFUSED, "")
-
-
-@pytest.mark.parametrize(
-    ("words", "environment", "said"),
-    [
-        pytest.param(("--role", "chef"), {}, "'chef'", id="unknown role"),
-        pytest.param((*CLERK, "--claim", "region"), {}, "NAME=VALUE", id="no claim"),
-        pytest.param(CLERK, {"DBTOOLS_CLAIMS": "{"}, "DBTOOLS_CLAIMS", id="claims that are no JSON"),
-    ],
-)
-def test_server_of_an_unknown_caller_does_not_start(
-    folder: Path, words: tuple[str, ...], environment: dict[str, str], said: str
-) -> None:
-    ended = _process("serve", *words, folder=folder, environment=environment)
-
-    assert (ended.returncode, ended.stdout) == (WRONG_USE, "")
-    assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        pytest.param("wrong.toml", ["wrong.toml:6: error: ", "'margn'", "wrong.toml:7: error: "], id="names"),
-        pytest.param("filter.toml", ["filter.toml:6: error: ", "tables.orders.where"], id="condition"),
-    ],
-)
-def test_server_says_at_its_start_what_is_wrong_with_its_roles(
-    folder: Path, file: str, said: list[str]
-) -> None:
-    ended = _process("serve", file, *CLERK, folder=folder)
-
-    assert (ended.returncode, ended.stdout) == (0, "")
-    assert [part for part in said if part not in ended.stderr] == []
-
-
-@pytest.mark.parametrize("file", ["wrong.toml", "filter.toml"])
-def test_what_is_right_is_served_although_something_else_is_wrong(folder: Path, file: str) -> None:
-    served = run("call", file, "list_secret", *CLERK, "--json")
-    withheld = run("call", file, "list_orders", *CLERK, "--json")
-
-    assert (served.exit_code, json.loads(served.stdout)["row_count"]) == (0, 1)
-    assert (withheld.exit_code, withheld.stdout) == (WRONG_USE, "")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [HANDSHAKES[-1], MODERN])
 async def test_server_answers_every_request_on_behalf_of_its_caller(
-    folder: Path, tmp_path: Path, version: str
+    path: Path, version: str, tmp_path: Path
 ) -> None:
-    options = (*CLERK, "--claim", "region=north")
-    async with spawn(folder / "dbtools.toml", tmp_path, version=version, options=options) as client:
+    options = ("--role", "clerk", "--claim", "region=north")
+    async with spawn(path, tmp_path, version=version, options=options) as client:
         await client.open()
         rows = await client.call("list_orders", {"columns": ["id", "mail"]})
         hidden = await client.call("get_orders", {"id": 2})
@@ -102,31 +53,37 @@ async def test_server_answers_every_request_on_behalf_of_its_caller(
     assert names == ["describe_tables", "aggregate_rows", "list_orders", "get_orders"]
 
 
-async def test_server_without_the_claim_of_a_filter_denies_each_call(folder: Path, tmp_path: Path) -> None:
-    async with spawn(folder / "dbtools.toml", tmp_path, options=CLERK) as client:
-        await client.open()
+async def test_server_without_the_claim_of_a_filter_denies_each_call(path: Path, tmp_path: Path) -> None:
+    async with spawn(path, tmp_path, options=("--role", "clerk")) as client:
         denied = await client.call("list_orders")
         described = await client.call("describe_tables")
+        claiming = [
+            await client.call("list_orders", {name: {"region": "north"}})
+            for name in ("claims", "claims.region")
+        ]
 
-    assert (denied["isError"], described["isError"]) == (True, False)
+    assert [each["isError"] for each in (denied, described, *claiming)] == [True, False, True, True]
     assert "north" not in str(denied)
 
 
-async def test_claims_of_the_environment_are_the_servers(folder: Path, tmp_path: Path) -> None:
+async def test_role_and_claims_of_the_environment_are_the_servers(path: Path, tmp_path: Path) -> None:
     environment = {"DBTOOLS_ROLE": "clerk", "DBTOOLS_CLAIMS": '{"region": "south"}'}
-    async with spawn(folder / "dbtools.toml", tmp_path, environment=environment) as client:
-        await client.open()
+    async with spawn(path, tmp_path, environment=environment) as client:
         rows = await client.call("list_orders", {"columns": ["id"]})
 
     assert rows["structuredContent"]["rows"] == [[2]]
 
 
-async def test_arguments_of_a_call_are_no_claims(folder: Path, tmp_path: Path) -> None:
-    async with spawn(folder / "dbtools.toml", tmp_path, options=CLERK) as client:
-        await client.open()
-        answers = [
-            await client.call("list_orders", {name: {"region": "north"}})
-            for name in ("claims", "claims.region")
-        ]
+async def test_server_says_at_its_start_what_is_wrong_with_its_roles(
+    sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{sqlite_database(DDL)}"\n{WRONG}')
+    async with spawn(path, tmp_path, options=("--role", "clerk")) as client:
+        listed = await client.result("tools/list")
+        log = client.log.read_text()
 
-    assert [answer["isError"] for answer in answers] == [True, True]
+    assert len(listed["tools"]) == 2
+    assert ["dbtools.toml:4: error: " in log, "'margn'" in log, "dbtools.toml:5: error: " in log] == [
+        True
+    ] * 3

@@ -5,17 +5,16 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dbtools.server.stdio import LONGEST_LINE
-from tests.processes import FRESH
+from tests.processes import FRESH, forked
 from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, PATIENCE, ROOT, read_message, spawn
 
 TOO_LONG = LONGEST_LINE + 2**22  #: bytes; the end of the line comes when it has been refused already
-COMMAND = (sys.executable, "-m", "dbtools", "serve")
+COMMAND = (*forked(), "serve")
 NOISE = '''
 import atexit, os, subprocess, sys, threading, warnings
 
@@ -126,10 +125,10 @@ async def test_nothing_but_messages_reaches_stdout(path: Path, tmp_path: Path, v
         assert [each for each in said if each not in log] == []
 
 
-@pytest.mark.parametrize("version", [HANDSHAKES[0], HANDSHAKES[-1], MODERN])
-def test_requests_sent_before_stdin_closes_are_answered(path: Path, version: str) -> None:
-    """As in `printf '…' | dbtools serve`."""
-    ended = _serve(path, input=_lines(version), capture_output=True)
+@pytest.mark.parametrize(("version", "end"), [(HANDSHAKES[0], "\n"), (HANDSHAKES[-1], ""), (MODERN, "\n")])
+def test_requests_sent_before_stdin_closes_are_answered(path: Path, version: str, end: str) -> None:
+    """As in `printf '…' | dbtools serve`; the last line needs no end."""
+    ended = _serve(path, input=_lines(version, end=end), capture_output=True)
 
     assert (ended.returncode, _logged(ended.stderr)) == (0, ["list_person"])
     _assert_answered(ended.stdout)
@@ -160,27 +159,6 @@ def test_one_socket_serves_as_stdin_and_stdout(path: Path) -> None:
     assert sorted(answers) == [1, 2, 3, 4]
 
 
-def test_stream_ends_with_its_result_when_stdin_closes(path: Path) -> None:
-    discover, *_ = _conversation(MODERN)
-    meta = discover["params"]["_meta"]  # type: ignore[index]
-    params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
-    listen = {"jsonrpc": "2.0", "id": 2, "method": "subscriptions/listen", "params": params}
-
-    ended = _serve(
-        path, input=f"{json.dumps(discover)}\n{json.dumps(listen)}\n".encode(), capture_output=True
-    )
-
-    acknowledged, last = map(read_message, ended.stdout.splitlines()[1:])
-    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    assert (last["id"], last["result"]["resultType"]) == (2, "complete")
-
-
-def test_last_line_needs_no_end(path: Path) -> None:
-    ended = _serve(path, input=_lines(MODERN, end=""), capture_output=True)
-
-    _assert_answered(ended.stdout)
-
-
 def test_stdin_and_stdout_may_be_files(path: Path, tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(_lines("2025-11-25"))
     with (tmp_path / "input").open("rb") as stdin, (tmp_path / "output").open("wb") as stdout:
@@ -190,16 +168,12 @@ def test_stdin_and_stdout_may_be_files(path: Path, tmp_path: Path) -> None:
     _assert_answered((tmp_path / "output").read_bytes())
 
 
-def test_nothing_in_is_nothing_out(path: Path) -> None:
-    ended = _serve(path, stdin=subprocess.DEVNULL, capture_output=True)
-
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
-
-
-async def test_sigterm_ends_an_idle_server(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["terminate", "vanish", "stop_reading"])
+async def test_signal_and_client_that_leaves_end_an_idle_server(path: Path, tmp_path: Path, end: str) -> None:
+    """Where the client stops reading, stdin stays open."""
     async with spawn(path, tmp_path, program=FRESH) as client:
         await client.open()
-        client.process.terminate()
+        getattr(client.process if end == "terminate" else client, end)()
 
         assert await client.status() == 0
         assert client.log.read_text() == ""
@@ -214,54 +188,26 @@ async def test_interrupt_ends_with_its_own_status(path: Path, tmp_path: Path) ->
         assert "Traceback" not in client.log.read_text()
 
 
-async def test_client_that_vanishes_ends_an_idle_server(path: Path, tmp_path: Path) -> None:
-    async with spawn(path, tmp_path, program=FRESH) as client:
-        await client.open()
-        client.vanish()
-
-        assert await client.status() == 0
-        assert client.log.read_text() == ""
-
-
-async def test_client_that_stops_reading_ends_the_server(path: Path, tmp_path: Path) -> None:
-    """Stdin stays open, but the client no longer reads."""
-    async with spawn(path, tmp_path, program=FRESH) as client:
-        await client.open()
-        client.stop_reading()
-
-        assert await client.status() == 0
-        assert client.log.read_text() == ""
-
-
 async def test_line_over_the_limit_is_refused_and_the_next_is_read(path: Path, tmp_path: Path) -> None:
     call = b'{"jsonrpc":"2.0","id":"long","method":"tools/call","params":{"name":"' + b"x" * TOO_LONG
-    async with spawn(path, tmp_path, program=FRESH) as client:
+    async with spawn(path, tmp_path) as client:
         await client.open()
         await client.send_line(call + b'"}}')
         refused = await client.answer(None)
-        listed = await client.result("tools/list")
-
-        assert refused["error"]["code"] == -32600
-        assert "bytes" in refused["error"]["message"]
-        assert listed["tools"]
-        assert len(client.received) == 3
-
-
-async def test_server_in_a_process_survives_bad_lines(path: Path, tmp_path: Path) -> None:
-    async with spawn(path, tmp_path, version=HANDSHAKES[0], program=FRESH) as client:
-        await client.open()
         for line in (b"\xff\xfe", b"no JSON", b"[" * 100_000, b"\0", b"[]"):
             await client.send_line(line)
-        called = await client.call("list_person")
+        listed = await client.result("tools/list")
 
-        refused = [message["error"]["code"] for message in client.received if "error" in message]
-        assert refused == [-32700, -32700, -32600, -32700, -32600]
-        assert called["isError"] is False
+        codes = [message["error"]["code"] for message in client.received if "error" in message]
+        assert codes == [-32600, -32700, -32700, -32600, -32700, -32600]
+        assert "bytes" in refused["error"]["message"]
+        assert listed["tools"]
+        assert len(client.received) == 8
 
 
 async def test_fifty_calls_at_once_are_answered_by_a_process(path: Path, tmp_path: Path) -> None:
     """Lists between them make more answers than a pipe holds before anybody reads."""
-    async with spawn(path, tmp_path, program=FRESH) as client:
+    async with spawn(path, tmp_path) as client:
         ids: list[object] = []
         for each in range(50):
             ids.append(await client.start_call("get_person", {"id": each % 3 + 1}))

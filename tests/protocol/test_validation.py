@@ -39,55 +39,49 @@ SOUND = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
 LINK = {"type": "resource_link", "uri": "dbtools://schema", "name": "schema"}
 
 
-@pytest.mark.parametrize(
-    ("version", "method", "message"),
-    [
-        pytest.param(LATEST, "tools/list", _answer({"tools": [TOOL]}), id="result of 2025"),
-        pytest.param(MODERN, "tools/list", _answer(LISTED), id="result of 2026"),
-        pytest.param(LATEST, "tools/call", _called(**LINK), id="link"),
-        pytest.param(OLDEST, "ping", _answer({}), id="ping"),
-        pytest.param(LATEST, "resources/read", _error(-32002), id="error"),
-        pytest.param(MODERN, None, _error(-32700, id=None), id="error of no request"),
-        pytest.param(LATEST, None, _notice("progress", **TOKEN), id="notification"),
-        pytest.param(LATEST, None, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, id="request"),
-    ],
-)
-def test_right_message_passes(version: str, method: str | None, message: Message) -> None:
-    validate(message, version=version, method=method)
+#: Versions, methods that are answered if any, and messages.
+RIGHT: list[tuple[str, str | None, Message]] = [
+    (LATEST, "tools/list", _answer({"tools": [TOOL]})),
+    (MODERN, "tools/list", _answer(LISTED)),
+    (LATEST, "tools/call", _called(**LINK)),
+    (OLDEST, "ping", _answer({})),
+    (LATEST, "resources/read", _error(-32002)),
+    (MODERN, None, _error(-32700, id=None)),
+    (LATEST, None, _notice("progress", **TOKEN)),
+    (LATEST, None, {"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+]
+WRONG: list[tuple[str, str | None, Message]] = [
+    (MODERN, "tools/list", _answer({"tools": [TOOL]})),  # no type of result
+    (MODERN, "tools/list", _answer({**LISTED, "x": 1})),
+    (LATEST, "tools/list", _answer(LISTED)),  # members of 2026
+    (MODERN, "tools/list", _answer({**LISTED, "tools": [{**TOOL, "x": 1}]})),
+    (MODERN, "tools/list", _answer({**LISTED, "ttlMs": "0"})),
+    (MODERN, "tools/list", _answer({**LISTED, "ttlMs": False})),
+    (LATEST, "tools/call", _answer({"content": [], "isError": 0})),
+    (LATEST, "tools/call", _called(type="video")),
+    (OLDEST, "tools/call", _called(**SOUND)),
+    ("2025-03-26", "tools/call", _called(**LINK)),
+    (MODERN, "ping", _answer({"resultType": "complete"})),  # a method of another version
+    (LATEST, None, _answer({})),  # an answer to nothing
+    (LATEST, "ping", _answer({}, error={"code": 1, "message": ""})),
+    (LATEST, "ping", _answer({}, extra=1)),
+    (LATEST, "ping", _answer({}, jsonrpc="1.0")),
+    (LATEST, "ping", _answer({}, id=None)),
+    (LATEST, "ping", _error("-32600")),
+    (MODERN, "resources/read", _error(-32002)),  # a code of 2025
+    (LATEST, None, _notice("progress", progress=1)),  # no token
+    (LATEST, None, _notice("progress", **TOKEN, x=1)),
+    (LATEST, None, _notice("subscriptions/acknowledged", notifications={})),
+    (MODERN, None, {"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+]
 
 
-@pytest.mark.parametrize(
-    ("version", "method", "message"),
-    [
-        pytest.param(MODERN, "tools/list", _answer({"tools": [TOOL]}), id="no type of result"),
-        pytest.param(MODERN, "tools/list", _answer({**LISTED, "x": 1}), id="unknown member"),
-        pytest.param(LATEST, "tools/list", _answer(LISTED), id="members of 2026 in 2025"),
-        pytest.param(
-            MODERN, "tools/list", _answer({**LISTED, "tools": [{**TOOL, "x": 1}]}), id="inner member"
-        ),
-        pytest.param(MODERN, "tools/list", _answer({**LISTED, "ttlMs": "0"}), id="text for a number"),
-        pytest.param(MODERN, "tools/list", _answer({**LISTED, "ttlMs": False}), id="boolean for a number"),
-        pytest.param(LATEST, "tools/call", _answer({"content": [], "isError": 0}), id="number for a boolean"),
-        pytest.param(LATEST, "tools/call", _called(type="video"), id="unknown content"),
-        pytest.param(OLDEST, "tools/call", _called(**SOUND), id="sound before its time"),
-        pytest.param("2025-03-26", "tools/call", _called(**LINK), id="link before its time"),
-        pytest.param(MODERN, "ping", _answer({"resultType": "complete"}), id="method of another version"),
-        pytest.param(LATEST, None, _answer({}), id="answer to nothing"),
-        pytest.param(LATEST, "ping", _answer({}, error={"code": 1, "message": ""}), id="result and error"),
-        pytest.param(LATEST, "ping", _answer({}, extra=1), id="unknown member of the envelope"),
-        pytest.param(LATEST, "ping", _answer({}, jsonrpc="1.0"), id="other JSON-RPC"),
-        pytest.param(LATEST, "ping", _answer({}, id=None), id="result without an id"),
-        pytest.param(LATEST, "ping", _error("-32600"), id="code that is a text"),
-        pytest.param(MODERN, "resources/read", _error(-32002), id="code of 2025 in 2026"),
-        pytest.param(LATEST, None, _notice("progress", progress=1), id="no token"),
-        pytest.param(LATEST, None, _notice("progress", **TOKEN, x=1), id="unknown parameter"),
-        pytest.param(LATEST, None, _notice("subscriptions/acknowledged", notifications={}), id="other era"),
-        pytest.param(MODERN, None, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, id="request in 2026"),
-    ],
-)
-def test_wrong_message_is_noticed(version: str, method: str | None, message: Message) -> None:
-    with pytest.raises(AssertionError):
+def test_right_messages_pass_and_wrong_ones_are_noticed() -> None:
+    for version, method, message in RIGHT:
         validate(message, version=version, method=method)
+    for version, method, message in WRONG:
+        with pytest.raises(AssertionError):
+            validate(message, version=version, method=method)
 
 
 @asynccontextmanager

@@ -139,14 +139,6 @@ def test_workers_that_could_not_share_confirmations_do_not_start(
     assert named in result.stderr
 
 
-async def test_workers_say_that_each_keeps_keys_of_its_own(url: str, tmp_path: Path) -> None:
-    path = _configured(tmp_path, url, confirm="false")
-    async with http_server(path, tmp_path, "--workers", "2") as server:
-        told = server.log.read_text()
-
-    assert "role default: each worker keeps idempotency keys in its own memory." in told
-
-
 async def test_one_process_confirms_without_a_journal(url: str, tmp_path: Path) -> None:
     path = _configured(tmp_path, url, "")
     async with http_server(path, tmp_path) as server, server.client() as client:

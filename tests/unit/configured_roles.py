@@ -16,8 +16,6 @@ Roles = Callable[[str], dict[str, Role]]
 
 @pytest.fixture
 def roles(tmp_path: Path) -> Roles:
-    """Give what reads the roles of a file, by name; its text begins on the third line."""
-
     def read(text: str) -> dict[str, Role]:
         path = tmp_path / "dbtools.toml"
         path.write_text(HEAD + text, encoding="utf-8")

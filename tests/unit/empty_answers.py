@@ -35,17 +35,7 @@ SHOP = table(
 TOOLS = tools(SHOP, CITY)
 INFINITE = tuple(replace(each, type=replace(each.type, infinite=True)) for each in SHOP.columns)
 CITIES = (
-    "Lisbon",
-    "Porto",
-    "Faro",
-    "Évora",
-    "Braga",
-    "Coimbra",
-    "New York",
-    "York",
-    "Leiria",
-    "Sines",
-    "Beja",
+    *("Lisbon", "Porto", "Faro", "Évora", "Braga", "Coimbra", "New York", "York", "Leiria", "Sines", "Beja"),
 )
 Stored = Sequence[object]  #: the values of one column
 

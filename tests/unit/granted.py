@@ -13,7 +13,6 @@ def role_of(*rules: Rule) -> Role:
 
 
 def granted_to(catalog: Catalog, **grants: Grant | None) -> Catalog:
-    """Return what a role sees that has these *grants*."""
     return restrict(catalog, role_of(*(Rule(pattern=name, grant=grant) for name, grant in grants.items())))
 
 

@@ -13,7 +13,7 @@ from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
 from dbtools.settings import Settings, ToolsSection
 from dbtools.statement import Select, Shape, Statement
-from dbtools.styles import Listing, Style
+from dbtools.styles import Listing, Text
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.types import ColumnType, Family
@@ -101,7 +101,6 @@ SHOP = Catalog(tables=(PRODUCT, ORDER_LINE, SALE, ANYTHING))
 
 
 def terms(of: Table, *others: Table) -> Expressions:
-    """Return what callers may name of the table *of*."""
     return Expressions(names=names(of, *others))
 
 
@@ -110,15 +109,15 @@ def names(of: Table, *others: Table) -> Names:
     return Names(table=of, paths=Paths(Catalog(tables=(of, *others))))
 
 
-def context(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> ToolContext:
+def context(*tables: Table, limits: Limits | None = None, text: Text = Text.JSON) -> ToolContext:
     """Return the context of a database of *tables*; of the shop, if none are named."""
     catalog = Catalog(tables=tables) if tables else SHOP
-    return ToolContext(catalog=catalog, limits=limits or Limits(), style=style or Style())
+    return ToolContext(catalog=catalog, limits=limits or Limits(), text=text)
 
 
-def tools(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> Toolset:
+def tools(*tables: Table, limits: Limits | None = None, text: Text = Text.JSON) -> Toolset:
     """Return the tools of a database of *tables*; of the shop, if none are named."""
-    return define(context(*tables, limits=limits, style=style))
+    return define(context(*tables, limits=limits, text=text))
 
 
 def answer(

@@ -49,5 +49,4 @@ class Unchanging(Execution):
         entry: JournalEntry | None = None,
         agrees: Agrees | None = None,
     ) -> Changed:
-        """Fail."""
         raise AssertionError(transaction)

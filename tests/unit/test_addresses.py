@@ -51,19 +51,15 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
         for each in ("api://db", "db.example.com", "https://", "https://db.example.com/#a", "https://[db")
     },
     **{
-        f"audience {each} without a resource": (_jwt(audience=each), "auth.jwt.resource", MISSING)
+        f"audience {each} without a resource": (_jwt(audience=each), "auth.jwt", MISSING)
         for each in ("api://db", "db.example.com", "https://db.example.com/#a", ["dbtools", "api://db"])
     },
-    "empty audience": (_jwt(audience=" "), "auth.jwt.audience.0", "be a value of the claim aud"),
+    "empty audience": (_jwt(audience=" "), "auth.jwt.audience", "be a value of the claim aud"),
     "empty audience of several": (
-        _jwt(audience=[URL, ""]),
-        "auth.jwt.audience.1",
-        "be a value of the claim aud",
+        *(_jwt(audience=[URL, ""]), "auth.jwt.audience.1", "be a value of the claim aud"),
     ),
     "audience that is a number": (
-        _jwt(audience=5),
-        "auth.jwt.audience",
-        "be a string or an array of strings",
+        *(_jwt(audience=5), "auth.jwt.audience", "be a string or an array of strings"),
     ),
     "audiences that are numbers": (_jwt(audience=[5]), "auth.jwt.audience.0", "be a string"),
     **{
@@ -72,9 +68,7 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
     },
     "no keys": (_jwt(jwks=""), "auth.jwt.jwks", "be a URL or a file of keys"),
     "keys without encryption": (
-        _jwt(jwks="http://id.example.com/keys"),
-        "auth.jwt.jwks",
-        "use https: over http",
+        *(_jwt(jwks="http://id.example.com/keys"), "auth.jwt.jwks", "use https: over http"),
     ),
     "keys with a password": (
         _jwt(jwks="https://ada:dbt_secret@id.example.com/keys"),
@@ -84,9 +78,7 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
     "no issuer": (_jwt(issuer=" "), "auth.jwt.issuer", "be the value of the claim iss"),
     **{
         f"hash {each[-9:]}": (
-            _token(each),
-            "auth.tokens.0.sha256",
-            "be the hash of a token, 64 hexadecimal digits",
+            *(_token(each), "auth.tokens.0.sha256", "be the hash of a token, 64 hexadecimal digits"),
         )
         for each in ("", "dbt_secret", HASH[1:], f"{HASH}0", f"{HASH}\\n")
     },
@@ -105,10 +97,7 @@ def test_what_has_not_the_form_is_refused_in_plain_words(case: str, tmp_path: Pa
 
 HOSTS = ("db.example.com", "db:8443", "10.0.0.5", "[2001:db8::1]", "[::1]:8000", "db_1", "rôle.example")
 ORIGINS = (
-    "https://app.example.com",
-    "http://localhost:3000",
-    "https://app.example.com/",
-    "vscode-webview://a1",
+    *("https://app.example.com", "http://localhost:3000", "https://app.example.com/", "vscode-webview://a1"),
 )
 
 
@@ -123,9 +112,7 @@ def test_what_has_the_form_is_kept(tmp_path: Path) -> None:
     ("audience", "resource", "audiences", "url"),
     [
         pytest.param(URL, None, (URL,), URL, id="the URL"),
-        pytest.param(
-            ["dbtools", URL, f"{URL}/2"], None, ("dbtools", URL, f"{URL}/2"), URL, id="the first URL"
-        ),
+        (["dbtools", URL, f"{URL}/2"], None, ("dbtools", URL, f"{URL}/2"), URL),
         pytest.param("api://db", URL, ("api://db",), URL, id="no URL"),
         pytest.param("https://api.example.com", URL, ("https://api.example.com",), URL, id="another URL"),
     ],
@@ -169,10 +156,8 @@ def test_names_of_tokens_are_short_and_on_one_line(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "changed",
     [
-        {"jwks": "https://id.example.com/keys?v=1"},
-        {"jwks": "http://127.0.0.1:8080/keys"},
-        {"jwks": "http://localhost/keys"},
-        {"jwks": "http://[::1]/keys"},
+        *({"jwks": "https://id.example.com/keys?v=1"}, {"jwks": "http://127.0.0.1:8080/keys"}),
+        *({"jwks": "http://localhost/keys"}, {"jwks": "http://[::1]/keys"}),
         {"audience": "api://3a1b", "resource": "http://127.0.0.1:8000/mcp"},
         {"issuer": "accounts.example.com"},
     ],

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Catalog, Key, Selection, Table
-from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, table
+from dbtools.catalog import Catalog, Key, Selection
+from tests.unit.shop import ID, ORDER_LINE, PRODUCT, table
 
 
 def _catalog(*names: tuple[str, str]) -> Catalog:
@@ -68,25 +68,6 @@ def test_name_means_tables(name: str, found: list[tuple[str, str]]) -> None:
     catalog = _catalog(("main", "a"), ("x", "a"), ("x", "b"), ("y", "B"))
 
     assert [(each.schema, each.name) for each in catalog.named(name)] == found
-
-
-def test_table_is_found_by_schema_and_name() -> None:
-    catalog = _catalog(("main", "a"), ("x", "a"))
-
-    assert catalog.table("x", "a") == catalog.tables[1]
-    assert catalog.table("y", "a") is None
-
-
-@pytest.mark.parametrize(
-    ("of", "columns"),
-    [
-        pytest.param(PRODUCT, ["id"], id="one column"),
-        pytest.param(ORDER_LINE, ["order_id", "product_id"], id="composite"),
-        pytest.param(SALE, [], id="none"),
-    ],
-)
-def test_key_columns_are_those_of_the_primary_key(of: Table, columns: list[str]) -> None:
-    assert [column.name for column in of.key_columns] == columns
 
 
 def test_key_columns_come_in_the_order_of_the_key() -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dbtools.catalog import Catalog
 from dbtools.errors import UnknownArgument
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
@@ -11,7 +10,7 @@ from dbtools.tools.definition import SingleCall, ToolContext
 from dbtools.tools.resources import Completed, bind_completion
 from dbtools.types import Family, Operator
 from dbtools.uris import CELL_TEMPLATE
-from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, context, select_of, table
+from tests.unit.shop import ID, PRODUCT, SHOP, column, context, select_of, table
 
 NOTHING = ResultSet(outputs=(), rows=())
 WORD = table(column("word", nullable=False), name="word", key=("word",))
@@ -25,7 +24,6 @@ def _completion(
 
 
 def _known(name: str, value: str = "", of: ToolContext = CONTEXT, /, **given: str) -> list[str]:
-    """Return the values that need no database."""
     completion = _completion(name, value, of, **given)
     assert completion.statement is None
     return list(completion.render(NOTHING).values)
@@ -38,7 +36,6 @@ def _asked(value: str, of: ToolContext = CONTEXT, /, **given: str) -> Statement:
 
 
 def _keys(table: str, *rows: tuple[object, ...], more: bool = False) -> Completed:
-    """Return the keys that *rows* of the table make."""
     completion = _completion("key", table=table)
     assert completion.statement is not None
     return completion.render(ResultSet(outputs=completion.statement.shape.outputs, rows=rows, more=more))
@@ -51,11 +48,8 @@ def test_tables_are_those_whose_rows_have_an_address() -> None:
 @pytest.mark.parametrize(
     ("value", "tables"),
     [
-        ("w", ["word", "row", "x.twin", "y.twin"]),
-        ("WORD", ["word"]),
-        ("twin", ["x.twin", "y.twin"]),
-        ("x.", ["x.twin"]),
-        ("nothing", []),
+        *(("w", ["word", "row", "x.twin", "y.twin"]), ("WORD", ["word"]), ("twin", ["x.twin", "y.twin"])),
+        *(("x.", ["x.twin"]), ("nothing", [])),
     ],
 )
 def test_tables_that_begin_so_come_before_those_that_contain_it(value: str, tables: list[str]) -> None:
@@ -65,24 +59,16 @@ def test_tables_that_begin_so_come_before_those_that_contain_it(value: str, tabl
     assert _known("table", value, of) == tables
 
 
-def test_no_more_than_a_hundred_values_are_offered() -> None:
+def test_no_more_values_are_offered_than_a_hundred_or_rows_and_tokens_allow() -> None:
     many, enough = (context(*(table(ID, name=f"t{at}") for at in range(count))) for count in (101, 100))
+    long = [table(ID, name=f"{at:02}{'n' * 200}") for at in range(50)]
+    rows = context(*long, limits=Limits(max_rows=2))
+    tokens = context(*long, limits=Limits(max_tokens=500))
 
-    assert len(_known("table", "", many)) == 100
-    assert _completion("table", "", many).render(NOTHING).more
-    assert not _completion("table", "", enough).render(NOTHING).more
-
-
-def test_no_more_values_are_offered_than_rows_and_tokens_allow() -> None:
-    many = [table(ID, name=f"{at:02}{'n' * 200}") for at in range(50)]
-    rows = context(*many, limits=Limits(max_rows=2))
-    tokens = context(*many, limits=Limits(max_tokens=500))
-
-    assert _known("table", "", rows) == [many[0].name, many[1].name]
-    assert _completion("table", "", rows).render(NOTHING).more
-    assert _asked("", rows, table=many[0].name).limit == 2
-    assert len(_known("table", "", tokens)) == 7
-    assert _completion("table", "", tokens).render(NOTHING).more
+    assert [len(_known("table", "", each)) for each in (many, enough, rows, tokens)] == [100, 100, 2, 7]
+    more = [_completion("table", "", each).render(NOTHING).more for each in (many, enough, rows, tokens)]
+    assert more == [True, False, True, True]
+    assert _asked("", rows, table=long[0].name).limit == 2
 
 
 def test_columns_are_those_of_the_table() -> None:
@@ -115,50 +101,32 @@ def test_unknown_variable_is_refused_with_those_that_there_are(name: str) -> Non
     assert str(raised.value).isprintable()
 
 
-def test_key_is_looked_up_by_its_beginning() -> None:
+@pytest.mark.parametrize("value", ["wo", "a,b", "100%", "a_b", "\\", "'; drop table word; --"])
+def test_key_is_looked_up_by_its_beginning_whatever_that_is(value: str) -> None:
     word = WORD.columns[0]
+    whole = _asked("", table="word")
 
-    assert _asked("wo", table="word") == Statement(
+    assert _asked(value, table="word") == Statement(
         shape=Select(
             table=WORD,
             outputs=(Output(term=word, cut=400),),
             conditions=(Condition(term=word, operator=Operator.STARTS_WITH, parameters=("start",)),),
             order=(Order(term=word),),
         ),
-        values={"start": "wo"},
+        values={"start": value},
         limit=100,
     )
-
-
-def test_empty_key_is_looked_up_without_a_condition() -> None:
-    statement = _asked("", table="word")
-
-    assert (select_of(statement).conditions, statement.values) == ((), {})
-
-
-@pytest.mark.parametrize("value", ["100%", "a_b", "\\", "'; drop table word; --"])
-def test_beginning_of_a_key_is_a_value_like_any_other(value: str) -> None:
-    statement = _asked(value, table="word")
-
-    assert statement.shape == _asked("wo", table="word").shape
-    assert statement.values == {"start": value}
+    assert (select_of(whole).conditions, whole.values) == ((), {})
 
 
 def test_composite_key_is_not_completed() -> None:
     assert _known("key", "1", table="order line") == []
 
 
-def test_comma_belongs_to_a_key_of_one_column() -> None:
-    assert _asked("a,b", table="word").values == {"start": "a,b"}
-
-
 @pytest.mark.parametrize(
     ("family", "completes"),
     [
-        (Family.INTEGER, True),
-        (Family.TEXT, True),
-        (Family.DATE, True),
-        (Family.UUID, True),
+        *((Family.INTEGER, True), (Family.TEXT, True), (Family.DATE, True), (Family.UUID, True)),
         (Family.BYTES, False),
     ],
 )
@@ -168,18 +136,7 @@ def test_keys_are_completed_where_people_write_them(family: Family, completes: b
     assert (_completion("key", "", of, table="keyed").statement is not None) is completes
 
 
-def test_keys_are_written_as_in_an_address() -> None:
+def test_keys_are_written_as_in_an_address_or_left_out() -> None:
     assert _keys("product", (2**60,)) == Completed(values=(str(2**60),))
-    assert _keys("word", ("a",), more=True) == Completed(values=("a",), more=True)
+    assert _keys("word", ("a",), (None,), ("\ud800",), more=True) == Completed(values=("a",), more=True)
     assert _keys("word") == Completed(values=())
-
-
-def test_key_that_has_no_address_is_left_out() -> None:
-    assert _keys("word", ("a",), (None,), ("\ud800",)) == Completed(values=("a",))
-
-
-def test_nothing_is_known_of_an_empty_database() -> None:
-    empty = ToolContext(catalog=Catalog())
-
-    assert _known("table", "", empty) == []
-    assert _known("key", "", empty, table=SALE.name) == []

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.catalog import Catalog, ForeignKey, Key, Table
-from dbtools.errors import UnknownTable
+from dbtools.catalog import ForeignKey, Key, Table
 from dbtools.policy import Limits
 from dbtools.results import Answer
-from dbtools.tools import define
-from dbtools.tools.definition import ToolContext, Toolset
+from dbtools.tools.definition import Toolset
 from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA
 from dbtools.types import Family
-from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, answer, column, table, tools
+from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, answer, column, table, tools
 
 PRICED = table(
     ID,
@@ -35,26 +33,6 @@ def _described(arguments: dict[str, object]) -> Answer:
     described = answer(TOOLS, "describe_tables", arguments)
     Draft202012Validator(DESCRIPTION_SCHEMA).validate(described.structured)
     return described
-
-
-def test_names_are_all_that_is_said_where_no_more_is_wanted() -> None:
-    assert _described({"detail": "names"}) == Answer(
-        json='{"table_count":4,"truncated":false,"tables":'
-        '[{"name":"product"},{"name":"order line"},{"name":"sale"},{"name":"priced"}]}',
-        rows=4,
-    )
-
-
-def test_summary_lists_columns_and_relations() -> None:
-    assert _described({"tables": ["order line", "sale"]}).structured["tables"] == [
-        {
-            "name": "order line",
-            "kind": "table",
-            "columns": ["order_id bigint key", "product_id bigint key → product.id", "quantity bigint"],
-            "relations": {"product": "product"},
-        },
-        {"name": "sale", "kind": "table", "columns": ["day date", "total numeric(10,2)"]},
-    ]
 
 
 def test_full_description_says_everything() -> None:
@@ -100,29 +78,6 @@ def test_tables_are_those_that_are_named(asked: list[str], names: list[str]) -> 
     assert described.structured["tables"] == [{"name": name} for name in names]
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        pytest.param("sales", ["'sales'", "Did you mean sale?", "product"], id="unknown"),
-        pytest.param("", ["''", "product"], id="empty"),
-        pytest.param("twin", ["'twin'", "x.twin", "y.twin"], id="in several schemas"),
-    ],
-)
-def test_table_that_is_unknown_or_ambiguous_is_answered_with_candidates(name: str, says: list[str]) -> None:
-    twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]
-    catalog = Catalog(tables=(*SHOP.tables, *twins))
-
-    with pytest.raises(UnknownTable) as raised:
-        ToolContext(catalog=catalog).table(name, "tables[0]")
-    assert [said for said in ("tables[0]", *says) if said not in str(raised.value)] == []
-
-
-def test_table_is_found_by_its_label() -> None:
-    twins = tuple(table(ID, schema=schema, name="twin") for schema in ("x", "y"))
-
-    assert ToolContext(catalog=Catalog(tables=twins)).table("y.twin") is twins[1]
-
-
 @pytest.mark.parametrize("detail", ["names", "summary", "full"])
 def test_schema_is_told_where_there_are_several(detail: str) -> None:
     def schemas(*names: str) -> list[object]:
@@ -145,18 +100,6 @@ def test_schema_is_told_of_a_table_whose_columns_do_not_fit() -> None:
     told = answer(toolset, "describe_tables", {"tables": ["sales.wide"]}).structured["tables"]
     assert isinstance(told, list)
     assert [(each["schema"], "column_count" in each) for each in told] == [("sales", True)]
-
-
-def test_nothing_is_known_of_an_empty_database() -> None:
-    toolset = define(ToolContext(catalog=Catalog()))
-
-    assert answer(toolset, "describe_tables", {}).structured == {
-        "table_count": 0,
-        "truncated": False,
-        "tables": [],
-    }
-    with pytest.raises(UnknownTable):
-        toolset["describe_tables"].bind({"tables": ["x"]})
 
 
 def test_descriptions_beyond_the_cap_are_left_out() -> None:
@@ -201,20 +144,12 @@ def test_relations_are_the_steps_of_paths(detail: str) -> None:
     pair = ForeignKey(columns=("a", "b"), target_schema="", target="pair", target_columns=("a", "b"))
     person = _person(("boss_id", "person"), ("key.id", "pair"))
     person = replace(
-        person,
-        columns=(*person.columns, column("a"), column("b")),
-        foreign_keys=(*person.foreign_keys, pair),
+        person, columns=(*person.columns, column("a"), column("b")), foreign_keys=(*person.foreign_keys, pair)
     )
 
     described = _one(tools(person, table(ID, name="pair")), "person", detail)
 
     assert described["relations"] == {"boss": "person", '"key.id"': "pair", "pair_by_a_b": "pair"}
-
-
-def test_relations_lead_to_tables_by_the_names_that_tools_take() -> None:
-    toolset = tools(*(_person(("boss_id", "person"), schema=schema) for schema in ("x", "y")))
-
-    assert _one(toolset, "y.person")["relations"] == {"boss": "y.person"}
 
 
 def test_foreign_key_that_is_no_path_is_no_relation() -> None:
@@ -254,19 +189,13 @@ def test_of_very_many_tables_the_names_of_the_first_are_enough(arguments: dict[s
     assert described.truncated
 
 
-def test_of_a_hundred_tables_all_are_described() -> None:
-    hundred = tools(*(table(ID, name=f"t{number:03}") for number in range(100)))
-
-    described = answer(hundred, "describe_tables", {})
-
-    assert (described.structured["table_count"], described.rows, described.truncated) == (100, 100, False)
-    assert "columns" in str(described.structured["tables"])
-
-
-def test_detail_that_is_asked_for_is_given_of_very_many_tables() -> None:
+def test_of_a_hundred_tables_or_if_asked_all_are_described() -> None:
+    hundred = answer(tools(*(table(ID, name=f"t{at:03}") for at in range(100))), "describe_tables", {})
     summary = answer(MANY, "describe_tables", {"detail": "summary"})
     names = answer(MANY, "describe_tables", {"detail": "names"})
 
-    assert (summary.rows, summary.truncated) == (120, False)
-    assert (names.rows, names.truncated) == (120, False)
+    assert [(each.rows, each.truncated) for each in (hundred, summary, names)] == [
+        *((100, False), (120, False), (120, False))
+    ]
+    assert "columns" in str(hundred.structured["tables"])
     assert _one(MANY, "t119")["columns"] == ["id bigint key"]

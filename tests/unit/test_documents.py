@@ -127,18 +127,12 @@ def test_what_is_no_json_is_refused_with_its_line(text: str, problem: str) -> No
         read(text, ".json")
 
 
-def test_toml_keeps_its_comments() -> None:
+def test_toml_keeps_its_comments_and_gets_the_section() -> None:
     added = edit(TOML, ".toml", "servers", "shop", ENTRY)
 
     assert added == TOML_ADDED
     assert edit(added, ".toml", "servers", "shop", None).strip() == TOML.strip()
-
-
-def test_toml_gets_the_section() -> None:
     assert edit("", ".toml", "servers", "shop", {"url": "x"}) == '[servers.shop]\nurl = "x"\n'
-
-
-def test_what_is_no_toml_is_refused_with_its_line() -> None:
     with pytest.raises(ValueError, match="line 2"):
         read("a = 1\nb =\n", ".toml")
 

@@ -24,7 +24,6 @@ class Scripted(Unchanging):
     timeouts: list[float] = field(default_factory=list)
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
-        """Answer with the next result."""
         result = self.results[len(self.timeouts)]
         self.timeouts.append(timeout)
         if isinstance(result, errors.CallError):
@@ -32,7 +31,6 @@ class Scripted(Unchanging):
         return ResultSet(outputs=statement.shape.outputs, rows=tuple(result))
 
     async def is_current(self, stamp: str) -> bool:
-        """Take each schema for the current one."""
         return True
 
 
@@ -43,7 +41,6 @@ BLUE_HAMMER: dict[str, object] = {
 
 
 async def _note(execution: Scripted, arguments: dict[str, object]) -> object:
-    """Return the note of the answer of `list_product`."""
     database = Database([LARGE])
     toolbox = Toolbox(resolving(database.introspect, ROLES), execution)
     answer = await toolbox.call(Caller(), "list_product", arguments)

@@ -33,23 +33,11 @@ def test_drawing_shows_every_error_with_its_parent_and_code() -> None:
     assert drawn == actual
 
 
-def test_codes_are_unique() -> None:
-    codes = [each.code for each in _classes()]
-
-    assert len(codes) == len(set(codes))
-
-
 @pytest.mark.parametrize("error", list(_classes()), ids=lambda error: str(error.code))
 def test_docstring_is_the_message_where_nothing_is_said(error: type[DbtoolsError]) -> None:
     raised = error()
 
     assert (raised.message, raised.hint, str(raised)) == (error.__doc__, "", error.__doc__)
-
-
-def test_text_of_an_error_is_message_and_hint() -> None:
-    raised = errors.UnknownColumn("person has no column 'salary'.", hint="Columns: id, name.")
-
-    assert str(raised) == "person has no column 'salary'. Columns: id, name."
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ class Failing:
         self.timeouts: list[float] = []
 
     async def runner(self) -> "Failing":
-        """Return what runs statements."""
         return self
 
     def compile(self, shape: Shape) -> Plan:
@@ -39,7 +38,6 @@ class Failing:
         return plan_of(shape)
 
     async def run(self, run: Run) -> ResultSet:
-        """Fail."""
         self.timeouts.append(run.timeout)
         raise self._error
 
@@ -71,16 +69,8 @@ async def _told(statement: Statement, failing: Failing) -> str:
         pytest.param(BadValue("A view."), PLAIN, {}, UNREADABLE, id="no arguments"),
         pytest.param(BadValue("A view."), PLAIN, {"a": None}, UNREADABLE, id="nothing given"),
         pytest.param(BadValue("A view."), PLAIN, {"a": 0, "b": None}, BAD_VALUES, id="one given"),
-        pytest.param(
-            *(BadValue("A view."), CLAIMED, {"a": 0}),
-            f"{BAD_VALUES} Or a claim of the caller is invalid.",
-            id="claim",
-        ),
-        pytest.param(
-            *(BadValue("A view."), CLAIMED, {"a": None}),
-            "denied: The caller may not read this.",
-            id="claim alone",
-        ),
+        (*(BadValue("A view."), CLAIMED, {"a": 0}), f"{BAD_VALUES} Or a claim of the caller is invalid."),
+        (*(BadValue("A view."), CLAIMED, {"a": None}), "denied: The caller may not read this."),
         pytest.param(SchemaChanged(), PLAIN, {"a": 1}, CHANGED, id="changed"),
         pytest.param(
             *(OutOfRange(), PLAIN, {"a": 1}),
@@ -91,10 +81,7 @@ async def _told(statement: Statement, failing: Failing) -> str:
     ],
 )
 async def test_failure_of_a_query_has_a_fitting_message(
-    error: CallError,
-    pieces: tuple[str | Parameter, ...],
-    values: Mapping[str, object],
-    told: str,
+    error: CallError, pieces: tuple[str | Parameter, ...], values: Mapping[str, object], told: str
 ) -> None:
     assert await _told(_of_query(pieces, values), Failing(error)) == told
 

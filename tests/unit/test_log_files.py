@@ -208,7 +208,7 @@ while True:
     ] == [str(each).replace("Z", "+00:00") for each in stored]
 
 
-@pytest.mark.parametrize("end", ["log.close()", "", "sys.exit(3)", "raise ValueError"])
+@pytest.mark.parametrize("end", ["", "raise ValueError"])
 def test_clean_end_loses_nothing(tmp_path: Path, end: str) -> None:
     path = tmp_path / "calls.jsonl"
     script = f"""
@@ -234,22 +234,6 @@ log.close()
     _, lines = process.communicate(timeout=PATIENCE)
 
     assert [json.loads(line)["tool"] for line in lines.splitlines()] == [str(n) for n in range(3_000)]
-
-
-def test_unread_stderr_holds_up_neither_calls_nor_the_end(tmp_path: Path) -> None:
-    script = """
-log = AuditLog([FileSink(2)], arguments=False)
-for number in range(3_000):
-    log.record(entry)
-log.close()
-print("done", flush=True)
-"""
-    process = _start(script, tmp_path, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    said, status = process.stdout.readline(), process.wait(timeout=PATIENCE)
-    process.communicate()
-
-    assert (said, status) == ("done\n", 0)
 
 
 def _followed(path: Path) -> Callable[[], list[object]]:

@@ -77,12 +77,9 @@ def test_partial_shows_nothing_behind_the_first_character(text: str) -> None:
         pytest.param("write to ada@example.com", "w…", id="address within a text"),
         pytest.param("ada@example.com\nsecret", "a…", id="address before another line"),
         pytest.param("ada@example.com secret", "a…", id="address before a text"),
-        pytest.param(4711, "4…", id="integer"),
-        pytest.param(-4711, "-…", id="negative integer"),
-        pytest.param(2**60, "1…", id="large integer"),
-        pytest.param(Decimal("98.7"), "9…", id="decimal"),
-        pytest.param(date(1999, 1, 2), "1…", id="date"),
-        pytest.param(None, None, id="null"),
+        *(pytest.param(4711, "4…", id="integer"), pytest.param(-4711, "-…", id="negative integer")),
+        *(pytest.param(2**60, "1…", id="large integer"), pytest.param(Decimal("98.7"), "9…", id="decimal")),
+        *(pytest.param(date(1999, 1, 2), "1…", id="date"), pytest.param(None, None, id="null")),
     ],
 )
 def test_partial_shows_the_first_character_and_the_domain(cell: object, shown: str | None) -> None:
@@ -128,19 +125,6 @@ def test_bytes_have_the_same_hash_if_and_only_if_they_are_the_same(first: bytes,
     assert hashes[0] == hashes[2]
 
 
-def test_another_key_makes_another_hash() -> None:
-    assert masked("Ada", Mask.HASH, KEY) != masked("Ada", Mask.HASH, b"another key")
-
-
-@pytest.mark.parametrize("mask", [Mask.NULL, Mask.PARTIAL, Mask.HASH])
-def test_null_stays_null(mask: Mask) -> None:
-    assert masked(None, mask, KEY) is None
-
-
-def test_redacted_null_looks_like_any_other_cell() -> None:
-    assert masked(None, Mask.REDACT, KEY) == masked("Ada", Mask.REDACT, KEY) == "***"
-
-
 READ_OF_MASKED_ADDRESS = f'"{"a" * 64}"@{".".join(["b" * 63] * 3)}.{"c" * 61}'
 
 
@@ -164,8 +148,13 @@ def test_beginning_of_a_cell_has_no_domain_and_no_hash(start: str | bytes, shown
     assert masked(cut, Mask.HASH, KEY) == REDACTED
 
 
-def _type(mask: Mask) -> ColumnType:
-    return ColumnType(family=Family.TEXT, name="masked", mask=mask)
+PLACE = "\0".join(("sales", "customers", "email"))
+#: The key of one column, derived from that of the operator.
+OWN_KEY = hmac.digest(KEY, PLACE.encode(), "sha256")
+
+
+def _type(mask: Mask, place: str = PLACE) -> ColumnType:
+    return ColumnType(family=Family.TEXT, name="masked", mask=mask, place=place)
 
 
 def test_rows_are_masked_in_their_masked_columns_only() -> None:
@@ -173,21 +162,23 @@ def test_rows_are_masked_in_their_masked_columns_only() -> None:
     rows = [("Ada", "Ada", "Ada", "Ada", "Ada"), (None, None, None, None, None)]
 
     assert masked_rows(types, rows, KEY) == (
-        ("A…", "Ada", None, _digest("Ada"), "***"),
+        ("A…", "Ada", None, masked("Ada", Mask.HASH, OWN_KEY), "***"),
         (None, None, None, None, "***"),
     )
     assert rows[0] == ("Ada",) * 5
 
 
-def test_rows_without_masks_are_the_rows() -> None:
-    rows = [(1, "Ada"), (2, b"x")]
+def test_equal_cells_have_different_hashes_in_different_columns() -> None:
+    """Even if the names of schema, table and column are the same when they are joined."""
+    places = ["", "\0a\0b", "a\0b\0", "\0a\0bc", "\0ab\0c", "a\0b\0c", "ab\0\0c", "\0a\0\ud800"]
+    ((*hashes,),) = masked_rows([_type(Mask.HASH, each) for each in places], [("Ada",) * len(places)], KEY)
 
-    assert masked_rows([TYPES[Family.INTEGER], TYPES[Family.TEXT]], rows, KEY) == tuple(rows)
+    assert len(set(hashes)) == len(places)
 
 
 @given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=4), mask=st.sampled_from(Mask))
 def test_number_and_order_of_rows_stay(rows: list[tuple[object, ...]], mask: Mask) -> None:
     shown = masked_rows([TYPES[Family.ANY], _type(mask)], rows, KEY)
 
-    assert [row[1] for row in shown] == [masked(row[1], mask, KEY) for row in rows]
+    assert [row[1] for row in shown] == [masked(row[1], mask, OWN_KEY) for row in rows]
     assert all(after[0] is before[0] for after, before in zip(shown, rows, strict=True))

@@ -57,6 +57,25 @@ def test_step_that_names_no_column_is_refused(step: str) -> None:
     assert "order_by[1]" in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("step", "meant"),
+    [
+        ("total dsc", "total desc"),
+        ("total  Des", "total desc"),
+        ("total ascend", "total asc"),
+        ("first name descc", "first name desc"),
+        ("total down", ""),
+        ("totl dsc", ""),
+        ("dsc", ""),
+    ],
+)
+def test_direction_that_is_spelled_wrong_is_corrected_after_a_known_name(step: str, meant: str) -> None:
+    with pytest.raises(errors.UnknownColumn) as raised:
+        bind_order(names(ODD), [step])
+
+    assert raised.value.hint.startswith(f'Write "{meant}".') == bool(meant)
+
+
 def test_column_that_is_named_twice_counts_once() -> None:
     assert bind_order(names(ODD), ["total", "first name", "first name desc"]) == (
         Order(term=ODD.column_by_name["total"]),

@@ -46,19 +46,16 @@ class Changed(Unchanging):
         return ResultSet(outputs=statement.shape.outputs, rows=(("2024-03-05", "1.10"),))
 
     async def is_current(self, stamp: str) -> bool:
-        """Take all but the first schema for the current one."""
         return stamp != FIRST.stamp
 
 
 @pytest.fixture
 async def changed() -> Changed:
-    """Give a database that has changed."""
     return Changed()
 
 
 @pytest.fixture
 async def toolbox(changed: Changed) -> Toolbox:
-    """Give its tools, as they were before."""
     toolbox = Toolbox(resolving(changed.introspect, (HASTY, PATIENT)), changed)
     await toolbox.snapshot()
     return toolbox

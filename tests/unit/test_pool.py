@@ -15,20 +15,15 @@ pytestmark = pytest.mark.anyio
 
 
 class Stub:
-    """A stub of a connection."""
-
     def __init__(self) -> None:
         self.usable, self.ended = True, asyncio.Event()
 
     def end(self) -> None:
-        """Close the connection."""
         self.usable = False
         self.ended.set()
 
 
 class Opening:
-    """Opens stubs, after the given number of failures."""
-
     def __init__(self) -> None:
         self.opened: list[Stub] = []
         self.failures = 0
@@ -46,13 +41,11 @@ class Opening:
 
 @pytest.fixture
 def opening() -> Opening:
-    """Return a function that opens connections."""
     return Opening()
 
 
 @pytest.fixture
 def pool(opening: Opening) -> Pool:
-    """Return a pool of two connections."""
     return Pool(opening, size=2, is_usable=lambda each: each.usable, end=Stub.end)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from dbtools.backends import open_backend, resolved_url
 from dbtools.backends.postgresql.urls import PARAMETERS, SETTINGS, destination, without_password
+from dbtools.backends.urls import OTHER_TOOLS
 from dbtools.errors import ConfigurationError, DatabaseUnavailable
 
 URL = "postgresql://ann@db.example.com/shop"
@@ -102,10 +103,7 @@ def test_settings_are_those_of_dbtools_and_of_the_url(query: str, settings: dict
         ("work_mem=3", "A setting of the server goes in options="),
         ("sslmode=verify_full", "Did you mean verify-full"),
         ("target_session_attrs=reader", "read-write, read-only, primary"),
-        (
-            "channel_binding=require",
-            "channel_binding=require in the database's URL: asyncpg, the driver, does not",
-        ),
+        ("channel_binding=require", "channel_binding=require in the database's URL: asyncpg, the driver,"),
         ("gssencmode=require", "does not support GSSAPI"),
         ("require_auth=scram-sha-256", "does not support this"),
         ("sslsni=0", "always sends the name"),
@@ -119,10 +117,8 @@ def test_settings_are_those_of_dbtools_and_of_the_url(query: str, settings: dict
         ("sslrootcert=system&sslmode=require", "requires sslmode=verify-full"),
         ("sslnegotiation=direct", "requires sslmode=require"),
         ("sslrootcert=system&sslcrl=x", "takes no sslcrl"),
-        ("hostaddr=10.0.0.1", "takes the address as host"),
-        ("service=shop", "reads no service files"),
-        ("port=1,2", "one for each host"),
-        ("port=x", "is not a port number"),
+        *(("hostaddr=10.0.0.1", "takes the address as host"), ("service=shop", "reads no service files")),
+        *(("port=1,2", "one for each host"), ("port=x", "is not a port number")),
         ("port=70000", "is not a port number"),
     ],
 )
@@ -136,16 +132,9 @@ def test_what_cannot_be_done_is_refused_by_name(query: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("login", "raw"),
     [
-        ("ann:pw@se", "@"),
-        ("ann@x:pwse", "@"),
-        ("ann:pw/se", "/"),
-        ("ann:12/pwse", "/"),
-        ("ann:12/pw=se", "/"),
-        ("ann:pw?se", "?"),
-        ("ann:12?pw=se", "?"),
-        ("ann:pw#se", "#"),
-        ("ann:pw%se", "%"),
-        ("ann:pw[se", "["),
+        *(("ann:pw@se", "@"), ("ann@x:pwse", "@"), ("ann:pw/se", "/"), ("ann:12/pwse", "/")),
+        *(("ann:12/pw=se", "/"), ("ann:pw?se", "?"), ("ann:12?pw=se", "?"), ("ann:pw#se", "#")),
+        *(("ann:pw%se", "%"), ("ann:pw[se", "[")),
     ],
 )
 def test_raw_character_in_the_password_is_refused_without_quoting_it(login: str, raw: str) -> None:
@@ -181,3 +170,19 @@ def test_files_in_a_configuration_are_below_its_folder(tmp_path: Path) -> None:
         f"{URL}?sslmode=require&sslrootcert={tmp_path}/ca.pem&sslcert=/full.pem"
     )
     assert resolved_url(URL, tmp_path) == URL
+
+
+@pytest.mark.parametrize("state", ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"])
+def test_url_whose_answers_may_be_old_says_so(state: str) -> None:
+    warnings = destination(f"{URL}?target_session_attrs={state}").warnings
+
+    assert [state in each for each in warnings] == [True] * state.endswith("standby")
+    assert destination(URL).warnings == ()
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_TOOLS))
+def test_parameter_of_another_tool_is_refused_as_that(name: str) -> None:
+    assert name not in PARAMETERS
+    with pytest.raises(ConfigurationError, match="parameter of another tool") as raised:
+        destination(f"{URL}?{name}=1")
+    assert raised.value.hint == "Remove it."

@@ -3,8 +3,8 @@
 import pytest
 
 from dbtools.backends.sqlite import syntax as sqlite
-from dbtools.policy import Finding, Source
-from dbtools.queries import Query, QueryParameter, Returns, read_queries
+from dbtools.policy import Source
+from dbtools.queries import Query, QueryParameter, read_queries
 from dbtools.queries.bodies import Body, SqlPart
 from dbtools.sql import Lexis, Parameter
 from dbtools.types import PARAMETERS
@@ -66,20 +66,6 @@ def test_query_is_read_whole(lexis: Lexis) -> None:
     )
 
 
-@pytest.mark.parametrize("more", ["--  with two blanks", "--   name and title of it", "--\tcurrency: euro"])
-def test_description_goes_on_with_any_words(more: str) -> None:
-    (query,) = read(f"-- name: q\n-- description: D,\n{more}\nselect 1")
-
-    assert query.description == f"D, {more.removeprefix('--').strip()}"
-
-
-def test_query_without_keys_has_no_limits() -> None:
-    (query,) = read("-- name: q\nselect 1")
-
-    assert (query.title, query.description, query.returns) == ("", "", Returns.MANY)
-    assert (query.max_rows, query.timeout, query.parameters) == (None, None, ())
-
-
 def test_of_two_queries_of_a_name_neither_is_used() -> None:
     queries, findings = read_queries(
         "-- name: q\nselect 1;\n-- name: r\nselect 2;\n-- name: q\nselect 3;", "shop.sql", sqlite.lexis
@@ -89,19 +75,6 @@ def test_of_two_queries_of_a_name_neither_is_used() -> None:
     assert [str(each) for each in findings] == [
         "shop.sql:5: error: query q: line 1 has the same name; neither query is used."
     ]
-
-
-def test_finding_names_its_place_and_query() -> None:
-    _, findings = read_queries("\n-- name: top\n-- returns: x\nselect 1", "queries/shop.sql", sqlite.lexis)
-
-    assert findings == (
-        Finding(
-            code="bad_query",
-            message="query top: returns: must be one or many, not 'x'.",
-            source=Source(file="queries/shop.sql", line=3),
-        ),
-    )
-    assert str(findings[0]) == "queries/shop.sql:3: error: query top: returns: must be one or many, not 'x'."
 
 
 @pytest.mark.parametrize(
@@ -143,13 +116,7 @@ def test_file_is_split_into_its_queries(lexis: Lexis) -> None:
     "sql",
     [
         *(
-            "select 'a",
-            'select "a',
-            "select (1",
-            "select 1)",
-            "select 1; select 2",
-            "/*? a",
-            "/*? a */",
+            *("select 'a", 'select "a', "select (1", "select 1)", "select 1; select 2", "/*? a", "/*? a */"),
             "\0",
         ),
         *("select 1 /*? and :a\n ?/", "select :claims", "select $x", "-- param", "", ":x", "\ud800"),
@@ -189,16 +156,6 @@ def test_text_that_looks_like_a_comment_hides_no_query(lexis: Lexis) -> None:
 
 
 @either
-def test_character_that_no_database_reads_spoils_one_query(lexis: Lexis) -> None:
-    text = "-- name: a\nselect 1 /*\n-- name: old\n*/\n-- name: b\nselect '\0'\n-- name: c\nselect 3"
-
-    queries, findings = read_queries(text, "shop.sql", lexis)
-
-    assert [each.name for each in queries] == ["a", "c"]
-    assert [each.source.line for each in findings] == [6]
-
-
-@either
 def test_comment_behind_sql_is_free(lexis: Lexis) -> None:
     (query,) = read("-- name: q\nselect 1, -- title: of it\n2 -- name: of it\n-- see that\n, 3", lexis)
 
@@ -209,11 +166,3 @@ def test_comments_between_header_and_sql_belong_to_the_sql() -> None:
     (query,) = read("/* a */\n-- name: q\n-- title: T\n\n/*+ hint */ select 1 /* c */ ; -- d\n/* e */")
 
     assert (query.title, query.body.written(()).text) == ("T", "/*+ hint */ select 1 /* c */")
-
-
-@either
-def test_claims_need_no_declaration(lexis: Lexis) -> None:
-    (query,) = read("-- name: q\nselect :claims.b, ':claims.c', :claims.a, :claims.b", lexis)
-
-    assert [each.claim for each in query.body.parameters] == ["b", "a"]
-    assert query.parameters == ()

@@ -5,7 +5,7 @@ import pytest
 from dbtools.backends.postgresql import types as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.queries.bodies import Body
-from dbtools.sql import Fragment, Lexis, Parameter, SqlError, TokenKind, scan, tokenize
+from dbtools.sql import Lexis, Parameter, TokenKind, scan, tokenize
 from tests.unit.query_files import complaints, either, read
 
 
@@ -29,12 +29,7 @@ def _parameters(sql: str, lexis: Lexis) -> set[Parameter]:
     ("sql", "optional", "variants"),
     [
         pytest.param("select 1", "", {"": "select 1"}, id="no clause"),
-        pytest.param(
-            "select 1 /*? , :a ?*/ ;",
-            "a",
-            {"": "select 1 ", "a": "select 1  , :a ", "b": "select 1 "},
-            id="one",
-        ),
+        ("select 1 /*? , :a ?*/ ;", "a", {"": "select 1 ", "a": "select 1  , :a ", "b": "select 1 "}),
         pytest.param(
             "select :r /*? , :a ?*/ /*? , :b ?*/ from t",
             "a b",
@@ -52,30 +47,11 @@ def _parameters(sql: str, lexis: Lexis) -> set[Parameter]:
             {"a": "select 1 ", "b": "select 1 ", "a b": "select 1  , :a + :b "},
             id="two parameters",
         ),
-        pytest.param(
-            "select 1 /*? , :a + :r ?*/",
-            "a",
-            {"": "select 1 ", "a": "select 1  , :a + :r "},
-            id="with a required",
-        ),
-        pytest.param(
-            "select :a /*? , :a ?*/", "a", {"": "select :a ", "a": "select :a  , :a "}, id="outside as well"
-        ),
-        pytest.param(
-            "select 1/*?+:a?*/from t", "a", {"": "select 1 from t", "a": "select 1 +:a from t"}, id="tight"
-        ),
-        pytest.param(
-            "select 1/*?+:a?*//*?+:b?*/",
-            "a b",
-            {"a b": "select 1 +:a +:b ", "b": "select 1 +:b "},
-            id="side by side",
-        ),
-        pytest.param(
-            "select 1 /*? , :a -- why ?*/ , 2",
-            "a",
-            {"": "select 1  , 2", "a": "select 1  , :a  , 2"},
-            id="comment at the end",
-        ),
+        ("select 1 /*? , :a + :r ?*/", "a", {"": "select 1 ", "a": "select 1  , :a + :r "}),
+        ("select :a /*? , :a ?*/", "a", {"": "select :a ", "a": "select :a  , :a "}),
+        ("select 1/*?+:a?*/from t", "a", {"": "select 1 from t", "a": "select 1 +:a from t"}),
+        ("select 1/*?+:a?*//*?+:b?*/", "a b", {"a b": "select 1 +:a +:b ", "b": "select 1 +:b "}),
+        ("select 1 /*? , :a -- why ?*/ , 2", "a", {"": "select 1  , 2", "a": "select 1  , :a  , 2"}),
         pytest.param(
             "/*? with x as (select :a) ?*/ select 1",
             "a",
@@ -88,10 +64,7 @@ def _parameters(sql: str, lexis: Lexis) -> set[Parameter]:
         pytest.param(
             "select '/*? :x ?*/' /*? , ':y', :a, '?' -- :z\n ?*/, \"/*?\"",
             "a",
-            {
-                "": "select '/*? :x ?*/' \n, \"/*?\"",
-                "a": "select '/*? :x ?*/'  , ':y', :a, '?'\n, \"/*?\"",
-            },
+            {"": "select '/*? :x ?*/' \n, \"/*?\"", "a": "select '/*? :x ?*/'  , ':y', :a, '?'\n, \"/*?\""},
             id="quotes and comments",
         ),
     ],
@@ -235,14 +208,3 @@ def test_clause_of_an_undeclared_or_broken_parameter_is_not_complained_of_twice(
     text = "-- name: q\n-- param a: txt\nselect 1 /*? , :a ?*/ /*? , :b ?*/"
 
     assert [line for line, _ in complaints(text)] == [2, 3]
-
-
-@either
-def test_fragment_of_a_variant_is_what_the_scanner_gives(lexis: Lexis) -> None:
-    body = _body("select :r /*? , :a ?*/ -- end", lexis, "a")
-
-    assert body.written(["a"]) == Fragment(
-        pieces=("select ", Parameter("r"), "  , ", Parameter("a"), "  -- end")
-    )
-    with pytest.raises(SqlError):
-        scan(body.written(["a"]).text + "\n)", lexis)

@@ -23,12 +23,7 @@ def _undeclared(name: str, meant: str = "") -> str:
     "line",
     [
         *(
-            "-- note: x",
-            "-- note:",
-            "-- tittle: x",
-            "-- Title: x",
-            "--title: x",
-            "--  title: x",
+            *("-- note: x", "-- note:", "-- tittle: x", "-- Title: x", "--title: x", "--  title: x"),
             "-- title : x",
         ),
         *("-- descripton: x", "-- maxrows: 5", "-- max-rows: 5", "-- max rows: 5", "-- max_rows 5"),
@@ -78,12 +73,7 @@ def test_mistake_in_a_header_line_is_named(line: str, problem: str) -> None:
         *("-- see below: it is so", "-- Names of customers", "-- Parameters come next", "-- Returns one row"),
         *("--   three blanks", "-- e.g.: so", "--------", "-- /* -- */", "-- it's", "-- 1: one"),
         *(
-            "-- a:b",
-            "-- Max two: so",
-            " -- indented",
-            "-- :a",
-            "-- the name: is so",
-            "-- Time: so",
+            *("-- a:b", "-- Max two: so", " -- indented", "-- :a", "-- the name: is so", "-- Time: so"),
             "-- Part one: so",
         ),
     ],
@@ -118,11 +108,7 @@ def test_all_mistakes_of_a_query_are_reported_together() -> None:
             [(4, _undeclared("contry", "Did you mean country? "))],
             id="undeclared",
         ),
-        pytest.param(
-            "-- name: q\n-- param a: text?\nselect 1 /*? + :a\n + :b ?*/",
-            [(4, _undeclared("b"))],
-            id="undeclared in a clause",
-        ),
+        ("-- name: q\n-- param a: text?\nselect 1 /*? + :a\n + :b ?*/", [(4, _undeclared("b"))]),
         pytest.param(
             "-- name: q\n-- param ids: text[]?\n-- param more: text[]?\n-- param a: text[]\n"
             "select :a /*? , :more ?*/ where\n"
@@ -137,11 +123,7 @@ def test_all_mistakes_of_a_query_are_reported_together() -> None:
             ],
             id="list that may be absent",
         ),
-        pytest.param(
-            "-- name: q\n-- like this one\nselect :this",
-            [(3, _undeclared("this"))],
-            id="undeclared, of a comment",
-        ),
+        ("-- name: q\n-- like this one\nselect :this", [(3, _undeclared("this"))]),
         pytest.param(
             "-- name:\nselect 1;\n-- name:\nselect 1",
             [(line, f"name: must be {NAME_WANTED}, not ''.") for line in (1, 3)],
@@ -157,11 +139,7 @@ def test_all_mistakes_of_a_query_are_reported_together() -> None:
             [(2, "param a: the SQL has no :a outside quotes.")],
             id="unused",
         ),
-        pytest.param(
-            "-- name: q\n-- param a: text\nselect :a\nwhere rep = :claim.rep",
-            [(4, _undeclared("claim"))],
-            id="nearly a claim",
-        ),
+        ("-- name: q\n-- param a: text\nselect :a\nwhere rep = :claim.rep", [(4, _undeclared("claim"))]),
         pytest.param("-- name: q\n-- Nothing.", [(2, "there is no SQL outside of comments.")], id="no SQL"),
         pytest.param("-- name: q\n;", [(2, "there is no SQL outside of comments.")], id="semicolon"),
         pytest.param("", [(1, "query shop: there is no SQL outside of comments.")], id="empty"),
@@ -172,27 +150,11 @@ def test_all_mistakes_of_a_query_are_reported_together() -> None:
         pytest.param("-- name: q\nselect\n\0", [(3, "no database reads this character.")], id="null"),
         pytest.param("-- name: q\nselect\n/* a", [(3, "/* is not closed.")], id="comment"),
         pytest.param("-- name: q\nselect $1", [(2, "$1 is not a parameter: write :name.")], id="number"),
-        pytest.param(
-            "-- name: q\nselect 1\n-- max_rows: 5\nfrom t", [(3, _near("-- max_rows: 5"))], id="late header"
-        ),
-        pytest.param(
-            "-- name: q\nselect 1;\n\n-- param a: text\n-- name: r\nselect 2",
-            [(4, _near("-- param a: text"))],
-            id="header above its name",
-        ),
-        pytest.param(
-            "-- title: x\n-- name: q\nselect 1",
-            [(1, _near("-- title: x"))],
-            id="header before the first name",
-        ),
-        pytest.param(
-            "-- One.\nselect 0;\n-- name: q\nselect 1",
-            [(2, "there is SQL before the first -- name.")],
-            id="SQL before the first name",
-        ),
-        pytest.param(
-            "-- name: q\nselect 1\n  --Name: r\nselect 2", [(3, _near("--Name: r"))], id="nearly a name"
-        ),
+        ("-- name: q\nselect 1\n-- max_rows: 5\nfrom t", [(3, _near("-- max_rows: 5"))]),
+        ("-- name: q\nselect 1;\n\n-- param a: text\n-- name: r\nselect 2", [(4, _near("-- param a: text"))]),
+        ("-- title: x\n-- name: q\nselect 1", [(1, _near("-- title: x"))]),
+        ("-- One.\nselect 0;\n-- name: q\nselect 1", [(2, "there is SQL before the first -- name.")]),
+        ("-- name: q\nselect 1\n  --Name: r\nselect 2", [(3, _near("--Name: r"))]),
         pytest.param("-- name:\nselect 1", [(1, f"name: must be {NAME_WANTED}, not ''.")], id="no name"),
         *(
             pytest.param(

@@ -12,7 +12,7 @@ from dbtools.policy import Limits
 from dbtools.queries import Permitted, read_queries
 from dbtools.results import Answer, ResultSet
 from dbtools.statement import QueryShape
-from dbtools.styles import Listing, Style, Surface
+from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
@@ -38,7 +38,7 @@ def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
 
 
 def _context(*permitted: Permitted, limits: Limits | None = None) -> ToolContext:
-    return ToolContext(catalog=context().catalog, limits=limits or Limits(), style=Style(), queries=permitted)
+    return ToolContext(catalog=context().catalog, limits=limits or Limits(), queries=permitted)
 
 
 def _listed(chosen_from: ToolContext, listing: Listing) -> list[str]:
@@ -89,12 +89,6 @@ def test_tables_keep_their_surface_if_the_queries_are_not_listed() -> None:
     assert ToolGroup.QUERIES not in choose(listing, define(_context(*MANY)))
 
 
-def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
-    typed = choose(Listing(budget=500), define(_context(*MANY[:2])))
-
-    assert typed == {ToolGroup.QUERIES, ToolGroup.WRITES}
-
-
 def test_role_of_queries_alone_has_no_tools_for_tables() -> None:
     nothing = ToolContext(catalog=Catalog(tables=()), queries=MANY[:1])
 
@@ -112,14 +106,6 @@ def test_schema_of_many_rows_has_what_answers_have() -> None:
 
     assert list(schema["properties"]) == ["row_count", "truncated", "columns", "rows", "note"]  # type: ignore[call-overload]
     assert list(cut.structured) == list(schema["properties"])  # type: ignore[call-overload]
-
-
-def test_all_tools_can_be_called_whether_listed_or_not() -> None:
-    tools = define(_context(*MANY))
-    own = tools["query_007"].bind({"a": "x"})
-    by_name = tools["run_query"].bind({"query": "query_007", "arguments": {"a": "x"}})
-
-    assert own.statement == by_name.statement
 
 
 def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: ToolContext) -> Answer:
@@ -143,10 +129,8 @@ def test_queries_are_found_by_words_the_best_first() -> None:
     described = [
         permitted_query(name=name, header=f"-- description: {text}\n")
         for name, text in (
-            ("orders_of_day", "What was bought."),
-            ("late", "Orders that are late."),
-            ("revenue", "By country."),
-            ("late_orders", "Which are late."),
+            *(("orders_of_day", "What was bought."), ("late", "Orders that are late.")),
+            *(("revenue", "By country."), ("late_orders", "Which are late.")),
         )
     ]
     names = [
@@ -161,10 +145,8 @@ def test_queries_are_found_by_words_the_best_first() -> None:
 
 def test_result_conforms_to_the_schema_also_where_it_is_cut() -> None:
     columns = (
-        column("id", Family.INTEGER, nullable=False),
-        column("tags", Family.ARRAY),
-        column("home", Family.OBJECT),
-        column("share", Family.NUMBER),
+        *(column("id", Family.INTEGER, nullable=False), column("tags", Family.ARRAY)),
+        *(column("home", Family.OBJECT), column("share", Family.NUMBER)),
     )
     permitted = permitted_query(columns=columns)
     of = _context(permitted, limits=Limits(max_tokens=500))

@@ -78,20 +78,11 @@ def test_row_is_read_as_its_tool_answers() -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        "",
-        "https://example.com",
-        "dbtools://cell/nothing/1/name",
-        "dbtools://cell/product/1/nothing",
-        "dbtools://cell/product/x/name",
-        "dbtools://cell/product/1,2/name",
-        "dbtools://cell/product/99999999999999999999/name",
-        "dbtools://cell/product/%00/name",
-        "dbtools://cell/order%20line/1/quantity",
-        "dbtools://cell/sale/1/day",
-        "dbtools://row/product/x",
-        "dbtools://row/nothing/1",
-        "dbtools://row/sale/1",
-        "dbtools://row/product/" + "1" * 5_000,
+        *("", "https://example.com", "dbtools://cell/nothing/1/name", "dbtools://cell/product/1/nothing"),
+        *("dbtools://cell/product/x/name", "dbtools://cell/product/1,2/name"),
+        *("dbtools://cell/product/99999999999999999999/name", "dbtools://cell/product/%00/name"),
+        *("dbtools://cell/order%20line/1/quantity", "dbtools://cell/sale/1/day", "dbtools://row/product/x"),
+        *("dbtools://row/nothing/1", "dbtools://row/sale/1", "dbtools://row/product/" + "1" * 5_000),
     ],
 )
 def test_what_is_not_there_is_unknown(uri: str) -> None:

@@ -62,15 +62,6 @@ def test_aggregate_of_no_rows_is_explained(
     assert len(inquiries_of(_aggregate(**arguments), *rows)) == asked
 
 
-def test_explanation_of_an_aggregate_is_its_note() -> None:
-    note = said_by(_aggregate(), [(0,)], [(1,)], [(each,) for each in CITIES], [("Bob",)], found=[(0,)])
-
-    assert note == "owner has only these values: 'Bob'."
-    assert said_by(_aggregate(), [(0,)], [], found=[(0,)]) == "shop has no rows."
-    assert said_by(_aggregate(where=[]), [(0,)], found=[(0,)]) == "shop has no rows."
-    assert said_by(_aggregate(**SIZES, offset=5)) == "Past the last row."
-
-
 def test_measure_of_nulls_is_explained_by_how_many_there_are() -> None:
     area = {"function": "avg", "column": "area"}
     call = _aggregate(measures=[RENT, area, {"function": "count"}])
@@ -84,22 +75,11 @@ def test_measure_of_nulls_is_explained_by_how_many_there_are() -> None:
     assert said_by(call, found=[(None, None, 1234)]) == ""
 
 
-def test_groups_that_having_left_out_are_not_blamed_on_where() -> None:
-    call = _aggregate(group_by=["size"], having=[{"column": "count", "op": "gt", "value": 5}])
-    names, owners = [(each,) for each in CITIES], [("Bob",)]
-
-    assert said_by(call, [(1234,)], [(1,)], names, owners) == "having excludes all groups (1,234)."
-    assert said_by(call, [(0,)], [(1,)], names, owners) == "owner has only these values: 'Bob'."
-    assert said_by(call) == ""
-
-
 @pytest.mark.parametrize(
     ("condition", "told"),
     [
         pytest.param(where("rent", "100", "gt"), "rent runs from 5.5 to 99.", id="above"),
         pytest.param(where("rent", "9", "between"), "rent runs from 5.5 to 99.", id="gap"),
-        pytest.param(where("number", "17"), "number runs from 5.5 to 99.", id="key"),
-        pytest.param(where("rent - 1", "1000", "gte"), "rent - 1 runs from 5.5 to 99.", id="expression"),
         pytest.param(where("city.id", "1", "lt"), "city.id runs from 5.5 to 99.", id="path"),
     ],
 )
@@ -113,14 +93,10 @@ def test_range_of_the_values_is_told(condition: dict[str, object], told: str) ->
 @pytest.mark.parametrize(
     ("condition", "is_told"),
     [
-        (where("rent", "100", "gt"), True),
-        (where("rent", "50", "gt"), False),
-        (where("rent", "1", "gt"), False),
-        (where("rent", "1", "lte"), True),
-        (where("rent", "1000", "lte"), False),
-        (where("rent", ["1", "2"], "between"), True),
-        (where("rent", ["200", "300"], "between"), True),
-        (where("rent", ["1", "300"], "between"), False),
+        *((where("rent", "100", "gt"), True), (where("rent", "50", "gt"), False)),
+        *((where("rent", "1", "gt"), False), (where("rent", "1", "lte"), True)),
+        *((where("rent", "1000", "lte"), False), (where("rent", ["1", "2"], "between"), True)),
+        *((where("rent", ["200", "300"], "between"), True), (where("rent", ["1", "300"], "between"), False)),
         (where("rent", "NaN", "gt"), True),
     ],
 )
@@ -166,12 +142,6 @@ def test_range_of_texts_is_quoted_and_that_of_nothing_is_said_to_be_null() -> No
     assert said_by(rent, [(1,)], [(None, None)]) == "No row has a number in rent."
 
 
-def test_table_without_rows_is_said_to_have_none() -> None:
-    assert said_by(listing(where("franchise", "true")), []) == "shop has no rows."
-    assert said_by(listing()) == "shop has no rows."
-    assert inquiries_of(listing()) == ()
-
-
 def test_bounds_in_the_wrong_order_are_explained() -> None:
     rent = {"column": "rent", "op": "between", "values": ["90", "10"]}
 
@@ -182,13 +152,6 @@ def test_array_that_has_no_such_item_is_explained() -> None:
     call = listing(where("tags", "1", "contains"))
 
     assert said_by(call, [(1,)]) == "contains looks for a whole item of tags, case included."
-
-
-def test_page_past_the_end_is_said_to_be() -> None:
-    call = TOOLS["list_rows"].bind({"table": "shop", "offset": 5, "where": [where("name", "x")]})
-
-    assert inquiries_of(call) == ()
-    assert said_by(call) == "Past the last row."
 
 
 def test_rows_that_may_not_be_aggregated_are_not_summed_up_in_a_note() -> None:

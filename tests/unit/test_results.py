@@ -13,12 +13,10 @@ from dbtools.errors import BadArgument
 from dbtools.policy import Limits
 from dbtools.results import Answer, Budget, EncodedRows, Page, ResultSet, encode_rows
 from dbtools.statement import Output
-from dbtools.styles import Rows, Style, Text
+from dbtools.styles import Text
 from dbtools.types import Family
 from tests.unit.shop import ID, column
 
-ARRAYS, OBJECTS, CSV = Style(), Style(rows=Rows.OBJECTS), Style(text=Text.CSV)
-STYLES = [ARRAYS, OBJECTS, CSV, Style(rows=Rows.OBJECTS, text=Text.CSV)]
 OUTPUTS = (Output(term=ID), Output(term=column("name")), Output(term=column("photo", Family.BYTES)))
 NAMES = ("id", "name", "photo")
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)
@@ -28,18 +26,17 @@ def _found(*rows: tuple[object, ...], more: bool = False) -> ResultSet:
     return ResultSet(outputs=OUTPUTS, rows=rows, more=more)
 
 
-def _budget(bytes: int, reserved: int, style: Style = ARRAYS) -> Budget:
+def _budget(bytes: int, reserved: int, text: Text = Text.JSON) -> Budget:
     assert bytes % 3 == 0
-    return Budget(limits=Limits(max_tokens=bytes // 3), style=style, reserved=reserved)
+    return Budget(limits=Limits(max_tokens=bytes // 3), text=text, reserved=reserved)
 
 
 def _answer(
-    table: EncodedRows, style: Style, *, truncated: bool = False, next_cursor: str = "", **extra: object
+    table: EncodedRows, text: Text, *, truncated: bool = False, next_cursor: str = "", **extra: object
 ) -> Answer:
-    """Return the answer that shows *table*."""
     found = ResultSet(outputs=(), rows=tuple(map(tuple, table.rows)))
-    page = Page(found=found, table=replace(table, style=style), capped=truncated, next_cursor=next_cursor)
-    return Budget(limits=Limits(), style=style, reserved=0).rows_answer(page, **extra)  # type: ignore[arg-type]
+    page = Page(found=found, table=replace(table, text=text), capped=truncated, next_cursor=next_cursor)
+    return Budget(limits=Limits(), text=text, reserved=0).rows_answer(page, **extra)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -57,20 +54,12 @@ def test_cut_cell_states_its_full_length(cut: Cut, shown: str) -> None:
 @pytest.mark.parametrize(
     ("content", "type"),
     [
-        (b"\x89PNG\r\n\x1a\n\0", "image/png"),
-        (b"\xff\xd8\xff\xe0", "image/jpeg"),
-        (b"GIF87a..", "image/gif"),
-        (b"GIF89a..", "image/gif"),
-        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
-        (b"RIFF\0\0\0\0WAVEfmt ", "audio/wav"),
-        (b"ID3\x03", "audio/mpeg"),
-        (b"\xff\xfb\x90", "audio/mpeg"),
-        (b"OggS\0", "audio/ogg"),
-        (b"fLaC\0", "audio/flac"),
-        (b"%PDF-1.7", "application/pdf"),
-        (b"....\0\0\0\0WEBP", "application/octet-stream"),
-        (b"GIF88a", "application/octet-stream"),
-        (b"\x89PN", "application/octet-stream"),
+        *((b"\x89PNG\r\n\x1a\n\0", "image/png"), (b"\xff\xd8\xff\xe0", "image/jpeg")),
+        *((b"GIF87a..", "image/gif"), (b"GIF89a..", "image/gif"), (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp")),
+        *((b"RIFF\0\0\0\0WAVEfmt ", "audio/wav"), (b"ID3\x03", "audio/mpeg")),
+        *((b"\xff\xfb\x90", "audio/mpeg"), (b"OggS\0", "audio/ogg"), (b"fLaC\0", "audio/flac")),
+        *((b"%PDF-1.7", "application/pdf"), (b"....\0\0\0\0WEBP", "application/octet-stream")),
+        *((b"GIF88a", "application/octet-stream"), (b"\x89PN", "application/octet-stream")),
         (b"", "application/octet-stream"),
     ],
 )
@@ -85,75 +74,50 @@ def test_cells_are_encoded_by_their_columns() -> None:
         rows=((2**60, None, b"hi", "x"), (1, Cut(start="ab", length=9), Cut(start=b"..", length=70), "x")),
     )
 
-    assert encode_rows(found, NAMES, OBJECTS) == EncodedRows(
+    assert encode_rows(found, NAMES, Text.CSV) == EncodedRows(
         columns=NAMES,
         rows=[
             ("1152921504606846976", None, "aGk="),
             (1, "ab… [9 characters]", "[70 bytes, application/octet-stream]"),
         ],
-        style=OBJECTS,
+        text=Text.CSV,
     )
 
 
 TABLE = EncodedRows(columns=("id", "name"), rows=[[1, "a"], [2, None]])
 
 
-def test_rows_are_arrays_under_one_list_of_columns() -> None:
-    assert _answer(TABLE, ARRAYS).structured == {
-        "row_count": 2,
-        "truncated": False,
-        "columns": ["id", "name"],
-        "rows": [[1, "a"], [2, None]],
-    }
-
-
-def test_rows_are_objects_where_that_is_wanted() -> None:
-    assert _answer(TABLE, OBJECTS, truncated=True, next_cursor="x", note="y").structured == {
-        "row_count": 2,
-        "truncated": True,
-        "columns": ["id", "name"],
-        "rows": [{"id": 1, "name": "a"}, {"id": 2, "name": None}],
-        "next_cursor": "x",
-        "note": "y",
-    }
-
-
-@pytest.mark.parametrize("style", [ARRAYS, OBJECTS], ids=["arrays", "objects"])
-def test_both_channels_say_the_same(style: Style) -> None:
+def test_both_channels_say_the_same() -> None:
     table = EncodedRows(columns=("id", "näme"), rows=[[1, "a\ud800\u202e"], [2, {"x": ["\udcff"]}]])
-    answer = _answer(table, style)
+    answer = _answer(table, Text.JSON)
 
     assert answer.text is answer.json
     assert not INVISIBLE.search(answer.json)
     assert json.loads(answer.text.encode()) == answer.structured
-    assert answer.structured["rows"] == (
-        [[1, "a\\ud800\u202e"], [2, {"x": ["\\xff"]}]]
-        if style is ARRAYS
-        else [{"id": 1, "näme": "a\\ud800\u202e"}, {"id": 2, "näme": {"x": ["\\xff"]}}]
-    )
+    assert answer.structured["rows"] == [[1, "a\\ud800\u202e"], [2, {"x": ["\\xff"]}]]
 
 
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
 @given(
+    text=st.sampled_from(Text),
     rows=st.lists(st.tuples(ANY_TEXT | st.integers(), ANY_TEXT | st.none()), max_size=12),
     reserve=st.integers(100, 1_200),
 )
 def test_answer_is_the_json_of_the_rows_that_fit(
-    style: Style, rows: list[tuple[object, object]], reserve: int
+    text: Text, rows: list[tuple[object, object]], reserve: int
 ) -> None:
-    budget = _budget(1_500, reserve, style)
+    budget = _budget(1_500, reserve, text)
     found = ResultSet(outputs=OUTPUTS[:2], rows=tuple(rows))
 
     page = budget.page(found, ("id", "näme"))
     answer = budget.rows_answer(replace(page, next_cursor="x"), note="\u202e")
-    shown = encode_rows(page.found, ("id", "näme"), ARRAYS).rows
+    shown = encode_rows(page.found, ("id", "näme"), text).rows
 
     assert answer.json == json_of(
         {
             "row_count": len(shown),
             "truncated": len(shown) < len(rows),
             "columns": ["id", "näme"],
-            "rows": shown if style.rows is Rows.ARRAYS else [{"id": row[0], "näme": row[1]} for row in shown],
+            "rows": shown,
             "next_cursor": "x",
             "note": "\u202e",
         }
@@ -171,32 +135,17 @@ def test_result_knows_how_much_it_holds() -> None:
 
 
 def _csv(table: EncodedRows, *, truncated: bool = False, next_cursor: str = "", **extra: object) -> str:
-    return _answer(table, CSV, truncated=truncated, next_cursor=next_cursor, **extra).text
-
-
-def test_first_line_of_csv_states_rows_columns_and_completeness() -> None:
-    first, *rest = _csv(TABLE).split("\n")
-    assert rest == ["id,name", "1,a", "2,"]
-
-    assert first == "# 2 rows, 2 columns, complete"
-    assert _csv(TABLE, truncated=True, next_cursor="x", note="y").split("\n")[0] == (
-        '# 2 rows, 2 columns, more rows exist {"next_cursor":"x","note":"y"}'
-    )
+    return _answer(table, Text.CSV, truncated=truncated, next_cursor=next_cursor, **extra).text
 
 
 @pytest.mark.parametrize(
     ("cell", "written"),
     [
-        pytest.param(None, "", id="null"),
-        pytest.param("", '""', id="empty text"),
-        pytest.param("a b", "a b", id="text"),
-        pytest.param("a,b", '"a,b"', id="comma"),
-        pytest.param('say "x"', '"say ""x"""', id="quotes"),
-        pytest.param("a\nb", '"a\nb"', id="newline"),
-        pytest.param("a\rb", '"a\rb"', id="carriage return"),
-        pytest.param(1, "1", id="number"),
-        pytest.param(True, "true", id="boolean"),
-        pytest.param([1, "x"], '"[1,""x""]"', id="array"),
+        *(pytest.param(None, "", id="null"), pytest.param("", '""', id="empty text")),
+        *(pytest.param("a b", "a b", id="text"), pytest.param("a,b", '"a,b"', id="comma")),
+        *(pytest.param('say "x"', '"say ""x"""', id="quotes"), pytest.param("a\nb", '"a\nb"', id="newline")),
+        *(pytest.param("a\rb", '"a\rb"', id="carriage return"), pytest.param(1, "1", id="number")),
+        *(pytest.param(True, "true", id="boolean"), pytest.param([1, "x"], '"[1,""x""]"', id="array")),
         pytest.param({"a": None}, '"{""a"":null}"', id="object"),
         pytest.param("\u202ea\x1b", "\\u202ea\\u001b", id="invisible"),
         pytest.param("\ud800", "\\ud800", id="half a surrogate pair"),
@@ -220,14 +169,6 @@ def test_csv_is_read_back(rows: list[list[str | None]]) -> None:
     assert cells == [[visible(cell or "") for cell in row] for row in rows]
 
 
-def _sizes(table: EncodedRows, style: Style) -> list[int]:
-    """Return how many bytes the text takes with no row, with the first, with the first two, …"""
-    parts = [
-        EncodedRows(columns=table.columns, rows=table.rows[:count]) for count in range(len(table.rows) + 1)
-    ]
-    return [len(_answer(part, style).text.encode()) for part in parts]
-
-
 ROWS: list[list[object]] = [[1, "x" * 30], [2, None], [3, "é" * 50], [4, '"' * 20], [5, ["\n", {}]]]
 
 
@@ -244,28 +185,28 @@ def test_rows_fit_exactly_up_to_the_cap() -> None:
             assert _budget(3_000, exact).fitting_rows(table, "x") == count - 1
 
 
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
 @given(
+    text=st.sampled_from(Text),
     rows=st.lists(st.lists(st.text(max_size=30) | st.none(), min_size=2, max_size=2), max_size=12),
     reserve=st.integers(100, 1_400),
 )
-def test_rows_that_fit_stay_below_the_cap(style: Style, rows: list[list[object]], reserve: int) -> None:
-    table = EncodedRows(columns=("id", "näme"), rows=rows, style=style)
+def test_rows_that_fit_stay_below_the_cap(text: Text, rows: list[list[object]], reserve: int) -> None:
+    table = EncodedRows(columns=("id", "näme"), rows=rows, text=text)
+    count = _budget(1_500, reserve, text).fitting_rows(table)
+    shown = EncodedRows(columns=table.columns, rows=rows[:count])
 
-    count = _budget(1_500, reserve, style).fitting_rows(table)
-
-    assert _sizes(table, style)[count] <= 1_500 - reserve + 100
+    assert len(_answer(shown, text).text.encode()) <= 1_500 - reserve + 100
 
 
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
-def test_huge_row_is_narrowed_until_it_fits(style: Style) -> None:
-    budget = _budget(1_500, 300, style)
+@pytest.mark.parametrize("text", Text)
+def test_huge_row_is_narrowed_until_it_fits(text: Text) -> None:
+    budget = _budget(1_500, 300, text)
     found = _found((2**60, "\x01" * 5_000, b"x" * 5_000), (2, "second", b""))
 
     page = budget.page(found, NAMES)
     shown = page.found
 
-    assert (page.table, page.capped) == (encode_rows(shown, NAMES, style), True)
+    assert (page.table, page.capped) == (encode_rows(shown, NAMES, text), True)
     assert budget.fitting_rows(page.table) == 1
     assert shown.rows[0][0] == 2**60
     assert [cell.length for cell in shown.rows[0] if isinstance(cell, Cut)] == [5_000, 5_000]
@@ -306,7 +247,7 @@ def test_too_many_columns_are_refused(rows: tuple[tuple[str, ...], ...]) -> None
 )
 def test_page_leaves_room_for_its_cursor(length: int, more: bool, count: int) -> None:
     found = _found(*((number, "x" * 20, b"") for number in range(5)), more=more)
-    exact = 1_500 - size(list(NAMES)) - size(encode_rows(found, NAMES, ARRAYS).rows)
+    exact = 1_500 - size(list(NAMES)) - size(encode_rows(found, NAMES, Text.JSON).rows)
 
     page = _budget(1_500, exact).page(found, NAMES, cursor=lambda rows: "x" * (rows * length // 5))
 
@@ -315,10 +256,13 @@ def test_page_leaves_room_for_its_cursor(length: int, more: bool, count: int) ->
     assert json.loads(page.json) == [[number, "x" * 20, ""] for number in range(count)]
 
 
-def test_values_fit_one_after_the_other() -> None:
-    budget = _budget(300, 100)
+def test_values_fit_one_after_the_other_and_a_first_entry_is_shortened() -> None:
+    entries: list[dict[str, object]] = [{"name": "x" * 300}, {"name": "y"}]
+    sizes: list[list[int]] = [[], [200], [201], [100, 100, 1], [300, 1]]
 
-    assert [budget.fitting(sizes) for sizes in ([], [200], [201], [100, 100, 1], [300, 1])] == [0, 1, 0, 2, 0]
+    assert [_budget(300, 100).fitting(each) for each in sizes] == [0, 1, 0, 2, 0]
+    assert _budget(300, 100).entries(entries, lambda entry: {"name": "…"}) == [{"name": "…"}]
+    assert _budget(3_000, 100).entries(entries, lambda entry: {"name": "…"}) == entries
 
 
 def test_entries_fit_with_the_commas_between_them() -> None:
@@ -328,10 +272,3 @@ def test_entries_fit_with_the_commas_between_them() -> None:
     for count in range(1, 6):
         assert _budget(3_000, 3_000 - count * taken).entries(iter(entries)) == entries[:count]
         assert len(_budget(3_000, 3_000 - count * taken + 1).entries(iter(entries))) == max(count - 1, 1)
-
-
-def test_first_entry_is_shortened_where_it_does_not_fit() -> None:
-    entries: list[dict[str, object]] = [{"name": "x" * 300}, {"name": "y"}]
-
-    assert _budget(300, 100).entries(entries, lambda entry: {"name": "…"}) == [{"name": "…"}]
-    assert _budget(3_000, 100).entries(entries, lambda entry: {"name": "…"}) == entries

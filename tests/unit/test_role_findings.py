@@ -12,9 +12,7 @@ from tests.unit.shop import ID, PRODUCT, SALE, column, table
 
 SHOP = Catalog(
     tables=(
-        PRODUCT,
-        SALE,
-        table(ID, name="orders", schema="main"),
+        *(PRODUCT, SALE, table(ID, name="orders", schema="main")),
         table(ID, column("margin"), name="orders", schema="old"),
     ),
     default_schema="",
@@ -24,9 +22,7 @@ SHOP = Catalog(
 @pytest.mark.parametrize(
     ("grant", "code", "line", "says"),
     [
-        pytest.param(
-            "tables.produkt = true", "unknown_table", 4, ["tables.produkt:", "product?"], id="table"
-        ),
+        ("tables.produkt = true", "unknown_table", 4, ["tables.produkt:", "product?"]),
         pytest.param("tables.Product = true", "unknown_table", 4, ["product?"], id="case of a table"),
         pytest.param("\ntables.'x_*' = true", "unknown_table", 5, ["tables.x_*:"], id="idle pattern"),
         pytest.param("tables.produkt = false", "unknown_table", 4, ["product?"], id="table to be hidden"),
@@ -51,9 +47,7 @@ SHOP = Catalog(
             ["'Total'", "Did you mean total?"],
             id="masked column",
         ),
-        pytest.param(
-            "tables.orders = true", "ambiguous_table", 4, ["main.orders, old.orders"], id="ambiguous table"
-        ),
+        ("tables.orders = true", "ambiguous_table", 4, ["main.orders, old.orders"]),
         pytest.param(
             "tables.'*.orders' = { exclude = ['margn'] }",
             "unknown_column",

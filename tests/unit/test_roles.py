@@ -61,10 +61,6 @@ timeout = "2s"
     }
 
 
-def test_without_roles_there_is_one_that_sees_everything(roles: Roles) -> None:
-    assert roles("") == {"default": Role(name="default", rules=None, sql=True)}
-
-
 @pytest.mark.parametrize("text", ["[roles.default]\n", "[roles.default]\ntables = {}\n"])
 def test_role_without_tables_sees_nothing(roles: Roles, text: str) -> None:
     assert roles(text)["default"].rules == ()
@@ -78,10 +74,10 @@ def _patterns(role: Role) -> list[str]:
     return [rule.pattern for rule in role.rules or ()]
 
 
-def test_own_rules_come_before_inherited_ones(roles: Roles) -> None:
+def test_own_rules_come_before_inherited_ones_and_limits_are_not_inherited(roles: Roles) -> None:
     found = roles(
         "[roles.child]\ninherits = ['b', 'a']\ntables.own = true\n"
-        "[roles.a]\ntables.of_a = true\n"
+        "[roles.a]\ntables.of_a = true\nlimits.max_rows = 1\n"
         "[roles.b]\ninherits = ['c']\ntables.of_b = true\n"
         "[roles.c]\ntables.of_c = true\n"
     )
@@ -89,24 +85,16 @@ def test_own_rules_come_before_inherited_ones(roles: Roles) -> None:
     assert _patterns(found["child"]) == ["own", "of_b", "of_c", "of_a"]
     assert _patterns(found["b"]) == ["of_b", "of_c"]
     assert _patterns(found["a"]) == ["of_a"]
-
-
-def test_inherited_rules_are_where_they_are_written(roles: Roles) -> None:
-    found = roles("[roles.child]\ninherits = ['parent']\n[roles.parent]\ntables.sale = true\n")
-
     assert found["child"].source == at(3)
-    assert found["child"].rules == (Rule(pattern="sale", grant=Grant(), source=at(6)),)
+    assert [rule.source for rule in found["child"].rules or ()] == [at(5), at(11), at(13), at(7)]
+    assert (found["child"].limits.max_rows, found["a"].limits.max_rows) == (200, 1)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         pytest.param("[roles.child]\ninherits = ['a', 'a']\n", id="named twice"),
-        pytest.param(
-            "[roles.child]\ninherits = ['b', 'c']\n"
-            "[roles.b]\ninherits = ['a']\n[roles.c]\ninherits = ['a']\n",
-            id="by two ways",
-        ),
+        "[roles.child]\ninherits = ['b', 'c']\n[roles.b]\ninherits = ['a']\n[roles.c]\ninherits = ['a']\n",
     ],
 )
 def test_what_is_inherited_twice_counts_and_is_complained_of_once(roles: Roles, text: str) -> None:
@@ -115,12 +103,6 @@ def test_what_is_inherited_twice_counts_and_is_complained_of_once(roles: Roles, 
 
     assert _patterns(child) == ["sale", "salez"]
     assert [finding.code for finding in findings] == ["unknown_table"]
-
-
-def test_limits_are_not_inherited(roles: Roles) -> None:
-    found = roles("[roles.child]\ninherits = ['a']\n[roles.a.limits]\nmax_rows = 1\n")
-
-    assert (found["child"].limits.max_rows, found["a"].limits.max_rows) == (200, 1)
 
 
 NUMBER = st.integers(min_value=500, max_value=10_000)
@@ -158,22 +140,12 @@ def test_limits_of_a_role_are_its_own_and_never_higher_than_those_of_all(
     ("text", "says"),
     [
         pytest.param("[roles.r]\ntable.x = true", ["roles.r.table:", "tables"], id="unknown key of a role"),
-        pytest.param(
-            "[roles.r.limits]\nmax_row = 1", ["roles.r.limits.max_row:", "max_rows"], id="unknown limit"
-        ),
         pytest.param("[policy]\nhashkey = 'x'", ["policy.hashkey:", "hash_key"], id="unknown key of policy"),
         pytest.param(
-            "[roles.r]\ntables.x = { colums = ['a'] }",
-            ["roles.r.tables.x.colums:", "unknown key", "Did you mean columns?"],
-            id="unknown key of a grant",
-        ),
-        pytest.param(
             "[roles.r]\ntables.x = 'all'",
-            ["roles.r.tables.x: must be true or false or { … }."],
+            ["roles.r.tables.x: must be true, false or { … }."],
             id="text for a grant",
         ),
-        pytest.param("[roles.r]\ntables.x = 'yes'", ["roles.r.tables.x:"], id="text that means true"),
-        pytest.param("[roles.r]\ntables.x = 1", ["roles.r.tables.x:"], id="number for a grant"),
         pytest.param("[roles.r]\ntables = true", ["roles.r.tables:"], id="boolean for tables"),
         pytest.param("[roles]\nr = true", ["roles.r:", "must be { … }"], id="boolean for a role"),
         pytest.param(
@@ -192,19 +164,12 @@ def test_limits_of_a_role_are_its_own_and_never_higher_than_those_of_all(
             id="text for aggregate",
         ),
         pytest.param("[roles.r]\ninherits = 'a'", ["roles.r.inherits:"], id="text for inherits"),
-        pytest.param("[roles.r.limits]\nmax_rows = 0", ["roles.r.limits.max_rows:"], id="limit of nothing"),
-        pytest.param("[roles.r.limits]\nmax_rows = true", ["roles.r.limits.max_rows:"], id="boolean limit"),
-        pytest.param("[roles.r.limits]\ntimeout = 'soon'", ["roles.r.limits.timeout:"], id="no duration"),
         pytest.param(
             "[roles.r]\ninherits = ['reader']\n[roles.readers]",
             ["role r, inherits:", "'reader'", "Did you mean readers?"],
             id="unknown parent",
         ),
-        pytest.param(
-            "[roles.r]\ninherits = ['r']",
-            ["role r, inherits:", "'r' inherits from itself."],
-            id="its own parent",
-        ),
+        ("[roles.r]\ninherits = ['r']", ["role r, inherits:", "'r' inherits from itself."]),
         pytest.param(
             "[roles.a]\ninherits = ['b']\n[roles.b]\ninherits = ['c']\n[roles.c]\ninherits = ['a']",
             ["role c, inherits:", "'a' inherits from itself."],
@@ -225,9 +190,7 @@ def test_limits_of_a_role_are_its_own_and_never_higher_than_those_of_all(
             ["role r, tables.x.mask:", "[policy] hash_key"],
             id="hash with an empty key",
         ),
-        pytest.param(
-            "[policy]\nhash_key = '${DBTOOLS_TEST_UNSET}'", ["policy.hash_key:"], id="key that is not set"
-        ),
+        ("[policy]\nhash_key = '${DBTOOLS_TEST_UNSET}'", ["policy.hash_key:"]),
     ],
 )
 def test_wrong_role_is_refused_by_file_and_key(
@@ -259,6 +222,8 @@ def _complaint_of(roles: Roles, text: str) -> str:
         pytest.param("region = :region", "write :claims.region", id="parameter that is no claim"),
         pytest.param("region = :claims", ":claims must name a claim", id="claims without a name"),
         pytest.param("a = :claims.a and b = :b", "write :claims.b", id="another parameter beside a claim"),
+        pytest.param("region = :claim.region", "write :claims.region.", id="claim without its s"),
+        pytest.param("due > 2025-01-01", "single quotes, '2025-01-01'", id="date without quotes"),
         pytest.param("a = ?", "write :name", id="the database's own parameter"),
         pytest.param("a = 1; drop table x", "second statement", id="two statements"),
         pytest.param("a = 1; b = 2", "second statement", id="two conditions"),
@@ -306,12 +271,6 @@ def test_what_stands_in_quotes_and_comments_is_no_parameter(tmp_path: Path, wher
     assert role.rules is not None
     assert role.rules[0].grant == Grant(filter=RowFilter(condition=Fragment(pieces=(where,))))
     assert role.rules[0].source == at(3)
-
-
-def test_mask_may_hash_with_a_key(roles: Roles) -> None:
-    found = roles("[policy]\nhash_key = 'k'\n[roles.r]\ntables.x = { mask = { a = 'hash' } }\n")
-
-    assert [rule.grant for rule in found["r"].rules or ()] == [Grant(masks={"a": Mask.HASH})]
 
 
 def test_roles_without_a_role_are_refused(roles: Roles) -> None:

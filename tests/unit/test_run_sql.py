@@ -1,14 +1,16 @@
 """The tool run_sql: its definition, who gets it, what the audit log keeps, and how tables become views."""
 
+import threading
 from collections.abc import Hashable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.free import FreeOffer, unknown_column
+from dbtools.backends.free import LONG, FreeOffer, check, unknown_column
 from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.lens import literal
 from dbtools.backends.sqlite.syntax import lexis
@@ -25,10 +27,11 @@ from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSectio
 from dbtools.statement import FreeStatement, Output
 from dbtools.tools import define, unknown_tool
 from dbtools.tools.definition import SingleCall, ToolContext, tokens_in
-from dbtools.tools.run_sql import MISSPELT, unique_names
+from dbtools.tools.run_sql import MISSPELT, TRUNCATED, unique_names
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import resolved
 
+DECIMAL = ColumnType(family=Family.DECIMAL, name="numeric")
 INTEGER = ColumnType(family=Family.INTEGER, name="integer")
 CATALOG = Catalog(tables=(Table(name="orders", columns=(Column(name="id", type=INTEGER),)),))
 
@@ -37,14 +40,10 @@ def context(dialect: str) -> ToolContext:
     return ToolContext(catalog=CATALOG, limits=Limits(), dialect=dialect)
 
 
-def test_tool_exists_only_with_a_dialect() -> None:
-    assert "run_sql" not in define(context(""))
-    assert "run_sql" in define(context("SQLite 3.40.1"))
-
-
-def test_description_is_short_and_names_the_dialect() -> None:
+def test_tool_exists_only_with_a_dialect_which_its_short_description_names() -> None:
     definition = define(context("PostgreSQL 16.2"))["run_sql"].definition
 
+    assert "run_sql" not in define(context(""))
     assert "SELECT of PostgreSQL 16.2" in definition.description
     assert tokens_in(len(definition.description)) <= 150
     assert definition.annotations["readOnlyHint"]
@@ -83,12 +82,8 @@ def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
 @pytest.mark.parametrize(
     ("condition", "is_explained"),
     [
-        ("status = 'shiped'", True),
-        ("status IN ( 'shiped')", True),
-        ("status <> 'shiped'", False),
-        ("placed >= 'a'", False),
-        ("placed = '2024-02-30'", False),
-        ("total = 5", False),
+        *(("status = 'shiped'", True), ("status IN ( 'shiped')", True), ("status <> 'shiped'", False)),
+        *(("placed >= 'a'", False), ("placed = '2024-02-30'", False), ("total = 5", False)),
     ],
 )
 def test_answer_without_a_match_says_how_texts_are_compared(condition: str, is_explained: bool) -> None:
@@ -104,13 +99,45 @@ def test_answer_without_a_match_says_how_texts_are_compared(condition: str, is_e
 
 
 @pytest.mark.parametrize(
+    ("sql", "cell", "is_explained"),
+    [
+        ("select sum(status = 'no-show') / count(*) from orders", 0, True),
+        ("select count(*) filter (where a) / count(*) as share from orders", 0, True),
+        ("select sum(total)/count(*) from orders where status = 'a'", 3, True),
+        ("with a as (select sum(id) / 2 as half from orders) select half from a", 7, True),
+        ("select coalesce((select id / 3 from orders), 0)", None, False),
+        ("select sum(id) / count(*) from orders", 0.5, False),
+        ("select 1.0 * sum(id) / count(*) > 0.5 from orders", 0, False),
+        ("select cast(cast(sum(id) as real) / count(*) as integer) from orders", 0, False),
+        ("select id from orders where id / 2 = 3", 6, False),
+        ("select count(*) from orders where placed = '2024/01/01' -- a / b", 0, False),
+        ("select '1/2', \"a/b\" /* 1/2 */ from orders", 1, False),
+        ("select id ) / (", 1, False),
+    ],
+)
+def test_quotient_of_integers_is_explained(sql: str, cell: object, is_explained: bool) -> None:
+    call = define(context("SQLite 3.40.1"))["run_sql"].bind({"sql": sql})
+    assert isinstance(call, SingleCall)
+    outputs = tuple(Output(term=Column(name=name, type=INTEGER)) for name in ("a", "b"))
+    answer = call.answer(ResultSet(outputs=outputs, rows=((cell, "x"), (None, "y"))))
+
+    assert (answer.structured.get("note") == TRUNCATED) == is_explained
+
+
+def test_quotient_of_decimals_is_not_explained() -> None:
+    call = define(context("PostgreSQL 16.2"))["run_sql"].bind({"sql": "select id, total / 2 from orders"})
+    assert isinstance(call, SingleCall)
+    outputs = tuple(Output(term=Column(name=each.name, type=each)) for each in (INTEGER, DECIMAL))
+    answer = call.answer(ResultSet(outputs=outputs, rows=((1, "0.50"),)))
+
+    assert "note" not in answer.structured
+
+
+@pytest.mark.parametrize(
     ("names", "unique"),
     [
-        ([], []),
-        (["a", "b"], ["a", "b"]),
-        (["a", "a", "a"], ["a", "a_2", "a_3"]),
-        (["a", "a", "a_2"], ["a", "a_3", "a_2"]),
-        (["", ""], ["", "_2"]),
+        *(([], []), (["a", "b"], ["a", "b"]), (["a", "a", "a"], ["a", "a_2", "a_3"])),
+        *((["a", "a", "a_2"], ["a", "a_3", "a_2"]), (["", ""], ["", "_2"])),
         (["a", "a_2", "a", "a", "a_2"], ["a", "a_2", "a_3", "a_4", "a_2_2"]),
     ],
 )
@@ -119,8 +146,6 @@ def test_columns_of_one_name_are_numbered(names: list[str], unique: list[str]) -
 
 
 class Offering(Backend):
-    """A database that makes one offer."""
-
     def __init__(self, offer: FreeOffer) -> None:
         self._offer = offer
         self.asked = 0
@@ -144,9 +169,7 @@ GOOD, BAD = FreeOffer(dialect="SQL 1"), FreeOffer(dialect="SQL 1", obstacle="the
         pytest.param(Settings(), BAD, "", ["warning"], id="auto, unsuitable"),
         pytest.param(Settings(tools=ToolsSection(sql=True)), BAD, "", ["error"], id="wanted, unsuitable"),
         pytest.param(Settings(roles={"r": RoleSection(sql=True)}), GOOD, "SQL 1", [], id="granted"),
-        pytest.param(
-            Settings(roles={"r": RoleSection(sql=True)}), BAD, "", ["error"], id="granted, unsuitable"
-        ),
+        (Settings(roles={"r": RoleSection(sql=True)}), BAD, "", ["error"]),
     ],
 )
 async def test_offer_depends_on_the_login(
@@ -220,15 +243,8 @@ def test_audit_log_keeps_a_digest_of_the_sql_or_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("value", "sql"),
     [
-        (1, "1"),
-        (-1, "(-1)"),
-        (True, "1"),
-        (False, "0"),
-        (1.5, "(1.5)"),
-        (float("-inf"), "(-9e999)"),
-        ("it's", "'it''s'"),
-        ("'; drop table a; --", "'''; drop table a; --'"),
-        ("ä\n\\", "'ä\n\\'"),
+        *((1, "1"), (-1, "(-1)"), (True, "1"), (False, "0"), (1.5, "(1.5)"), (float("-inf"), "(-9e999)")),
+        *(("it's", "'it''s'"), ("'; drop table a; --", "'''; drop table a; --'"), ("ä\n\\", "'ä\n\\'")),
     ],
 )
 def test_claim_is_a_literal(value: object, sql: str) -> None:
@@ -248,3 +264,13 @@ def test_worker_imports_nothing_of_the_package() -> None:
 
     assert "import dbtools" not in source
     assert "from dbtools" not in source
+
+
+@pytest.mark.parametrize(
+    ("sql", "beside"),
+    [pytest.param("x" * LONG, False, id="short"), pytest.param("x" * (LONG + 1), True, id="long")],
+)
+async def test_long_statement_is_checked_in_a_thread(sql: str, beside: bool) -> None:
+    checked_in = await check(sql, threading.get_ident, anyio.CapacityLimiter(1))
+
+    assert (checked_in != threading.get_ident()) == beside

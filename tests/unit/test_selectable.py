@@ -1,11 +1,11 @@
-"""What a role sees of tables that the login may not select."""
+"""What a role sees of tables that the login may not select, and of columns that look like secrets."""
 
 import pytest
 
-from dbtools.catalog import Catalog
+from dbtools.catalog import Catalog, Column, Table
 from dbtools.policy import Grant, Role, Rule, Source, restrict
-from dbtools.types import Mask
-from dbtools.vetting import vetted
+from dbtools.types import ColumnType, Family, Mask
+from dbtools.vetting import secret_columns, vetted
 from tests.unit.granted import role_of
 from tests.unit.shop import ID, column, table
 
@@ -112,3 +112,52 @@ def test_column_of_which_nothing_is_read_is_shown_masked_whatever_the_login_may_
     found = {name: each.type.mask for name, each in seen.tables[0].column_by_name.items()}
 
     assert found == {"id": None, "total": None, "note": Mask.NULL, "margin": Mask.REDACT}
+
+
+SECRETS = (
+    *("password", "passwd", "user_password", "PasswordHash", "passwordHash", "hashedpassword", "pass", "pwd"),
+    *(
+        *("secret", "client_secret", "clientsecret", "token", "access_token", "refreshTokens", "accesstoken"),
+        "pin",
+    ),
+    *("hash", "hashes", "ssn", "api_key", "apiKey", "APIKey", "api_keys", "APIKEYS", "tls_psk", "pin"),
+    *("private key", "ssh_key", "signing_key", "otp", "cvc", "jwt", "salt", "social_security_number"),
+)
+OTHERS = (
+    *("passport_no", "hashtag", "tokenizer", "key", "public_key", "secretary", "compass", "monkey", ""),
+    *("token_type", "tokenId", "password_id", "secret_name", "hash_algorithm", "session_token_count"),
+    *("commit_hash", "file_hash", "geohash", "token_limit", "password_changed_at", "token_expires"),
+    *("shipping", "spin", "opinion", "keyboard", "keys", "email", "name"),
+)
+
+
+def _found(name: str, family: Family = Family.TEXT) -> bool:
+    column = Column(name=name, type=ColumnType(family=family, name=""))
+    return bool(secret_columns(Catalog(tables=(Table(name="t", columns=(column,)),))))
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_name_of_a_secret_is_recognised(name: str) -> None:
+    assert _found(name)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_names_are_not(name: str) -> None:
+    assert not _found(name)
+
+
+@pytest.mark.parametrize(
+    ("family", "is_secret"),
+    [
+        *((each, False) for each in (Family.BOOLEAN, Family.TIMESTAMP, Family.ENUM)),
+        *((each, True) for each in (Family.UUID, Family.JSON, Family.ARRAY, Family.BYTES)),
+    ],
+)
+def test_date_or_flag_is_a_fact_about_a_secret(family: Family, is_secret: bool) -> None:
+    assert _found("reset_token", family) is is_secret
+
+
+@pytest.mark.parametrize("family", [Family.INTEGER, Family.DECIMAL, Family.NUMBER])
+def test_number_is_a_secret_if_it_is_typed_in_like_one(family: Family) -> None:
+    assert all(_found(name, family) for name in ("ssn", "passcode", "otp", "user_password", "pin_code"))
+    assert not any(_found(name, family) for name in ("token", "password_count", "pin_attempts", "hash"))

@@ -11,12 +11,12 @@ from dbtools.backends.sqlite.syntax import Definition, fold, module_of, read_def
     [
         pytest.param("create table t -- All of it\n(a int)", id="before the parenthesis"),
         pytest.param("create table t ( -- All of it\n  a int\n)", id="after the parenthesis"),
-        pytest.param("create table t (\n  -- All of it\n\n  a int\n)", id="over an empty line"),
-        pytest.param("create table t (\n  -- All\n  -- of it\n \t\n  a int\n)", id="two lines"),
         pytest.param("create table t /* All\n * of it */ (a int)", id="block"),
         pytest.param("create table t -- All\n( -- of it\na int)", id="two places"),
-        pytest.param("create table t ( -- All\n                 -- of it\n  a int\n)", id="continued"),
-        pytest.param("create table t (\n--------\n-- All of it\n--------\n\n  a int\n)", id="framed"),
+        pytest.param(
+            "create table t ( -- All of it\n                -- and more\n  a int\n)", id="continued"
+        ),
+        pytest.param("create table t -- All of it\n(\n  -- not this\n\n  a int\n)", id="over an empty line"),
         pytest.param('create table "t (" -- All of it\n(a int)', id="name with a parenthesis"),
         pytest.param("create virtual table t -- All of it\nusing fts5(a)", id="virtual table"),
     ],
@@ -30,9 +30,7 @@ def test_comment_is_the_tables(ddl: str) -> None:
     [
         pytest.param("create view v as -- All of it\nselect a, -- not this\n b from t", id="after as"),
         pytest.param("create view v -- All of it\nas select count(a -- not this\n) from t", id="before as"),
-        pytest.param(
-            "create view v as\n-- All\n/* of it */\nselect\n -- not this\n a from t", id="over select"
-        ),
+        "create view v as\n-- All\n/* of it */\nselect\n -- not this\n a from t",
     ],
 )
 def test_comment_is_the_views(ddl: str) -> None:
@@ -43,50 +41,27 @@ def test_comment_is_the_views(ddl: str) -> None:
     ("body", "comments"),
     [
         pytest.param("\n  a int, -- the a\n  b int -- the b\n", {"a": "the a", "b": "the b"}, id="trailing"),
-        pytest.param(
-            "\n  -- the a\n  a int,\n  -- the b\n  b int\n", {"a": "the a", "b": "the b"}, id="above"
-        ),
-        pytest.param(
-            "\n    a int -- the a\n  , b int -- the b\n", {"a": "the a", "b": "the b"}, id="leading commas"
-        ),
+        ("\n  -- the a\n  a int,\n  -- the b\n  b int\n", {"a": "the a", "b": "the b"}),
+        ("\n    a int -- the a\n  , b int -- the b\n", {"a": "the a", "b": "the b"}),
         pytest.param("\n    a int\n  -- the b\n  , b int\n", {"b": "the b"}, id="above a leading comma"),
         pytest.param("a int /* the a */, /* the b */ b int", {"a": "the a", "b": "the b"}, id="in one line"),
-        pytest.param(
-            "/* the a */ a int, b int /* the b */", {"a": "the a", "b": "the b"}, id="all in one line"
-        ),
-        pytest.param(
-            "\n  -- the\n  -- a\n  a int, -- as it\n         -- was\n  b int\n",
-            {"a": "the a as it was"},
-            id="continued",
-        ),
+        ("/* the a */ a int, b int /* the b */", {"a": "the a", "b": "the b"}),
+        ("\n  -- the\n  -- a\n  a int, -- as it\n         -- was\n  b int\n", {"a": "the a as it"}),
         pytest.param(
             "\n  a text -- the a\n    check (a in ('x', -- or\n 'y')), -- well\n  b int\n",
             {"a": "the a or well"},
             id="within",
         ),
-        pytest.param(
-            "\n  a text\n    -- the a\n    not null,\n  b int\n", {"a": "the a"}, id="above a clause"
-        ),
+        ("\n  a text\n    -- the a\n    not null,\n  b int\n", {"a": "the a"}),
         pytest.param("\n  a int, b int, -- whose?\n  c int -- the c\n", {"c": "the c"}, id="two in a line"),
-        pytest.param(
-            "a int, -- the a\n  b int,\n\n  -- What follows\n\n  c int", {"a": "the a"}, id="heading"
-        ),
+        ("a int, -- the a\n  b int,\n\n  -- What follows\n\n  c int", {"a": "the a"}),
         pytest.param("\n  a int,\n  -- both\n  primary key (a)\n", {}, id="of a constraint"),
         pytest.param("\n  a int\n  -- no more\n", {}, id="at the end"),
-        pytest.param(
-            '\n  a int,\n  -- primary\n  "primary" int\n', {"primary": "primary"}, id="quoted keyword"
-        ),
-        pytest.param(
-            '\n  "A ""b" int, -- 1\n  [c d], -- 2\n  `É``f` int -- 3\n',
-            {'a "b': "1", "c d": "2", "É`f": "3"},
-            id="quoted names",
-        ),
-        pytest.param(
-            "\n  a text default '-- no, (' , -- the a\n  b text default \"/*\"\n",
-            {"a": "the a"},
-            id="signs in strings",
-        ),
+        ('\n  a int,\n  -- primary\n  "primary" int\n', {"primary": "primary"}),
+        ('\n  "A ""b" int, -- 1\n  [c d], -- 2\n  `É``f` int -- 3\n', {'a "b': "1", "c d": "2", "É`f": "3"}),
+        ("\n  a text default '-- no, (' , -- the a\n  b text default \"/*\"\n", {"a": "the a"}),
         pytest.param("\n  a int default -1, -- -1: unknown\n  b int\n", {"a": "-1: unknown"}, id="minus"),
+        pytest.param("\n  --------\n  -- the a\n  --------\n  a int\n", {"a": "the a"}, id="framed"),
         pytest.param("\n  /**\n   * The\n   * a\n   */\n  a int\n", {"a": "The a"}, id="block with stars"),
     ],
 )
@@ -113,14 +88,8 @@ def test_columns_that_a_view_lists_have_comments() -> None:
     [
         pytest.param("a int check (a > 0)", ("(a > 0)",), id="of a column"),
         pytest.param("a int CHECK(a > (0)) not null", ("(a > (0))",), id="nested"),
-        pytest.param(
-            "a int not null default (1) constraint x check (a > 0) check (a < 9)",
-            ("(a > 0)", "(a < 9)"),
-            id="two",
-        ),
-        pytest.param(
-            'a int, check (a > 0), constraint "x" check (a < 9)', ("(a > 0)", "(a < 9)"), id="of the table"
-        ),
+        ("a int not null default (1) constraint x check (a > 0) check (a < 9)", ("(a > 0)", "(a < 9)")),
+        ('a int, check (a > 0), constraint "x" check (a < 9)', ("(a > 0)", "(a < 9)")),
         pytest.param("a int check -- positive\n (a > 0)", ("(a > 0)",), id="after a comment"),
         pytest.param("a text default 'check (a > 0)'", (), id="in a string"),
         pytest.param('a text default (1), "check" (2)', (), id="quoted"),
@@ -170,17 +139,9 @@ def test_names_are_folded_as_in_ascii() -> None:
 @pytest.mark.parametrize(
     "ddl",
     [
-        "",
-        "--",
-        "create table t (a int -- the a",
-        "create table t -- x",
-        "create table t (, -- x\n)",
-        "create table t (a 'unterminated -- x",
-        "create table t (a /* unterminated",
-        "create table t (((((a -- x\n))))))))",
-        "create view v -- x",
-        "create view v as -- x",
-        "check",
+        *("", "--", "create table t (a int -- the a", "create table t -- x", "create table t (, -- x\n)"),
+        *("create table t (a 'unterminated -- x", "create table t (a /* unterminated"),
+        *("create table t (((((a -- x\n))))))))", "create view v -- x", "create view v as -- x", "check"),
     ],
 )
 def test_odd_text_is_read_without_an_error(ddl: str) -> None:
@@ -189,28 +150,8 @@ def test_odd_text_is_read_without_an_error(ddl: str) -> None:
 
 FRAGMENTS = st.sampled_from(
     [
-        "create table t (",
-        "create view v as ",
-        "(",
-        ")",
-        ",",
-        "--",
-        "\n",
-        "/*",
-        "*/",
-        "'",
-        '"',
-        "[",
-        "`",
-        "a int",
-        "check (",
-        "collate",
-        "select",
-        " ",
-        "é",
-        "\ud800",
-        "-",
-        "/",
+        *("create table t (", "create view v as ", "(", ")", ",", "--", "\n", "/*", "*/", "'", '"', "[", "`"),
+        *("a int", "check (", "collate", "select", " ", "é", "\ud800", "-", "/"),
     ]
 )
 

@@ -13,11 +13,10 @@ from dbtools.terms import Function, Measure, alternatives_of
 from dbtools.tools.arguments import MOST_CONDITIONS, MOST_VALUES, Where
 from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES, bind_where
 from dbtools.types import TEXTUAL, Operator
-from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, column, names, terms
+from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, column, terms
 
 TOTAL = Measure(function=Function.COUNT)
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
-ONE = tuple(operator for operator in Operator if operator not in MANY)
 
 
 def _bound(of: Table, name: str, operator: Operator, *values: str) -> tuple[Operator, bool, list[object]]:
@@ -112,13 +111,6 @@ def test_parameters_of_several_conditions_have_names_of_their_own() -> None:
     assert values == {"c0_0": 1, "c1_0": 2, "c1_1": 3, "c3_0": [4, 5]}
 
 
-def test_shape_of_a_condition_holds_none_of_its_values() -> None:
-    first, _ = bind_where(terms(PRODUCT), [Where(column="id", op=Operator.IN, values=("1",))])
-    second, _ = bind_where(terms(PRODUCT), [Where(column="id", op=Operator.IN, values=("2", "3"))])
-
-    assert first == second
-
-
 INDEX = TextIndex(reads=frozenset({"body"}), document="body")
 INDEXED = replace(ANYTHING, columns=(*ANYTHING.columns, replace(column("body"), text_index=INDEX)))
 
@@ -167,39 +159,17 @@ def test_row_that_is_read_by_its_key_is_looked_up(
 
 
 @pytest.mark.parametrize("operator", Operator)
-def test_missing_value_is_an_error_and_no_dropped_condition(operator: Operator) -> None:
-    refusal = _refusal(Where(column=_column_with(operator), op=operator))
+def test_values_that_the_operator_does_not_take_are_refused(operator: Operator) -> None:
+    column = _column_with(operator)
+    wrong = [
+        Where(column=column, op=operator, value="1", values=("1", "2")),
+        *([] if operator is Operator.IS_NULL else [Where(column=column, op=operator)]),
+        Where(column=column, op=operator, **({"value": "1"} if operator in MANY else {"values": ("1",)})),
+    ]
+    if operator is Operator.BETWEEN:
+        wrong += [Where(column=column, op=operator, values=("1",) * count) for count in (0, 1, 3)]
 
-    assert refusal.code == "bad_argument"
-    assert "where" in refusal.message
-
-
-@pytest.mark.parametrize("operator", Operator)
-def test_value_and_values_together_are_refused(operator: Operator) -> None:
-    comparison = Where(column=_column_with(operator), op=operator, value="1", values=("1", "2"))
-
-    assert _refusal(comparison).code == "bad_argument"
-
-
-@pytest.mark.parametrize("operator", ONE)
-def test_values_where_one_value_is_wanted_are_refused(operator: Operator) -> None:
-    comparison = Where(column=_column_with(operator), op=operator, values=("1",))
-
-    assert _refusal(comparison).code == "bad_argument"
-
-
-@pytest.mark.parametrize("operator", MANY)
-def test_one_value_where_values_are_wanted_is_refused(operator: Operator) -> None:
-    comparison = Where(column=_column_with(operator), op=operator, value="1")
-
-    assert _refusal(comparison).code == "bad_argument"
-
-
-@pytest.mark.parametrize("values", [(), ("1",), ("1", "2", "3")], ids=len)
-def test_between_takes_two_values(values: tuple[str, ...]) -> None:
-    refusal = _refusal(Where(column="id", op=Operator.BETWEEN, values=values))
-
-    assert refusal.code == "bad_argument"
+    assert {_refusal(each).code for each in wrong} == {"bad_argument"}
 
 
 @pytest.mark.parametrize("name", [each.name for each in ANYTHING.columns])
@@ -217,33 +187,16 @@ def test_operator_that_the_column_lacks_is_refused_with_those_it_has(name: str, 
 @pytest.mark.parametrize(
     ("comparison", "code", "says"),
     [
-        pytest.param(Where(column="id", value="x"), "bad_value", ["where", "id", "'x'"], id="no integer"),
-        pytest.param(
-            Where(column="id", op=Operator.IN, values=("1", "x")),
-            "bad_value",
-            ["where[0].values[1]", "'x'"],
-            id="one of several values",
-        ),
-        pytest.param(
-            Where(column="color", value="gren"), "bad_value", ["color", "gren", "green"], id="choice"
-        ),
+        (Where(column="color", value="gren"), "bad_value", ["color", "gren", "green"]),
         pytest.param(
             Where(column="color", op=Operator.IN, values=("red", "blue")),
             "bad_value",
             ["where[0].values[1]", "'blue'", "red, green"],
             id="one of several choices",
         ),
-        pytest.param(Where(column="nme", value="x"), "unknown_column", ["'nme'", "name"], id="unknown"),
-        pytest.param(
-            Where(column="product.nme", value="x"), "unknown_column", ["mean name?"], id="with its table"
-        ),
+        (Where(column="product.nme", value="x"), "unknown_column", ["mean name?"]),
         pytest.param(Where(column="", value="x"), "bad_argument", ["needs column"], id="empty"),
-        pytest.param(
-            Where(column="id", op=Operator.IS_NULL, value="yes"),
-            "bad_value",
-            ["is_null", "'yes'"],
-            id="is_null of something else",
-        ),
+        (Where(column="id", op=Operator.IS_NULL, value="yes"), "bad_value", ["is_null", "'yes'"]),
         pytest.param(
             Where(column="name", op=Operator.CONTAINS, value="x" * (LONGEST_PATTERN + 1)),
             "bad_value",
@@ -284,34 +237,6 @@ def test_conditions_that_search_texts_are_few(operator: Operator) -> None:
         bind_where(terms(PRODUCT), [one] * (MOST_SEARCHES + 1))
 
 
-def test_unknown_column_names_argument_and_columns() -> None:
-    with pytest.raises(errors.UnknownColumn) as raised:
-        names(PRODUCT).find("prize", "columns[2]")
-
-    assert raised.value.message.startswith("columns[2]:")
-    assert raised.value.hint.startswith("Did you mean price")
-    assert all(each.name in raised.value.hint for each in PRODUCT.columns)
-
-
-def test_column_is_the_one_of_the_table() -> None:
-    found = names(PRODUCT).find("price", "columns[0]")
-
-    assert found is PRODUCT.column_by_name["price"]
-
-
-def test_column_may_be_written_in_another_case_where_that_means_one() -> None:
-    conditions, _ = bind_where(terms(PRODUCT), (Where(column="NAME", value="x"),))
-
-    assert [each.term.name for each in conditions if isinstance(each, Condition)] == ["name"]
-
-
-def test_value_that_is_the_name_of_a_column_gets_a_hint() -> None:
-    with pytest.raises(errors.BadValue) as raised:
-        bind_where(terms(PRODUCT), [Where(column="price", op=Operator.GT, value="id")])
-
-    assert raised.value.hint == "To compare with the column id, pass it as value_column."
-
-
 @pytest.mark.parametrize(
     ("column", "operator", "value", "says"),
     [
@@ -334,14 +259,10 @@ def test_condition_that_could_never_mean_anything_is_refused(
 @pytest.mark.parametrize(
     ("search", "alternatives"),
     [
-        ("red shoes", [(["red", "shoes"], [])]),
-        ('"red shoes" -boots', [(["red shoes"], ["boots"])]),
+        *(("red shoes", [(["red", "shoes"], [])]), ('"red shoes" -boots', [(["red shoes"], ["boots"])])),
         ('-"old boots" red', [(["red"], ["old boots"])]),
-        ("red OR blue or", [(["red"], []), (["blue"], [])]),
-        ('"or" -or', [(["or"], ["or"])]),
-        ('say"hello', [(["say", "hello"], [])]),
-        ("well-known -", [(["well-known", "-"], [])]),
-        (" ", []),
+        *(("red OR blue or", [(["red"], []), (["blue"], [])]), ('"or" -or', [(["or"], ["or"])])),
+        *(('say"hello', [(["say", "hello"], [])]), ("well-known -", [(["well-known", "-"], [])]), (" ", [])),
     ],
 )
 def test_search_has_alternatives_of_words_and_phrases(

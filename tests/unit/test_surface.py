@@ -22,7 +22,6 @@ from tests.unit.shop import (
     ID,
     PRODUCT,
     SALE,
-    SHOP,
     TYPES,
     answer,
     column,
@@ -59,15 +58,6 @@ def test_hints_name_only_tools_that_are_listed() -> None:
     assert refusal.endswith("Did you mean list_product?")
 
 
-def test_tool_for_sql_is_answered_with_the_tools_that_there_are() -> None:
-    refusal = str(unknown_tool("run_sql", SMALL_TOOLS, SMALL_TOOLS))
-
-    assert "No tool runs SQL: use list_… for rows or aggregate_rows for counts" in refusal
-    assert refusal.startswith("There is no tool 'run_sql'. ")
-    assert "saved query" not in refusal
-    assert "No tool runs SQL" not in str(unknown_tool("list_sales", SMALL_TOOLS, SMALL_TOOLS))
-
-
 def _tokens(view: View) -> int:
     return sum(tokens_of(tool_content(definition)) for definition in view.definitions)
 
@@ -102,12 +92,10 @@ class Counted(Tool):
 
     @property
     def name(self) -> str:
-        """Return the name."""
         return self.label
 
     @property
     def definition(self) -> ToolDefinition:
-        """Return the definition of another tool."""
         self.asked.append(self.name)
         return tools(SALE)["list_sale"].definition
 
@@ -163,55 +151,29 @@ async def test_tools_of_the_sample_fit_the_default_budget() -> None:
     assert sum(view.costs) - own <= Listing().budget == 10_000
 
 
-def test_empty_database_is_typed() -> None:
-    assert _listed(_view(Catalog())) == TYPED[:2]
-
-
-def test_pinned_tables_keep_their_own_tools_on_the_generic_surface() -> None:
-    view = _view(SMALL, Surface.GENERIC, pin=["PRODUCT"])
-
-    assert _listed(view) == [*GENERIC[:4], "list_product", "get_row", "get_product"]
-
-
-def test_pinned_tables_change_nothing_on_the_typed_surface() -> None:
-    assert _listed(_view(SMALL, Surface.TYPED, pin=["product"])) == TYPED
-
-
-def test_pinned_table_is_one_that_is_there() -> None:
-    view = _view(SMALL, Surface.GENERIC, pin=["sale", "gone"])
-
-    assert _listed(view) == [*GENERIC[:4], "list_sale", "get_row"]
-
-
-@pytest.mark.parametrize("surface", [Surface.TYPED, Surface.GENERIC])
-def test_every_tool_can_be_called_whether_listed_or_not(surface: Surface) -> None:
-    view = _view(SMALL, surface)
-    calls: dict[str, dict[str, object]] = {
-        "list_tables": {},
-        "describe_tables": {},
-        "list_rows": {"table": "sale"},
-        "get_row": {"table": "product", "key": {"id": 1}},
-        "aggregate_rows": {"table": "sale", "measures": [{"function": "count"}]},
-        "list_product": {},
-        "list_sale": {},
-        "get_product": {"id": 1},
-    }
-
-    assert set(view.tools) == set(calls)
-    for name, arguments in calls.items():
-        assert view.tools[name].bind(arguments) is not None
+@pytest.mark.parametrize(
+    ("catalog", "surface", "pin", "names"),
+    [
+        pytest.param(Catalog(), Surface.AUTO, [], TYPED[:2], id="empty database"),
+        (SMALL, Surface.GENERIC, ["PRODUCT"], [*GENERIC[:4], "list_product", "get_row", "get_product"]),
+        pytest.param(SMALL, Surface.TYPED, ["product"], TYPED, id="pinned and typed"),
+        pytest.param(
+            SMALL, Surface.GENERIC, ["sale", "gone"], [*GENERIC[:4], "list_sale", "get_row"], id="gone"
+        ),
+    ],
+)
+def test_pinned_tables_keep_their_own_tools(
+    catalog: Catalog, surface: Surface, pin: list[str], names: list[str]
+) -> None:
+    assert _listed(_view(catalog, surface, pin=pin)) == names
 
 
 @pytest.mark.parametrize(
     ("typed", "generic"),
     [
         pytest.param(("list_sale", {"limit": 3}), ("list_rows", {"table": "sale", "limit": 3}), id="list"),
-        pytest.param(
-            ("get_product", {"id": 1}), ("get_row", {"table": "product", "key": {"id": "1"}}), id="get"
-        ),
-        pytest.param(
-            ("get_product", {"id": 1}), ("get_row", {"table": "product", "key": {"ID": 1}}), id="get by ID"
-        ),
+        (("get_product", {"id": 1}), ("get_row", {"table": "product", "key": {"id": "1"}})),
+        (("get_product", {"id": 1}), ("get_row", {"table": "product", "key": {"ID": 1}})),
     ],
 )
 def test_both_surfaces_ask_the_same_of_the_database(
@@ -343,18 +305,6 @@ def test_database_of_many_tables_costs_little() -> None:
     assert _tokens(view) < 2_500
 
 
-def test_name_in_several_schemas_is_answered_with_candidates() -> None:
-    toolset = define(ToolContext(catalog=MANY))
-
-    with pytest.raises(CallError) as raised:
-        toolset["list_rows"].bind({"table": "table_0700"})
-
-    assert raised.value.code == "unknown_table"
-    assert [
-        said for said in ("schema_23.table_0700", "schema_24.table_0700") if said not in str(raised.value)
-    ] == []
-
-
 def test_unknown_name_of_many_is_answered_with_the_nearest() -> None:
     toolset = define(ToolContext(catalog=MANY))
 
@@ -367,27 +317,6 @@ def test_unknown_name_of_many_is_answered_with_the_nearest() -> None:
         if said not in str(raised.value)
     ] == []
     assert len(str(raised.value)) < 500
-
-
-def test_list_of_tables_holds_each_of_many_once_and_under_a_name_that_is_taken() -> None:
-    toolset = define(ToolContext(catalog=MANY))
-    names: list[str] = []
-    arguments: dict[str, object] = {"limit": 200}
-
-    while True:
-        page = answer(toolset, "list_tables", arguments)
-        names += [each["name"] for each in page.structured["tables"]]  # type: ignore[attr-defined]
-        if not page.truncated:
-            break
-        arguments["cursor"] = page.structured["next_cursor"]
-
-    assert len(names) == len(set(names)) == TABLES
-    assert {len(MANY.named(name)) for name in names} == {1}
-    assert toolset["list_rows"].bind({"table": names[-1]}).statement is not None
-
-
-def test_names_of_tools_do_not_depend_on_the_surface() -> None:
-    assert set(_view(SHOP, Surface.TYPED).tools) == set(_view(SHOP, Surface.GENERIC).tools)
 
 
 @pytest.mark.parametrize("name", ["tables", "rows", "row"])

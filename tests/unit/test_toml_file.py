@@ -1,12 +1,14 @@
 """On which line of a TOML file a key is written."""
 
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
+from dbtools.errors import ConfigurationError
+from dbtools.settings import load
 from dbtools.settings.toml_file import TomlFile
 
 WRITTEN = """\
@@ -144,28 +146,20 @@ class Document:
     written: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def write(self, text: str, path: tuple[str, ...] = ()) -> None:
-        """Write *text*, which begins with the key *path*."""
         if path:
             self.written[path] = len(self.lines) + 1
         self.lines += text.split("\n")
 
     @property
     def text(self) -> str:
-        """All of it."""
         return "\n".join(self.lines) + "\n"
 
 
 NAMES = st.sampled_from(["a", "b-2", "order lines", "*", "x.y", "ä", "it's", "=", "[t]", "#1", ""])
 VALUES = st.sampled_from(
     [
-        "1",
-        "true",
-        "'a = 1'",
-        '"[t]" # b-2 = 3',
-        '[\n  "a",\n  "b-2 = 1", # *\n]',
-        "'''\na = 1\n[t]\n'''",
-        '"""\na = 1 \\\n  "x.y" = 2"""',
-        "{ c = 1, d.e = 'x = 2' }",
+        *("1", "true", "'a = 1'", '"[t]" # b-2 = 3', '[\n  "a",\n  "b-2 = 1", # *\n]'),
+        *("'''\na = 1\n[t]\n'''", '"""\na = 1 \\\n  "x.y" = 2"""', "{ c = 1, d.e = 'x = 2' }"),
     ]
 )
 BETWEEN = st.sampled_from(["", "# a = 1", "  # [t]", "\t"])
@@ -175,12 +169,6 @@ def _spelled(name: str) -> str:
     if name and name.isascii() and name.replace("-", "").replace("_", "").isalnum():
         return name
     return f'"{name}"' if "'" in name else f"'{name}'"
-
-
-def _paths(document: Document) -> Iterator[tuple[str, ...]]:
-    """Yield each prefix of the path of a written key, the shortest first."""
-    seen = {path[:end] for path in document.written for end in range(1, len(path) + 1)}
-    return iter(sorted(seen, key=len))
 
 
 @st.composite
@@ -213,12 +201,49 @@ def test_every_key_of_a_document_is_found_at_its_line(document: Document) -> Non
     assert found == document.written
 
 
-@given(document=documents(), missing=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
-def test_missing_key_is_found_where_the_longest_part_of_it_is(
-    document: Document, missing: tuple[str, ...]
-) -> None:
-    absent = tuple(f"not {name}" for name in missing)
+LONG = "9" * 5_000
+BEFORE = "# a comment\n[limits]\n"
 
-    for path in _paths(document):
-        assert line_of(document.text, (*path, *absent)) == line_of(document.text, path)
-    assert line_of(document.text, absent) == 1
+
+@pytest.mark.parametrize(
+    ("lines", "line", "says"),
+    [
+        pytest.param(f"max_rows = {LONG}", 3, "digits", id="number"),
+        pytest.param(f"max_rows = -{LONG[:4_400]}", 3, "digits", id="negative number"),
+        pytest.param(f"max_rows = {'9_' * 4_400}9", 3, "digits", id="number with underscores"),
+        pytest.param(
+            f"timeout = '''\n{LONG}'''\nmax_rows = [\n  1,\n  {LONG},\n]", 7, "digits", id="in an array"
+        ),
+        pytest.param(f"max_rows = {{ a = '{LONG}', b = {LONG} }}", 3, "digits", id="in an inline table"),
+        pytest.param(f"a = 1\n[roles.x]\nb = {{ c = [ [ {LONG} ] ] }}", 5, "digits", id="nested"),
+        pytest.param("a = 1\nb = " + "[" * 5_000 + "]" * 5_000, 4, "brackets", id="brackets"),
+        pytest.param("a = 1\nb = " + "{c=" * 5_000 + "1" + "}" * 5_000, 4, "brackets", id="braces"),
+        pytest.param("a = 1\nb = 2024-13-45", 4, "not TOML", id="date"),
+        pytest.param("a = 1\nb = 25:61:61", 4, "not TOML", id="time"),
+        pytest.param("a = 1\na = 2", 4, "Cannot overwrite", id="key twice"),
+        pytest.param("a = 1\n[limits]\nb = 1", 4, "Cannot declare", id="table twice"),
+        pytest.param("a = 1\nb = 'x\0y'", 4, "not TOML", id="NUL"),
+        pytest.param("a = 1\nb = 1e", 4, "not TOML", id="number without exponent"),
+        pytest.param("a = 1\nb = [1,\n2,\n3", 6, "not TOML", id="end"),
+        pytest.param("a = 1\n\ufeffb = 1", 4, "not TOML", id="byte order mark"),
+    ],
+)
+def test_problem_of_the_text_has_its_line(lines: str, line: int, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        TomlFile(file="dbtools.toml", text=BEFORE + lines).content()
+
+    assert str(raised.value).startswith(f"dbtools.toml:{line}: ")
+
+
+@pytest.mark.parametrize(
+    "number", ["1e999999", "-1e-999999", "0x" + "f" * 5_000, f"1.{LONG}", f"0.{LONG}e{LONG[:9]}"]
+)
+def test_number_of_any_size_that_python_reads_is_read(number: str) -> None:
+    assert TomlFile(file="dbtools.toml", text=f"a = {number}").content().keys() == {"a"}
+
+
+def test_byte_order_mark_of_an_editor_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_text('\ufeff[database]\nurl = "shop.db"\n', encoding="utf-8")
+
+    assert load(path).database.url.endswith("/shop.db")

@@ -5,9 +5,11 @@ import selectors
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio
 import pytest
+import sqlalchemy as sa
 
 from dbtools import errors
 from dbtools.catalog import Catalog
@@ -21,26 +23,28 @@ from tests.unit.shop import SALE, resolving
 from tests.unit.stub_database import Unchanging
 
 FIRST = Catalog(tables=(SALE,), stamp="1")
+SECRET = "postgresql://app:hunter2@db/shop"
+SEE_LOG = "The server's log shows where."
 SECOND = Catalog(tables=(replace(SALE, comment="what was sold"),), stamp="2")
+
+
+class UnforeseenError(Exception):
+    """A problem of a kind that no list of kinds has."""
 
 
 class Executed(Unchanging):
     """Stands in for the execution, which no test here needs."""
 
     async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
-        """Answer with nothing."""
         return ResultSet(outputs=(), rows=())
 
     async def is_current(self, stamp: str) -> bool:
-        """Take each schema for the current one."""
         return True
 
 
 @dataclass
 class World:
-    """A database that changes, and what is heard of it."""
-
-    now: Catalog | errors.DbtoolsError = FIRST
+    now: Catalog | Exception = FIRST
     polls: list[Hashable | errors.DbtoolsError] = field(default_factory=list)  #: then: of the current catalog
     read: int = 0
     opened: int = 0
@@ -52,25 +56,22 @@ class World:
     news: anyio.Condition = field(default_factory=anyio.Condition)
 
     async def introspect(self) -> Catalog:
-        """Return what there is now."""
         found = self.now
         self.read += 1
         await self._tell_all()
         if self.held is not None:
             await self.held.wait()
-        if isinstance(found, errors.DbtoolsError):
+        if isinstance(found, Exception):
             raise found
         return found
 
     @asynccontextmanager
     async def listen(self, hear: Callable[[], None]) -> AsyncIterator[None]:
-        """Announce changes to *hear*."""
         self.opened += 1
         self.hear = hear
         yield
 
     async def poll(self) -> Hashable:
-        """Return the next stamp."""
         self.polled += 1
         await self._tell_all()
         found = self.polls.pop(0) if self.polls else getattr(self.now, "stamp", "broken")
@@ -92,7 +93,6 @@ class World:
 
 @pytest.fixture
 async def world() -> World:
-    """Give a world."""
     return World()
 
 
@@ -167,25 +167,45 @@ async def test_storm_of_what_is_heard_leads_to_polls_alone(world: World) -> None
         assert world.read == 1
 
 
-async def test_failing_refresh_keeps_the_snapshot_and_is_reported_once(world: World) -> None:
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        pytest.param(errors.DatabaseUnavailable("The server is away."), "The server is away.", id="known"),
+        *(
+            pytest.param(each, f"Internal error: {type(each).__name__}. {SEE_LOG}", id=type(each).__name__)
+            for each in (
+                *(ValueError(SECRET), RuntimeError(SECRET), MemoryError(SECRET), OSError(5, SECRET)),
+                *(RecursionError(SECRET), KeyError(SECRET), ExceptionGroup(SECRET, [ValueError(SECRET)])),
+                *(sa.exc.InvalidRequestError(SECRET), UnforeseenError(SECRET)),
+            )
+        ),
+    ],
+)
+async def test_failing_refresh_keeps_the_snapshot_and_is_reported_once(
+    failure: Exception, reason: str, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     async with _watched(world, interval=60) as toolbox:
         await world.until(lambda: world.opened == 1)
-        world.now = errors.DatabaseUnavailable("The server is away.")
+        world.now = failure
         for number in (2, 3, 4):
             world.polls.append(f"broken {number}")
             world.hear()
             await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
 
         assert await _stamp(toolbox) == "1"
-        assert world.told == [
-            "Changes cannot be read, so the previous state stays in force: The server is away."
-        ]
+        assert world.told == [f"Changes cannot be read, so the previous state stays in force: {reason}"]
+        assert [each.exc_info and each.exc_info[1] for each in caplog.records] == (
+            [failure] if SEE_LOG in reason else []
+        )
+        has_failed = [toolbox.failure is not None]
 
         world.now = SECOND
         world.hear()
         await world.until(lambda: world.read == 5)
         await toolbox.refresh()
         assert await _stamp(toolbox) == "2"
+        has_failed.append(toolbox.failure is not None)
+    assert has_failed == [True, False]
     assert world.resolved == ["Changes are in force again."]
 
 
@@ -197,7 +217,7 @@ async def test_failing_poll_is_reported_once_and_opened_again(world: World) -> N
         await world.until(lambda: world.read == 2)
 
     assert world.opened == 3
-    assert world.told == ["database: cannot watch for changes: The server is away."]
+    assert world.told == ["database: cannot watch for changes, but tries again: The server is away."]
     assert world.resolved == ["database: watching for changes again."]
 
 
@@ -224,8 +244,6 @@ async def test_resolved_warning_is_reported_unless_another_remains(world: World)
 
 
 class Leaps(selectors.SelectSelector):
-    """Does not wait: time jumps to the next deadline."""
-
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -237,14 +255,11 @@ class Leaps(selectors.SelectSelector):
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """A loop whose time leaps."""
-
     def __init__(self) -> None:
         self._leaps = Leaps()
         super().__init__(self._leaps)
 
     def time(self) -> float:
-        """Return the seconds that have been leaped over."""
         return self._leaps.now
 
 
@@ -289,3 +304,34 @@ async def _pauses(interval: float, lasting: Sequence[float]) -> list[float]:
 )
 def test_pause_grows_with_the_polls_to_three_intervals(lasting: Sequence[float], pauses: list[float]) -> None:
     assert anyio.run(_pauses, 10, lasting, backend_options={"loop_factory": Clock}) == pauses
+
+
+async def _end_of_waiting(*failures: Exception) -> tuple[str, list[str | Finding]]:
+    """Return the error that ends a watch whose first snapshots fail like this, and what it reports."""
+    raised, world = iter(failures), World()
+
+    async def introspect() -> Catalog:
+        raise next(raised)
+
+    toolbox = Toolbox(resolving(introspect, (Role(),)), Executed())
+    watch = Watch(toolbox, [], warn=world.told.append, resolved=world.resolved.append)
+    with pytest.raises(errors.DbtoolsError) as caught:
+        await watch.run()
+    return str(caught.value), world.told
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (errors.ConfigurationError("It is a superuser."), "It is a superuser."),
+        pytest.param(errors.DatabaseUnavailable("Unknown login."), "Unknown login.", id="login"),
+    ],
+)
+def test_watch_waits_for_the_database_until_waiting_cannot_help(failure: Exception, reason: str) -> None:
+    away = errors.DatabaseUnavailable("The server is away.")
+    away.temporary = True
+    ending = partial(_end_of_waiting, away, away, failure)
+
+    ended = anyio.run(ending, backend_options={"loop_factory": Clock})
+
+    assert ended == (reason, ["The server is away. The server waits for the database."])

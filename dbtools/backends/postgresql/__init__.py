@@ -2,27 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_SESSION, Facts, Heard, Lacking
+from dbtools.backends.port import NO_SESSION, Facts, Heard
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.change_inspection import PostgresqlChangeInspector
-from dbtools.backends.postgresql.connections import apply, opened
+from dbtools.backends.postgresql.connections import check_session
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import are_alike, read_catalog
+from dbtools.backends.postgresql.pipeline import ServerConnection
 from dbtools.backends.postgresql.privileges import lacking
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.postgresql.vocabulary import read_offer
+from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.policy import NO_RULES, FunctionRules, Role
 from dbtools.queries import Permitted
 from dbtools.types import Family
+from dbtools.writes import Lacking
 
 __all__ = ["Backend"]
 
@@ -51,8 +56,16 @@ class Backend(port.Backend):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._destination = destination(url)
-        self._control = changes.Control(url)
+        self._controls: dict[str, changes.Control] = {}  #: by URL
         self._search_path: tuple[str, ...] | None = None
+
+    def _control_of(self, url: str) -> changes.Control:
+        """Return the Control of the login of *url*."""
+        return self._controls.setdefault(url, changes.Control(url))
+
+    @property
+    def _control(self) -> changes.Control:
+        return self._control_of(self.url)
 
     @property
     def place(self) -> str:
@@ -70,30 +83,35 @@ class Backend(port.Backend):
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the catalog of what the login may read with the settings *session*."""
-        if session:
-            async with opened(self.url, NO_CATALOG) as connection:
-                await apply(connection, session)
+
+        async def read(connection: ServerConnection) -> Catalog:
+            await check_session(connection, session)
+            with connection.having(session):
                 return await read_catalog(connection, selection)
-        read = partial(read_catalog, selection=selection)
+
+        if session:
+            return await self._control.answer(read, NO_CATALOG, READING_CATALOG)
+        for each in self._controls.values():
+            await each.renew()
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         if self._search_path not in (None, catalog.search_path):
             # Open connections keep their old search path.
             for name in self.halves.keys() & {"runner", "free"}:
                 await self.halves[name].close()
         self._search_path = catalog.search_path
-        return catalog
+        return replace(catalog, warnings=(*catalog.warnings, *self._destination.warnings))
 
     def describe(
         self, session: Mapping[str, str] = NO_SESSION
-    ) -> AbstractAsyncContextManager[inspection.PostgresqlInspector]:
+    ) -> AbstractAsyncContextManager[inspection.SharingInspector]:
         """Return a context that checks SQL written by operators."""
-        return inspection.describe(self.url, session)
+        return inspection.describe(self._control, session)
 
     def describe_changes(
         self, session: Mapping[str, str] = NO_SESSION
-    ) -> AbstractAsyncContextManager[inspection.PostgresqlInspector]:
+    ) -> AbstractAsyncContextManager[inspection.SharingInspector]:
         """Return a context that checks queries that change rows, as the login of `write_url`."""
-        return inspection.describe(self.write_url, session, PostgresqlChangeInspector)
+        return inspection.describe(self._control_of(self.write_url), session, PostgresqlChangeInspector)
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""
@@ -116,26 +134,35 @@ class Backend(port.Backend):
     ) -> str:
         """Return a script that grants *login* what *roles* and *queries* read, and a login to write."""
         writer = f"{login}_writer" if self.write_url != self.url else None
-        async with self.describe() as inspector:
-            return await write_script(inspector, catalog, roles, queries, login, writer)
+        async with self.describe() as shared:
+            return await shared.ask(
+                lambda inspector: write_script(inspector, catalog, roles, queries, login, writer)
+            )
 
     async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
-        async with inspection.describe(self.write_url, session) as inspector:
-            return await lacking(inspector, tables, destination(self.write_url).place)
+        place = destination(self.write_url).place
+        async with inspection.describe(self._control_of(self.write_url), session) as shared:
+            return await shared.ask(lambda inspector: lacking(inspector, tables, place))
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""
-        if catalog.posture:
-            return FreeOffer(obstacle=" ".join(catalog.posture))
+        obstacles = (*catalog.posture, *(() if find_spec("resource") else (UNLIMITED,)))
+        if obstacles:
+            return FreeOffer(obstacle=" ".join(obstacles))
         read = partial(read_offer, path=catalog.search_path, rules=functions)
         return await self._control.answer(read, NO_CATALOG, READING_CATALOG)
 
     async def install_watch(self) -> None:
         """Run the watch script, as a superuser."""
-        await changes.install_watch(self.url)
+        control, failing = changes.Control(self.url), "The event triggers cannot be created."
+        try:
+            await control.answer(changes.install_watch, failing, READING_CATALOG)
+        finally:
+            await control.close()
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._control.close()
+        for each in self._controls.values():
+            await each.close()
         await super().close()

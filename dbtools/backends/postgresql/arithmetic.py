@@ -5,11 +5,10 @@ computed operand is written only once, so that the SQL grows no faster than the 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.types import UserDefinedType
 
+from dbtools.backends.postgresql.dialect import Named
 from dbtools.backends.sources import Element
 from dbtools.catalog import Column
 from dbtools.paths import PathColumn
@@ -34,19 +33,6 @@ AHEAD = 7_304_850
 ZERO: Element = sa.literal_column("0")
 
 
-class Named(UserDefinedType[Any]):
-    """A type with the quoted name that it has in the catalog."""
-
-    cache_ok = True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def get_col_spec(self, **_: object) -> str:
-        """Return the name in SQL."""
-        return self.name
-
-
 def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
     """Return the SQL of *term*, given the SQL of its *operands*."""
     pairs = list(zip(term.operands, operands, strict=True))
@@ -58,7 +44,9 @@ def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
         case Operation.DIVIDE:
             left, right = (_number(*each, family) for each in pairs)
             # A double keeps 15 significant digits when it is cast to a decimal.
-            return _cast(_cast(left.op("/")(sa.func.nullif(right, ZERO)), Family.NUMBER), family)
+            return _cast(
+                _cast(left.op("/")(sa.func.nullif(right, _cast(ZERO, family))), Family.NUMBER), family
+            )
         case Operation.NEGATE:
             return ZERO.op("-")(_number(*pairs[0], family))
         case Operation.ABS:

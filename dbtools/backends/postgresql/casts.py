@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from dbtools.backends.free import refused
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.parsing import Lexeme, LexemeKind, name_lexeme, string_lexeme
+from dbtools.backends.postgresql.guarded import Lexeme, LexemeKind
+from dbtools.backends.postgresql.parsing import name_lexeme, string_lexeme
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
 from dbtools.catalog import Catalog
-from dbtools.errors import nearest
+from dbtools.errors import misspelled
 from dbtools.sql import code_of, words
 from dbtools.types import Family, quoted
 
@@ -83,7 +84,7 @@ class Casts:
         cast = self._cast_of(names)
         if cast is None:
             rule = f"The type {quoted('.'.join(names), 60)} does not exist or is not permitted"
-            hint = HABITS.get(names[-1]) or nearest(names[-1], self._vocabulary.types).strip()
+            hint = HABITS.get(names[-1]) or misspelled(names[-1], self._vocabulary.types).strip()
             raise refused(rule, hint, position=self._offset(at))
         length = "(1)" if names[-1] in ONE_CHARACTER and self.word(at + self._width(at)) != "(" else ""
         self._qualify(at, cast + length)
@@ -137,12 +138,13 @@ class Casts:
         """Write the type at *at* after its string."""
         end = at + self._width(at)
         type, string = self._lexemes[at:end], self._lexemes[end]
-        if type[-1].value == "interval" and self.word(end + 1) == '"':
-            # interval '2' day
-            field = self._lexemes.pop(end + 1).value
-            if field not in FIELDS or not string.value.strip().isdigit():
+        after = self._lexemes[end + 1].value if self.word(end + 1) == '"' else ""
+        if type[-1].value == "interval" and after in FIELDS:
+            # interval '2' day; any other name is an alias.
+            del self._lexemes[end + 1]
+            if not string.value.strip().isdigit():
                 raise refused("This is not an interval", "Write interval '1 day'.", position=string.offset)
-            string = string_lexeme(f"{string.value} {field}", string.offset)
+            string = string_lexeme(f"{string.value} {after}", string.offset)
         self._lexemes[at : end + 1] = [string, Lexeme(LexemeKind.SIGN, "::", string.offset), *type]
 
     def _check_collation(self, at: int) -> None:

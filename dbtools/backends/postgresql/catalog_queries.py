@@ -4,16 +4,7 @@ All names are qualified, because other schemas may come first on the search path
 """
 
 from dbtools.backends.postgresql.changes import VERSION
-
-
-def of_extension(catalog: str, number: str) -> str:
-    """Return the condition that the object *number* of the system's *catalog* came with an extension."""
-    return f"""exists (
-        select from pg_catalog.pg_depend as e
-        where e.classid = 'pg_catalog.{catalog}'::pg_catalog.regclass::pg_catalog.oid
-            and e.objid = {number} and e.deptype = 'e'
-    )"""
-
+from dbtools.backends.postgresql.names import is_member, of_extension
 
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
 #: The planner overestimates the cost of these statements: compiling them takes longer than running them.
@@ -36,18 +27,37 @@ COMPUTED = """(
     or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
 )"""
 
+#: Whether row-level security applies to the login in relation c.
+SECURED = "(c.relrowsecurity and pg_catalog.row_security_active(c.oid))"
+
+
+def policies(kind: str) -> str:
+    """Return the number of policies of relation c that allow the login what has this *kind* in pg_policy."""
+    return f"""(
+        select pg_catalog.count(*)
+        from pg_catalog.pg_policy as p
+        where p.polrelid = c.oid and p.polpermissive and p.polcmd in ('{kind}', '*')
+            and exists (
+                select
+                from pg_catalog.unnest(p.polroles) as r (number)
+                where r.number = '0' or pg_catalog.pg_has_role(r.number, 'usage')
+            )
+    )"""
+
+
 #: A partitioned table has the rows of its partitions.
 RELATIONS = f"""
 select
     c.oid as number, n.nspname::text as schema, c.relname::text as name, c.relkind::text as kind,
     coalesce(p.rows, {ROWS})::pg_catalog.float8 as rows,
-    c.relrowsecurity and pg_catalog.row_security_active(c.oid) as secured,
+    case when {SECURED} then {policies("r")} end as policies,
     coalesce(d.description, '') as comment,
     pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
     pg_catalog.has_table_privilege(c.oid, 'select') as readable, c.relkind <> 'p'
     and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
+    exists (select from pg_catalog.pg_inherits as i where i.inhrelid = c.oid) as inherits,
     {COMPUTED} as computed,
-    c.relrowsecurity as guarded,
+    c.relispopulated as populated,
     {VERSION} as version
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
@@ -66,7 +76,7 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and c.relname not in (
         'alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call', 'dbtools_write'
     )
-    and not {of_extension("pg_class", "c.oid")}
+    and not {is_member("pg_class", "c")}
 """
 #: The columns of the tables $1. Those of the tables $2 are readable only if they were granted separately. The
 #: collation is null if it is the default (100). A default expression names no column, so it is printed
@@ -229,15 +239,15 @@ from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
 RAISING = f"""
 select p.proname::text as name
 from pg_catalog.pg_proc as p
-where p.oid >= '16384' and not {of_extension("pg_proc", "p.oid")}
+where p.oid >= '16384' and not {of_extension("pg_proc", "p")}
 union
 select o.oprname::text
 from pg_catalog.pg_operator as o
-where o.oid >= '16384' and not {of_extension("pg_operator", "o.oid")}
+where o.oid >= '16384' and not {of_extension("pg_operator", "o")}
     or exists (
         select
         from pg_catalog.pg_cast as k
-        where k.oid >= '16384' and k.castcontext = 'i' and not {of_extension("pg_cast", "k.oid")}
+        where k.oid >= '16384' and k.castcontext = 'i' and not {of_extension("pg_cast", "k")}
     )
 union
 select c.relname::text
@@ -250,21 +260,68 @@ REPLACED = f"""
 select exists (
     select
     from pg_catalog.pg_operator as o
-    where o.oid >= '16384' and not {of_extension("pg_operator", "o.oid")}
+    where o.oid >= '16384' and not {of_extension("pg_operator", "o")}
 ) or exists (
     select
     from pg_catalog.pg_cast as k
-    where k.oid >= '16384' and not {of_extension("pg_cast", "k.oid")}
+    where k.oid >= '16384' and not {of_extension("pg_cast", "k")}
 ) or exists (
     select
     from pg_catalog.pg_proc as p
-    where p.oid >= '16384' and not {of_extension("pg_proc", "p.oid")}
+    where p.oid >= '16384' and not {of_extension("pg_proc", "p")}
         and p.proname in (
             select s.proname
             from pg_catalog.pg_proc as s
             where s.pronamespace = 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
         )
 )
+"""
+#: Whether relation c is a table of which only functions of the system run when it is planned or read.
+#: Planning evaluates constants in the expressions of indexes, statistics and constraints. Only superusers
+#: create operator classes. A change to a child does not let the server analyse again a prepared statement
+#: that names its parent.
+IS_PLAIN = f"""(
+    c.relkind in ('r', 'm')
+    and not c.relrowsecurity
+    and not c.relhassubclass
+    and not exists (
+        select
+        from pg_catalog.pg_attribute as a
+        join pg_catalog.pg_type as t on t.oid = a.atttypid
+        where a.attrelid = c.oid
+            and a.attnum > 0
+            and (a.attgenerated = 'v' or t.oid >= '16384' and t.typtype <> 'e')
+    )
+    and not exists (
+        select
+        from (
+            select {PG_CLASS}, i.indexrelid from pg_catalog.pg_index as i where i.indrelid = c.oid
+            union all
+            select s.tableoid, s.oid from pg_catalog.pg_statistic_ext as s where s.stxrelid = c.oid
+            union all
+            select k.tableoid, k.oid from pg_catalog.pg_constraint as k where k.conrelid = c.oid
+        ) as part (class, number)
+        join pg_catalog.pg_depend as d on d.classid = part.class and d.objid = part.number
+        where d.refobjid >= '16384'
+            and d.refclassid in (
+                'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid,
+                'pg_catalog.pg_operator'::pg_catalog.regclass::pg_catalog.oid,
+                'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid
+            )
+    )
+)"""
+#: Whether all relations that the transaction has locked are plain, and no function of users replaces one of
+#: the system.
+ARE_PLAIN = f"""
+select (not ({REPLACED}) and pg_catalog.bool_and({IS_PLAIN}))::pg_catalog.text
+from pg_catalog.pg_class as c
+where c.oid >= '16384'
+    and c.relkind not in ('i', 't')
+    and c.oid in (
+        select l.relation
+        from pg_catalog.pg_lock_status() as l
+        where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation'
+    )
 """
 #: What the login can do beyond reading, in the whole database: facts, the names that they concern, and the
 #: roles that have them. The roles of which the login is a member are included, since it can use SET ROLE.

@@ -2,12 +2,12 @@
 
 The server prepares the query and explains it in a read-only transaction, with nulls as parameters: neither
 runs it. The plan names the tables that it changes, also through views, and explaining checks the privileges.
-A rule of a temporary table, which is rolled back, holds the parsed query: it shows the columns that are read
-and changed, and the functions that are called. The catalog says which foreign keys and triggers change more.
+The SQL names the columns that are changed. A rule of a temporary table, which is rolled back, depends on the
+columns that are read or changed, and on the functions that are called. The catalog says which foreign keys
+and triggers change more.
 """
 
 import json
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,20 +15,19 @@ from typing import Any
 import asyncpg
 
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names, refusal
-from dbtools.backends.postgresql.changes import TABLE_VERSIONS
+from dbtools.backends.postgresql.changed_columns import Change, changes_in, only_read
+from dbtools.backends.postgresql.changes import BEGIN, TABLE_VERSIONS
 from dbtools.backends.postgresql.dependencies import Parsed
 from dbtools.backends.postgresql.inspection import (
     INSPECTED,
     LIST_FORMS,
     READING,
     PostgresqlInspector,
-    PostgresqlQuery,
     QueryReport,
-    is_temporary,
-    prepare_query,
     refusing,
 )
 from dbtools.backends.postgresql.pipeline import rolled_back
+from dbtools.backends.postgresql.preparing import PostgresqlQuery, is_temporary, prepare_query
 from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, inserted_by, sequences_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.query_syntax import AFTER_CHANGE, CHANGE, Piece, main_of, within_with
@@ -78,6 +77,15 @@ left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum = t.nu
 """
 
 
+#: The schema and the name of the table that is written $1.
+TARGET = """
+select n.nspname::text, c.relname::text
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where c.oid = pg_catalog.to_regclass($1)
+"""
+
+
 class PostgresqlChangeInspector(PostgresqlInspector):
     """Asks a server what queries that change rows mean, on a connection of the login that writes."""
 
@@ -89,6 +97,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
         with refusing():
             if await self.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
                 raise refusal(STANDBY.capitalize())
+            version = await self.version_of(query.text)
             main = main_of(query.pieces, lexis)
             prepared = await prepare_query(self.connection, query)
             if prepared.columns:
@@ -98,18 +107,27 @@ class PostgresqlChangeInspector(PostgresqlInspector):
             explained, versions = await self._explain(whole)
             rule = f"create rule {INSPECTED} as on insert to {INSPECTED} do instead {whole}"
             ruled = await self.report(prepared, f"create temporary table {INSPECTED} ()", rule)
-            parsed = ruled.parsed if ruled else Parsed(changes=explained)
+            async with rolled_back(self.connection, BEGIN):
+                changes = [await self._resolved(each) for each in changes_in(query.text)]
+            parsed = ruled.parsed if ruled else Parsed()
+            if parsed.reads is not None:
+                parsed = replace(parsed, reads=only_read(parsed.reads, changes, query.text))
             reported = QueryReport(columns=prepared.columns, parsed=parsed, versions=versions)
-            effects = await self._effects(parsed.changes, explained)
-            return replace(await self.inspected(prepared, reported), effects=effects)
+            effects = await self._effects([effect for each in changes for effect in each.effects], explained)
+            return replace(await self.inspected(prepared, reported, version), effects=effects)
+
+    async def _resolved(self, change: Change) -> Change:
+        """Return *change* with the place of its target, if the server knows it."""
+        row = await self.connection.fetchrow(TARGET, change.target)
+        return change if row is None else replace(change, place=tuple(row))
 
     async def _explain(self, sql: str) -> tuple[Sequence[Effect], tuple[str, ...]]:
         """Return the changes in the plan of *sql*, the query's own first, and the versions of its tables."""
         try:
             async with rolled_back(self.connection, READING):
-                # A new text each time: a cached statement may have the types from before a migration.
-                explain = f"explain (verbose, format json) {sql} /* {secrets.token_hex(8)} */"
-                ((found,),) = await self.connection.fetch(explain)
+                # Prepared each time: a cached statement may have the types from before a migration.
+                explain = await self.connection.prepare(f"explain (verbose, format json) {sql}")
+                ((found,),) = await explain.fetch()
                 versions = tuple(row["version"] for row in await self.connection.fetch(TABLE_VERSIONS))
         except asyncpg.InvalidCachedStatementError:
             raise
@@ -129,11 +147,12 @@ class PostgresqlChangeInspector(PostgresqlInspector):
         beneath = [each._replace(named=False) for each in explained if each[:3] not in known]
         direct = [*changes, *beneath]
         listed = [(each.schema, each.table, each.kind, each.column) for each in direct]
-        sequences = await sequences_of(self.connection, inserted_by(changes))
+        async with rolled_back(self.connection, BEGIN):
+            sequences = await sequences_of(self.connection, inserted_by(changes))
+            rows = await self.connection.fetch(CONSEQUENCES, *map(list, zip(*listed, strict=True)))
         for (_, sequence), is_usable in sequences.items():
             if not is_usable:
                 raise refusal(f"The login lacks usage of the sequence {'.'.join(sequence)}.", hint=GRANTING)
-        rows = await self.connection.fetch(CONSEQUENCES, *map(list, zip(*listed, strict=True)))
         found = {Effect(row["kind"], row["schema"], row["name"], row["column"], False) for row in rows}
         own = {each._replace(named=False) for each in direct}
         functions = sorted({name for row in rows for name in row["functions"]})

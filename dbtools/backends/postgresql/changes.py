@@ -11,17 +11,20 @@ and have these types, whatever changes before or after.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import asyncpg
 
+from dbtools.backends.caches import bounded_cache
+from dbtools.backends.pool import IDLE
 from dbtools.backends.port import Heard
-from dbtools.backends.postgresql.connections import answering, connect, end, opened
+from dbtools.backends.postgresql.connections import answering, connect, decode, end
+from dbtools.backends.postgresql.names import NAMES_NUMBER
 from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS, assertion, messages, rolled_back
-from dbtools.errors import DatabaseUnavailable
+from dbtools.errors import DatabaseUnavailable, Refused
 
 T = TypeVar("T")
 Read = Callable[[Any], Awaitable[T]]  #: reads something on a connection
@@ -104,6 +107,7 @@ NUMBER = f"""pg_catalog.hashtextextended(
 #: The version of the relation c.
 VERSION = f"pg_catalog.concat_ws(' ', c.oid, {NUMBER})"
 SEPARATOR = ", "
+NAMED_VALUES = 3  #: in the version of names; the version of a table has two
 #: The mark of an assertion that a table does not have its version.
 CHANGED = "dbtools_changed"
 IS_CONFIRMED = f"""(
@@ -113,6 +117,9 @@ IS_CONFIRMED = f"""(
 ) = $2::pg_catalog.int8"""
 #: Fails unless relation $1 has number $2; has no rows.
 CONFIRMATION = f"select where {assertion(IS_CONFIRMED, CHANGED)} is null"
+SAME_NAMES = f"({NAMES_NUMBER}) = $3::pg_catalog.int8"
+#: Fails unless the names $1 and $2 of an operator's SQL have number $3; has no rows.
+NAMES_CONFIRMATION = f"select where {assertion(SAME_NAMES, CHANGED)} is null"
 #: The versions of the relations that the transaction has locked, which are those that its statements read.
 TABLE_VERSIONS = f"""
 select {VERSION} as version
@@ -181,11 +188,22 @@ def together(versions: Iterable[str]) -> str:
     return SEPARATOR.join(versions)
 
 
-@lru_cache(maxsize=1_000)
+@bounded_cache
 def confirmation(versions: tuple[str, ...]) -> bytes:
-    """Return messages that fail unless all tables have their *versions*."""
+    """Return messages that fail unless all tables, and names in operators' SQL, have their *versions*."""
     single = dict.fromkeys(each for version in versions for each in version.split(SEPARATOR))
-    return b"".join(messages(CONFIRMATION, *each.split()) for each in single)
+    return b"".join(_confirming(each.split()) for each in single)
+
+
+def are_named(versions: Iterable[str]) -> bool:
+    """Return whether one of *versions* is that of names in operators' SQL."""
+    return any(len(version.split()) == NAMED_VALUES for version in versions if SEPARATOR not in version)
+
+
+def _confirming(values: Sequence[str]) -> bytes:
+    if len(values) == NAMED_VALUES:
+        return messages(NAMES_CONFIRMATION, *map(unquote, values))
+    return messages(CONFIRMATION, *values)
 
 
 async def read_stamp(connection: Any) -> str:
@@ -195,13 +213,17 @@ async def read_stamp(connection: Any) -> str:
 
 
 class Control:
-    """The connection that reads the catalog, polls and listens: a new one takes three times as long."""
+    """The connection of a login that everything but calls shares: it costs more than what is read on it.
+
+    One reader after another has it. Each leaves the session as it was.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Any = None
         self._listeners: list[Heard] = []
         self._reading = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None  #: closes it once it is idle
 
     @asynccontextmanager
     async def watch(self, heard: Heard) -> AsyncIterator[None]:
@@ -231,14 +253,35 @@ class Control:
         try:
             if self._connection is None:
                 self._connection = await connect(self._url)
+                await decode(self._connection)
                 await listen(self._connection, self._notify)
             return await read(self._connection)
+        except Refused:
+            raise
         except BaseException:
             # A cancelled statement may still be running.
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.terminate()
+            self._terminate()
             raise
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(IDLE, self._close_idle)
+
+    async def renew(self) -> None:
+        """Close the connection if its session may remember how things were before a change."""
+        async with self._reading:
+            if self._connection is not None and self._connection.is_spent:
+                await self.close()
+
+    def _close_idle(self) -> None:
+        """Close the connection, which has been idle for IDLE."""
+        if not (self._listeners or self._reading.locked()):
+            self._terminate()
+
+    def _terminate(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
 
     def _notify(self) -> None:
         for heard in self._listeners:
@@ -262,13 +305,12 @@ async def listen(connection: Any, heard: Heard) -> None:
         await connection.add_listener(CHANNEL, lambda *_: heard())
 
 
-async def install_watch(url: str) -> None:
-    """Run the script in the database at *url*, or raise DatabaseUnavailable."""
-    async with opened(url, "The event triggers cannot be created.") as connection:
-        try:
-            await connection.execute(SCRIPT)
-        except asyncpg.InsufficientPrivilegeError as exc:
-            raise DatabaseUnavailable(
-                "Only a superuser may create event triggers.",
-                hint="Without them, dbtools polls; `dbtools.alembic.notify` needs no privilege.",
-            ) from exc
+async def install_watch(connection: Any) -> None:
+    """Run the script on *connection*, or raise DatabaseUnavailable."""
+    try:
+        await connection.execute(SCRIPT)
+    except asyncpg.InsufficientPrivilegeError as exc:
+        raise DatabaseUnavailable(
+            "Only a superuser may create event triggers.",
+            hint="Without them, dbtools polls; `dbtools.alembic.notify` needs no privilege.",
+        ) from exc

@@ -9,8 +9,8 @@ row filters: anyone who could run SQL could reset them.
 
 import errno
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -40,10 +40,13 @@ RESERVED = {
         "transaction_read_only"
     ),
 }
-#: The search path with fixed names: with "$user", names in row filters would depend on the role.
+#: The search path with fixed names: with "$user", names in row filters would depend on the role. The system's
+#: own names come first, as they do unless a path says otherwise.
 PATH = """
 select coalesce(
-    pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), '""'
+    pg_catalog.string_agg(
+        pg_catalog.quote_ident(s.name::text), ', ' order by s.name <> 'pg_catalog', s.place
+    ), '""'
 )
 from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
 """
@@ -72,8 +75,8 @@ UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, s
 #: asyncpg's message if the server rejects TLS. It connects without TLS if the URL allows that.
 NO_TLS = "rejected SSL upgrade"
 NO_SERVER = (
-    "This is not a PostgreSQL server, or it closed the connection.",
-    "Check host and port: PostgreSQL usually listens on 5432.",
+    "The server closed the connection, or is not a PostgreSQL server.",
+    "It may be stopping. If not, check host and port: PostgreSQL usually listens on 5432.",
 )
 #: Why a connection cannot be opened, and the remedy, by the names in `_causes`. The server's own message is
 #: not passed on: it may quote secrets, in any language.
@@ -165,17 +168,11 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     ),
     "Exception": ("The server cannot be reached.", "Is it running, are host, port and network right?"),
 }
-
-
-@asynccontextmanager
-async def opened(url: str, failing: str) -> AsyncIterator[ServerConnection]:
-    """Open a connection to *url*, or raise DatabaseUnavailable; *failing* is the message of later errors."""
-    connection = await connect(url)
-    try:
-        with answering(failing):
-            yield connection
-    finally:
-        await end(connection)
+#: The faults that may pass by themselves: the server is down, starting or busy, or the network is.
+TEMPORARY = (
+    *("57", "53300", "gaierror", "ConnectionRefusedError", "TimeoutError", "FileNotFoundError"),
+    *("ConnectionError", "Exception"),
+)
 
 
 @contextmanager
@@ -189,7 +186,9 @@ def answering(failing: str) -> Iterator[None]:
             hint="PgBouncer does from 1.21 on, with max_prepared_statements, or with pool_mode = session.",
         ) from exc
     except DRIVER_ERRORS as exc:
-        raise DatabaseUnavailable(failing) from exc
+        unavailable = DatabaseUnavailable(failing)
+        unavailable.temporary = isinstance(exc, OSError) or is_lost(exc)
+        raise unavailable from exc
 
 
 async def connect(url: str) -> ServerConnection:
@@ -231,7 +230,7 @@ async def _connect_in(loop: Loop, target: Destination) -> ServerConnection:
     options: Any = {
         **target.arguments(),
         "connection_class": ServerConnection,
-        "statement_cache_size": 256,
+        "statement_cache_size": 256,  # texts of this package only: callers' are prepared, not cached here
         "loop": loop,
     }
     with suppress(asyncpg.ProtocolViolationError):
@@ -261,9 +260,11 @@ def _unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
         "state": getattr(exc, "sqlstate", None),
         "certificate": getattr(exc, "verify_message", "").rstrip("."),
     }
-    words = next(FAULTS[cause] for cause in _causes(exc, target) if cause in FAULTS)
-    problem, remedy = (each.format(**facts) for each in words)
-    return DatabaseUnavailable(f"{target.place}: {problem}", hint=remedy)
+    fault = next(cause for cause in _causes(exc, target) if cause in FAULTS)
+    problem, remedy = (each.format(**facts) for each in FAULTS[fault])
+    unavailable = DatabaseUnavailable(f"{target.place}: {problem}", hint=remedy)
+    unavailable.temporary = fault in TEMPORARY
+    return unavailable
 
 
 def _causes(exc: Exception, target: Destination) -> Iterator[str]:
@@ -300,14 +301,21 @@ async def prepare(connection: ServerConnection) -> None:
     await connection.keep_setting({"search_path": connection.path})
     connection.marks = f"{SETTINGS['lock_timeout']}ms {connection.path}"
     connection.begin = messages(BEGIN) + setting(connection.local)
+    await decode(connection)
+
+
+async def decode(connection: ServerConnection) -> None:
+    """Let *connection* decode values as calls do; this asks the server nothing."""
     for name, decoder in DECODERS.items():
         await connection.set_type_codec(
             name, schema="pg_catalog", format="text", encoder=str, decoder=decoder
         )
 
 
-async def apply(connection: ServerConnection, session: Mapping[str, str]) -> None:
-    """Apply the settings *session* to *connection*, or raise Refused."""
+async def check_session(connection: ServerConnection, session: Mapping[str, str]) -> None:
+    """Raise Refused if the server of *connection* does not accept the settings *session*."""
+    if not session:
+        return
     reserved = sorted(RESERVED.intersection(map(str.lower, session)))
     if reserved:
         raise Refused(f"dbtools sets {reserved[0]} itself.")
@@ -318,7 +326,6 @@ async def apply(connection: ServerConnection, session: Mapping[str, str]) -> Non
         if not is_of_settings(exc):
             raise
         raise Refused(f"{exc.args[0]}.") from exc
-    await connection.keep_setting(session)
 
 
 def is_of_settings(error: asyncpg.PostgresError) -> bool:

@@ -14,19 +14,20 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-import anyio
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
-from dbtools.backends.free import FreeExplanation, FreeRun, check, refused
+from dbtools.backends.free import FreeExplanation, FreeRun, refused
 from dbtools.backends.plans import Plan, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql.confinement import Confined
 from dbtools.backends.postgresql.connections import UNREADABLE, is_lost
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
-from dbtools.backends.postgresql.guard import Guarded, guard
+from dbtools.backends.postgresql.guarded import Guarded
+from dbtools.backends.postgresql.guarding import Guards
 from dbtools.backends.postgresql.pipeline import (
+    CLEAN,
     DRIVER_ERRORS,
     END_TIMEOUT,
     ServerConnection,
@@ -36,8 +37,9 @@ from dbtools.backends.postgresql.pipeline import (
     setting,
 )
 from dbtools.backends.postgresql.runner import (
-    CLEAN,
+    ANALYSES,
     ROLLBACK,
+    Unsure,
     begin_transaction,
     beginning,
     fetch_batches,
@@ -46,9 +48,8 @@ from dbtools.backends.postgresql.runner import (
     time_limit,
     translated,
 )
-from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, read_types
+from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, duration, read_types
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
-from dbtools.backends.selects import CLAIM
 from dbtools.catalog import Column
 from dbtools.errors import listing
 from dbtools.results import ResultSet
@@ -62,10 +63,19 @@ SLOW_FOR = 60.0  #: seconds after such a statement
 GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
 LONGEST_STOP = 3600.0  #: seconds that a statement which cannot be interrupted keeps its connection
 ATTEMPTS = 2  #: after a lost connection
+MOST_ATTEMPTS = {errors.SchemaChanged: 2, Unsure: ANALYSES}
 BYTES_AT_ONCE = 2 * 2**20  #: most bytes in one fetch
 MOST_BYTES = 16 * 2**20  #: that the server sends in one call
 LESS = "Ask for fewer and shorter values."
 MOST_COLUMNS = 400
+SOON = "Try again in a moment."
+#: What makes the errors of calls whose time is over before their statement begins.
+NAMES_UNREAD: Callable[[], errors.CallError] = partial(
+    errors.TimedOut, "The timeout was reached while the names in the database were read.", hint=SOON
+)
+OVERLOADED: Callable[[], errors.CallError] = partial(
+    errors.Busy, "Too many statements are running.", hint=SOON
+)
 KEPT = 16  #: vocabularies
 GRAMMAR = PostgresqlGrammar()
 #: One process, and not for long: other callers need the server as well.
@@ -77,7 +87,10 @@ SESSION = (
     "set local row_security = on",
     "set local standard_conforming_strings = on",
 )
+END = messages("select pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())::pg_catalog.text")
 SETTINGS = b"".join(map(messages, SESSION))
+#: The text of an interval is what PostgreSQL writes by default; the driver reads cells in binary form.
+STYLED = messages("set local intervalstyle = postgres")
 
 
 class _Meter(asyncio.Protocol):
@@ -103,16 +116,15 @@ class _Meter(asyncio.Protocol):
 
 
 class PostgresqlFreeRunner:
-    """The FreeRunner of PostgreSQL. Tests replace *guard* to try the other checks alone."""
+    """The FreeRunner of PostgreSQL. Tests replace *guards* to try the other checks alone."""
 
-    def __init__(self, url: str, *, guard: Callable[..., Guarded] = guard) -> None:
-        self._guard = guard
+    def __init__(self, url: str, guards: Guards | None = None) -> None:
+        self.guards = guards or Guards()
         connect = partial(_connect, url)
         self.pool = Pool(connect, size=CONNECTIONS, is_usable=_is_usable, end=_ended)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
         self._stopping: set[asyncio.Future[None]] = set()
-        self._checking = anyio.CapacityLimiter(1)
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._slow_turn = asyncio.Semaphore(1)
         self._slow: dict[str, float] = {}  #: callers, and until when they count as slow
@@ -126,30 +138,42 @@ class PostgresqlFreeRunner:
         return await self._attempt(run, _explanation)
 
     async def close(self) -> None:
-        """Close every connection; later calls open new ones."""
+        """Close every connection and process; later calls open new ones."""
+        await self.guards.close()
         for stopping in tuple(self._stopping):
             stopping.cancel()
         await self.pool.dispose()
 
     async def _attempt(self, run: FreeRun, work: Callable[[ServerConnection, Confined], Awaitable[T]]) -> T:
-        """Return the result of *work* on the statement of *run*, repeated after a lost connection."""
-        attempts, turn, began = 1, self._turn(run.caller), math.inf
+        """Return the result of *work* on the statement of *run*, repeated after a loss or a change."""
+        attempts, turn, began, late = 1, self._turn(run.caller), math.inf, NAMES_UNREAD
+        ends = asyncio.get_running_loop().time() + run.timeout
+        guarded: Guarded | None = None
         try:
             async with asyncio.timeout(run.timeout + GRACE) as deadline:
                 while True:
                     try:
+                        vocabulary = await self._vocabulary(run)
+                        guarded = guarded or await self.guards.check(run, vocabulary, ends)
+                        statement, late = Confined(guarded, run, vocabulary), OVERLOADED
                         async with self._transaction(deadline, turn) as connection:
-                            began = time.monotonic()
-                            return await work(connection, await self._prepared(connection, run))
+                            began, late = time.monotonic(), errors.TimedOut
+                            # What C code keeps in the memory of its process outlives every transaction.
+                            connection.is_spent = guarded.calls_others
+                            await self._prepare(connection, statement)
+                            return await work(connection, statement)
                     except DRIVER_ERRORS as exc:
-                        if attempts == ATTEMPTS or not is_lost(exc):
+                        if attempts >= ATTEMPTS or not is_lost(exc):
                             raise translated(exc) from exc
+                        await self.pool.dispose()
+                    except (errors.SchemaChanged, Unsure) as exc:
+                        if attempts >= MOST_ATTEMPTS[type(exc)]:
+                            raise errors.SchemaChanged from exc
+                        guarded, late = None, NAMES_UNREAD
+                        self._vocabularies.clear()
                     attempts += 1
-                    await self.pool.dispose()
         except TimeoutError as exc:
-            if began == math.inf:
-                raise errors.Busy("Too many statements are running.", hint="Try again in a moment.") from exc
-            raise errors.TimedOut from exc
+            raise late() from exc
         finally:
             if time.monotonic() - began > SLOW:
                 self._slow[run.caller] = time.monotonic() + SLOW_FOR
@@ -179,7 +203,7 @@ class PostgresqlFreeRunner:
                 connection.meter.room, is_over = MOST_BYTES, False
                 try:
                     yield connection
-                    is_over = not connection.is_in_transaction()
+                    is_over = not (connection.is_in_transaction() or connection.is_spent)
                 except (*DRIVER_ERRORS, *UNREADABLE) as exc:
                     if connection.meter.room < 0:
                         raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
@@ -201,35 +225,33 @@ class PostgresqlFreeRunner:
                 stopping.add_done_callback(self._stopping.discard)
                 stopping.add_done_callback(lambda _: turn.release())
 
-    async def _prepared(self, connection: ServerConnection, run: FreeRun) -> Confined:
-        """Check *run* in a new transaction, and return the statement to run in it."""
-        vocabulary = await self._vocabulary(connection, run)
-        checks = partial(self._guard, run.sql, run.catalog, run.whole, vocabulary)
-        guarded = await check(run.sql, checks, self._checking)
+    async def _prepare(self, connection: ServerConnection, statement: Confined) -> None:
+        """Begin a transaction, and prepare *statement* in it."""
+        run = statement.run
         begin = connection.begin + time_limit(run.timeout)
+        settings = SETTINGS if statement.is_computed else SETTINGS + STYLED
         if run.application:
             begin += setting({"application_name": run.application})
+        statement.begin = begin + settings
         if run.session:
-            await begin_transaction(connection, run.session, begin, SETTINGS)
+            await begin_transaction(connection, run.session, begin, settings)
             begin = b""
         else:
-            begin = beginning(connection, begin) + SETTINGS
-        statement = Confined(guarded, tuple(_bound(run.claims.get(claim)) for claim in guarded.claims), run)
+            begin = beginning(connection, begin) + settings
         with statement.worded():
             await statement.check(connection, begin)
             statement.plan = await self._planned(connection, statement)
             await statement.audit(connection)
-        return statement
 
-    async def _vocabulary(self, connection: ServerConnection, run: FreeRun) -> Vocabulary:
+    async def _vocabulary(self, run: FreeRun) -> Vocabulary:
         """Return what may be named, read in a separate transaction, since it locks catalogs."""
         key = (run.stamp, run.catalog.search_path, run.functions)
         if key not in self._vocabularies:
+            async with self.pool.connection() as connection, rolled_back(connection, "begin read only"):
+                found = await read_vocabulary(connection, run.catalog.search_path, run.functions)
             if len(self._vocabularies) >= KEPT:
                 self._vocabularies.clear()
                 self._types.clear()
-            async with rolled_back(connection, "begin read only"):
-                found = await read_vocabulary(connection, run.catalog.search_path, run.functions)
             self._vocabularies[key] = found
         return self._vocabularies[key]
 
@@ -263,19 +285,22 @@ async def _explanation(connection: ServerConnection, statement: Confined) -> Fre
 
 async def _result(connection: ServerConnection, statement: Confined) -> ResultSet:
     """Return the rows of *statement*, at most one more than the limit."""
-    run, plan, values = statement.run, statement.plan, statement.values
+    run, plan = statement.run, statement.plan
     batch = max(1, BYTES_AT_ONCE // max(1, plan.most_bytes))
     with statement.worded():
-        prepared = await statement.prepare(connection, plan.sql)
+        await statement.prepare(connection)
+        prepared, values, before = statement.prepared, statement.values, statement.confirming(statement.begin)
         if batch > run.limit:
-            records = await connection.run(prepared, values, b"", ROLLBACK + CLEAN)
+            records = await connection.run(prepared, values, before, statement.confirmed + ROLLBACK + CLEAN)
             more = len(records) > run.limit
         else:
+            await connection.send(before)
             records, more = await fetch_batches(prepared, values, run.limit, batch, run.most_bytes)
+            await connection.send(statement.confirmed)
     return ResultSet(outputs=plan.outputs, rows=rows_of(records[: run.limit], plan), more=more)
 
 
-@lru_cache(maxsize=1_000)
+@lru_cache(maxsize=1_000)  # the server cuts names after 63 bytes, so an entry has about 2 kB
 def _cell(at: int, output: Output) -> tuple[str, ...]:
     """Return the SQL of column number *at*: its value, and its length if it may be cut."""
     cells = GRAMMAR.cell(sa.column(quoted_name(f"c{at}", quote=True)), output)
@@ -293,8 +318,11 @@ def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
 
 
 async def _connect(url: str) -> ServerConnection:
-    """Return a connection with a meter."""
+    """Return a connection with a meter, which reads intervals in any style."""
     connection = await open_connection(url)
+    await connection.set_type_codec(
+        "interval", schema="pg_catalog", format="tuple", encoder=tuple, decoder=duration
+    )
     connection.meter = _Meter(connection.transport.inner)
     return connection
 
@@ -303,7 +331,7 @@ async def _roll_back(connection: ServerConnection) -> None:
     """Roll back once the server has stopped the statement, which may take long."""
     try:
         async with asyncio.timeout(LONGEST_STOP):
-            await connection.send(messages("rollback") + CLEAN)
+            await connection.send(messages("rollback") + (END if connection.is_spent else CLEAN))
     except DRIVER_ERRORS:
         connection.terminate()
 
@@ -311,7 +339,8 @@ async def _roll_back(connection: ServerConnection) -> None:
 def _is_usable(connection: ServerConnection) -> bool:
     """Return whether another call may use *connection*."""
     is_stopping = connection.stopping is not None and not connection.stopping.done()
-    return not (is_stopping or connection.is_closed() or connection.is_in_transaction())
+    is_open = not (connection.is_closed() or connection.is_in_transaction())
+    return is_open and not (is_stopping or connection.is_spent)
 
 
 def _ended(connection: ServerConnection) -> asyncio.Future[object] | None:
@@ -322,14 +351,6 @@ def _ended(connection: ServerConnection) -> asyncio.Future[object] | None:
         return None
     ended.add_done_callback(lambda _: connection.terminate())
     return ended
-
-
-def _bound(claim: object) -> str:
-    """Return *claim* as a text, or raise Denied if it is missing or has several values."""
-    text = GRAMMAR.bound(claim, CLAIM)
-    if not isinstance(text, str):
-        raise errors.Denied
-    return text
 
 
 def open_free(url: str) -> PostgresqlFreeRunner:

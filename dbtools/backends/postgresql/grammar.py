@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from sqlalchemy.sql import quoted_name
 
 from dbtools.backends.plans import ESCAPE, pin, sought
 from dbtools.backends.postgresql import arithmetic
-from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
+from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES
+from dbtools.backends.postgresql.dialect import Dialect, Named
 from dbtools.backends.postgresql.introspection import ROW_VERSION
+from dbtools.backends.postgresql.vocabulary import SYSTEM
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, Written, placing
 from dbtools.catalog import Column, TextIndex
 from dbtools.statement import Output
@@ -45,7 +46,7 @@ class PostgresqlGrammar(Grammar):
 
     barrier = False
     version = ROW_VERSION
-    dialect: sa.Dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = placing(Dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as the text that the server casts."""
@@ -68,8 +69,8 @@ class PostgresqlGrammar(Grammar):
     def pinned(self, columns: Sequence[Column], name: str) -> sa.FromClause:
         """Return arrays as a table."""
         lists = [self.array(pin(at), f"{_cast(each.type)}[]") for at, each in enumerate(columns)]
-        table = sa.func.unnest(*lists).table_valued(*(f"k{at}" for at in range(len(lists))))
-        return table.render_derived(name=quoted_name(name, quote=True))
+        columns_of_lists = (sa.func.unnest(each).label(f"k{at}") for at, each in enumerate(lists))
+        return sa.select(*columns_of_lists).subquery(quoted_name(name, quote=True))
 
     def insert(self, table: sa.TableClause) -> postgresql.Insert:
         """Return an INSERT into *table* that can have an ON CONFLICT clause."""
@@ -77,7 +78,7 @@ class PostgresqlGrammar(Grammar):
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text that is cast to *type*."""
-        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(_cast(type)))
+        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(_cast(type), type.operator_schema))
 
     def stored(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text, or an array of texts, that is cast to *type*."""
@@ -86,29 +87,45 @@ class PostgresqlGrammar(Grammar):
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with an array, so that a list of any length is one parameter."""
-        array = self.array(name, f"{_cast(type)}[]")
+        array = sa.cast(sa.bindparam(name, type_=sa.ARRAY(sa.Text)), _array_of(type))
+        column = self.keyed(column, type)
         if negated:
             return column.op("<>", is_comparison=True)(sa.func.all(array))
         return column.op("=", is_comparison=True)(sa.func.any(array))
 
-    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+    def like(self, column: Element, name: str, operator: Operator, type: ColumnType) -> Truth:
         """Compare by ILIKE in the default collation, since others may not support it and raise an error.
 
-        Search long texts by a regular expression first, which contains the text literally. Both can use an
-        index of trigrams.
+        If that knows only the case of ASCII letters, use one that knows all. Search long texts by a regular
+        expression first, which contains the text literally. Both can use an index of trigrams.
         """
-        text = sa.cast(column, sa.Text).collate("default")
+        text: Element = sa.cast(column, sa.Text).collate("default")
+        if type.folding:
+            text = sa.cast(column, sa.Text).op("collate")(sa.literal_column(type.folding))
         like = text.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
         if operator is Operator.STARTS_WITH:
             return like
-        wanted = sa.bindparam(sought(name), type_=sa.Text)
-        found: Truth = text.op("~*", is_comparison=True)(sa.literal_column("'***='").op("||")(wanted))
+        wanted: Element = sa.bindparam(sought(name), type_=sa.Text)
+        literally: Element = sa.literal_column("'***='")
+        found: Truth = text.op("~*", is_comparison=True)(literally.op("||")(wanted))
+        if type.folding:
+            # Without regard to case, a regular expression takes I for ı.
+            low = sa.func.lower(wanted.op("collate")(sa.literal_column(type.folding)))
+            found = sa.func.lower(text).op("~", is_comparison=True)(literally.op("||")(low))
         if operator is Operator.ENDS_WITH:
             end = sa.func.right(text, sa.func.char_length(wanted))
             found = sa.and_(found, end.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE))
         most: Element = sa.literal_column(str(LONG))
         size = sa.func.octet_length(text)
         return sa.or_(sa.and_(size <= most, like), sa.and_(size > most, found))
+
+    def compare(self, operator: Operator, column: Element, type: ColumnType, *values: Element) -> Truth:
+        """Compare *column* as a value of the type that an extension's operators take exactly."""
+        return super().compare(operator, self.keyed(column, type), type, *values)
+
+    def keyed(self, column: Element, type: ColumnType) -> Element:
+        """Return *column*, as a value of the type that an extension's operators take exactly."""
+        return sa.cast(column, Named(type.cast, type.operator_schema)) if type.operator_schema else column
 
     def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
         """Compare with the query that `websearch_to_tsquery` returns for the search: it never fails."""
@@ -121,7 +138,8 @@ class PostgresqlGrammar(Grammar):
 
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Compare the value with each item."""
-        return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
+        items = sa.cast(column, _array_of(type)) if type.operator_schema else column
+        return self.value(name, type).op("=", is_comparison=True)(sa.func.any(items))
 
     def array(self, name: str, cast: str) -> Element:
         """Return the parameter as an array of texts, cast to the type that the server infers."""
@@ -196,7 +214,8 @@ class PostgresqlGrammar(Grammar):
                 text = sa.cast(column, sa.Text).collate("C")
                 return sa.cast(getattr(sa.func, function)(text), Named("uuid"))
             case _:
-                return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+                functions = getattr(sa.func, type.operator_schema or SYSTEM)
+                return getattr(functions, function)(self.keyed(column, type))  # type: ignore[no-any-return]
 
 
 def _sought(index: TextIndex, name: str) -> Element:
@@ -208,6 +227,10 @@ def _cast(type: ColumnType) -> str:
     # The sum of integers may exceed their type.
     whole = type.family is Family.INTEGER
     return type.cast or TYPES[Family.DECIMAL if whole else type.family]
+
+
+def _array_of(type: ColumnType) -> Named:
+    return Named(f"{_cast(type)}[]", type.operator_schema)
 
 
 def _beyond(size: Element, length: Element, cut: int) -> Element:

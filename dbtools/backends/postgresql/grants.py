@@ -6,12 +6,14 @@ transaction, so it changes nothing if it fails.
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
+from dbtools.backends.port import ColumnPlace
+from dbtools.backends.postgresql.dependencies import reads_of
 from dbtools.backends.postgresql.inspection import PostgresqlInspector
 from dbtools.backends.postgresql.privileges import (
     conditions_of,
@@ -37,7 +39,8 @@ NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
 
 #: The views that check the privileges of the role that reads them.
 INVOKERS = """
-select n.nspname::text, c.relname::text
+select c.oid as number, n.nspname::text as schema, c.relname::text as name,
+    pg_catalog.pg_get_viewdef(c.oid) as query
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 cross join lateral pg_catalog.pg_options_to_table(c.reloptions) as o
@@ -88,7 +91,7 @@ begin
         select pg_catalog.format('all on table %s', d.objid::pg_catalog.regclass)
         from pg_catalog.pg_shdepend as d
         join pg_catalog.pg_database as b on b.oid = d.dbid and b.datname = pg_catalog.current_database()
-        where d.refobjid = {role} and d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+        where d.refobjid = {role} and d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
         union
         select m.roleid::pg_catalog.regrole::text from pg_catalog.pg_auth_members as m where m.member = {role}
     loop
@@ -186,8 +189,10 @@ async def _needs(
                 changing.update(made, conditions, seen if table.location in chosen_by else ())
     if changing:
         changing |= await _needs_of_changes(inspector.connection, shown, queries)
-    views = {(schema, name) for schema, name in await inspector.connection.fetch(INVOKERS)}
-    return _with_reads_of_views(catalog, reading, views), _with_reads_of_views(catalog, changing, views)
+    rows = await inspector.connection.fetch(INVOKERS)
+    rules = await reads_of(inspector.connection, {row["number"]: row["query"] for row in rows})
+    beneath = {(row["schema"], row["name"]): rules[row["number"]] for row in rows}
+    return _with_reads_of_views(reading, beneath), _with_reads_of_views(changing, beneath)
 
 
 def _locations_of_conditions(shown: Catalog) -> Collection[Location]:
@@ -254,14 +259,13 @@ async def _needs_of_changes(
     return needs
 
 
-def _with_reads_of_views(catalog: Catalog, needs: set[Need], views: set[Location]) -> set[Need]:
-    """Return *needs* with those of the *views* in it, which check the privileges of their reader."""
+def _with_reads_of_views(needs: set[Need], beneath: Mapping[Location, Collection[ColumnPlace]]) -> set[Need]:
+    """Return *needs* with those of views that check the privileges of their reader, and read *beneath*."""
     found, left = set[Need](), needs
     while left:
         found |= left
-        seen = [catalog.table(*location) for location in {location for location, *_ in left} & views]
-        read = {place for each in seen if each and each.reads for place in each.reads.columns}
-        left = {((schema, name), "select", column) for schema, name, column in read} - found
+        places = {place for location, *_ in left for place in beneath.get(location, ())}
+        left = {((schema, name), "select", column) for schema, name, column in places} - found
     return found
 
 
@@ -275,7 +279,7 @@ def _schemas_named(shown: Sequence[Catalog]) -> Iterator[str]:
 
 def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
     """Return whether *role* will also read columns that are added to *table* later."""
-    whole = catalog.table(*table.location)
+    whole = catalog.whole.table(*table.location)
     rule = role.rule_of(catalog, whole) if whole is not None else None
     if whole is None or rule is None or rule.grant is None:
         return role.rules is None
@@ -356,8 +360,8 @@ def _left(
         yield "Triggers run with the privileges of the login, unless their functions are `security definer`."
     if changing and (WRITE_JOURNAL, "insert", "") not in changing:
         yield (
-            "Without the table dbtools_write, each server keeps confirmations and idempotency keys in "
-            "memory. `dbtools registry upgrade URL` creates it; then print and run this again."
+            "Without the table dbtools_write, each server keeps confirmations in memory, and changes take no "
+            "idempotency key. `dbtools registry upgrade URL` creates it; then print and run this again."
         )
 
 

@@ -1,4 +1,6 @@
-"""Check free SQL before the server sees it. A caller's SQL, a catalog and a vocabulary in, what may run out.
+"""Check free SQL before the server sees it. A caller's SQL and a scope in; what may run, or a refusal, out.
+
+It runs in a process without connections and secrets: see `guarding`.
 
 sqlglot parses the statement, but does not write what runs: it would change the meaning of 8 of 127 constructs
 that analysts use. What runs are the spelled lexemes of the caller's own SQL, with these replaced:
@@ -6,72 +8,86 @@ that analysts use. What runs are the spelled lexemes of the caller's own SQL, wi
 - the name of a table, by that of a CTE that dbtools writes before the statement: what the role sees of the
   table, or, if that is all of it, by its qualified name;
 - the name of a CTE, so that no row filter can mean it;
-- the name of a function or type, by the qualified one.
+- the name of a function, a type or an operator, by the qualified one.
 
 So a table is read as the role sees it, or its name is unknown to the server, even where sqlglot and
 PostgreSQL disagree about what a name means. Every node of the tree must be of a known class, every name and
 string must occur in it, and every name before a bracket must be a permitted function or an alias.
 """
 
-from bisect import bisect_right
+import base64
+import pickle
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from itertools import zip_longest
+from typing import Any
 
 from sqlglot import exp
 
 from dbtools.backends.free import SIMPLER, refused, unknown_function, unknown_table
 from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.casts import Casts
-from dbtools.backends.postgresql.lens import lens, numbered
-from dbtools.backends.postgresql.parsing import Lexeme, LexemeKind, Tree, spelled
-from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM, Vocabulary
-from dbtools.catalog import Catalog, Table
+from dbtools.backends.postgresql.guarded import Guarded, Lexeme, LexemeKind, Scope
+from dbtools.backends.postgresql.parsing import Tree, spelled
+from dbtools.backends.postgresql.vocabulary import HABITS, SYSTEM
+from dbtools.catalog import Table
 from dbtools.errors import SqlRefused, listing
 from dbtools.sql import words
 from dbtools.types import quoted
 
+#: Forms with words between their arguments.
+XML_FORMS = words("xmlelement xmlforest xmlparse xmlpi xmlroot xmlserialize xmltable")
 SYSTEM_COLUMNS = words("ctid xmin xmax cmin cmax tableoid")
 MOST_TABLES = 60  #: references to tables
+MOST_SCOPES = 8  #: that a process keeps
 PUNCTUATION = words(":: => : . , ( ) [ ]")
+#: Operators that would lose their precedence with a schema.
+PRECEDING = words("+ - * / % ^ < > = <= >= <>")
 #: Keywords that look like functions.
 FORMS = words("coalesce nullif greatest least grouping row any all some exists array values")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guarded:
-    """A statement that the guard permits."""
-
-    seen: str  #: WITH, and what the role sees of its tables, to stand before it; may be empty
-    sql: str
-    sources: Mapping[Table, str]  #: the tables that it reads, and what it reads them from
-    claims: Sequence[str]  #: of the caller, in the order of their parameters
-    lexemes: Sequence[Lexeme]
-    calls_others: bool  #: whether it calls a function that is not a part of the system
-
-    def lexeme_at(self, position: int) -> int | None:
-        """Return the number of the lexeme at *position* of the SQL, from 0; beyond its end, the last one."""
-        ends = list(accumulate(len(lexeme.written) for lexeme in self.lexemes))
-        return min(bisect_right(ends, position), len(ends) - 1) if position >= 0 else None
+#: By the key of a request, the least recently used one first.
+SCOPES: OrderedDict[str, Scope] = OrderedDict()
 
 
-def guard(sql: str, catalog: Catalog, whole: Catalog, vocabulary: Vocabulary) -> Guarded:
-    """Return *sql* rewritten for what *catalog* shows of *whole*, or raise SqlRefused."""
-    if vocabulary.obstacles:
-        raise refused(f"run_sql is not available. {vocabulary.obstacles[0]}")
+def start() -> None:
+    """Parse a statement, so that the first caller need not wait for what sqlglot prepares."""
+    Tree(spelled("select 1"))
+
+
+def answer(request: Mapping[str, Any]) -> Mapping[str, object]:
+    """Return the answer to *request*: the statement as it may run, or the refusal."""
+    key = request["key"]
+    if key not in SCOPES:
+        if "spec" not in request:
+            return {"needs": "spec"}
+        SCOPES[key] = pickle.loads(base64.b64decode(request["spec"]))
+        if len(SCOPES) > MOST_SCOPES:
+            SCOPES.popitem(last=False)
+    SCOPES.move_to_end(key)
     try:
-        return _Guard(spelled(sql), catalog, whole, vocabulary).guarded()
+        return guard(request["sql"], SCOPES[key]).answer()
+    except SqlRefused as exc:
+        return {"error": "refused", "message": exc.message, "hint": exc.hint}
+
+
+def guard(sql: str, scope: Scope) -> Guarded:
+    """Return *sql* rewritten for what *scope* shows, or raise SqlRefused."""
+    if scope.vocabulary.obstacles:
+        raise refused(f"run_sql is not available. {scope.vocabulary.obstacles[0]}")
+    try:
+        return _Guard(spelled(sql), scope).guarded()
     except RecursionError as exc:
         raise refused("The statement is nested too deeply", SIMPLER) from exc
 
 
 class _Guard:
-    def __init__(
-        self, lexemes: list[Lexeme], catalog: Catalog, whole: Catalog, vocabulary: Vocabulary
-    ) -> None:
-        self._lexemes, self._catalog, self._whole, self._vocabulary = lexemes, catalog, whole, vocabulary
+    def __init__(self, lexemes: list[Lexeme], scope: Scope) -> None:
+        self._lexemes, self._catalog, self._vocabulary = lexemes, scope.catalog, scope.vocabulary
+        self._whole = scope.whole
         self._check_words()
-        self._casts = Casts(lexemes, catalog, vocabulary)
+        self._casts = Casts(lexemes, self._catalog, self._vocabulary)
         self._casts.check()
         self._word = self._casts.word
         self._tree = Tree(lexemes)
@@ -82,31 +98,32 @@ class _Guard:
         """Return the statement, or raise SqlRefused."""
         self._check_nodes()
         self._check_names()
-        seen = ", ".join(
-            f"{name} as not materialized ({sql})"
-            for table, name in self._sources.items()
-            if (sql := lens(table, self._whole))
-        )
-        seen, claims = numbered(f"with {seen}\n" if seen else "")
         return Guarded(
-            seen=seen,
             sql="".join(lexeme.written for lexeme in self._lexemes),
             sources=self._sources,
-            claims=claims,
             lexemes=self._lexemes,
             calls_others=self._calls_others,
         )
 
     def _check_words(self) -> None:
-        """Check the operators and the system columns."""
-        signs = self._vocabulary.operators | PUNCTUATION
-        for lexeme in self._lexemes:
+        """Check the operators and the system columns, and write the schemas of operators."""
+        signs = self._vocabulary.operators
+        for lexeme, after in zip_longest(self._lexemes, self._lexemes[1:]):
             if lexeme.kind is LexemeKind.NAME and lexeme.value in SYSTEM_COLUMNS:
                 rule = f"The system column {lexeme.value} is not permitted"
                 raise refused(rule, "Use the key of the table.", position=lexeme.offset)
-            if lexeme.kind is LexemeKind.SIGN and lexeme.text not in signs:
+            is_call = lexeme.kind is LexemeKind.NAME and after is not None and after.text == "("
+            if is_call and lexeme.value in XML_FORMS:
+                rule = f"{lexeme.value} is not supported"
+                raise refused(rule, "Select the values, without XML.", position=lexeme.offset)
+            if lexeme.kind is not LexemeKind.SIGN or lexeme.text in PUNCTUATION:
+                continue
+            if lexeme.text not in signs:
                 rule = f"The operator {lexeme.text} is not permitted"
                 raise refused(rule, HABITS.get(lexeme.text, ""), position=lexeme.offset)
+            schema = signs[lexeme.text]
+            if schema and lexeme.text not in PRECEDING:
+                lexeme.replacement = f"operator({identifier(schema)}.{lexeme.text})"
 
     def _check_nodes(self) -> None:
         """Check and rename tables and CTEs, and the types of columns."""
@@ -168,11 +185,17 @@ class _Guard:
         if not table.aggregated:
             rule = f"run_sql cannot read {label}, whose rows may not be aggregated"
             raise refused(rule, "Use the tools that list its rows.", position=offset)
-        if lens(table, self._whole) is None:
+        if (function := self._vocabulary.checked.get(table.location)) is not None:
+            rule = f"run_sql cannot read {label}: the CHECK of a domain in it calls {function}"
+            raise refused(rule, "[functions] does not permit this function.", position=offset)
+        if table.location in self._whole:
             return self._sources.setdefault(table, f"{identifier(table.schema)}.{identifier(table.name)}")
         # PostgreSQL would ignore the word before the name of a CTE.
         if node.args.get("only") or self._word(at - (3 if node.db else 1)) == "only":
             raise refused(f"ONLY is not permitted for {label}", "Leave it out.", position=offset)
+        if node.args.get("sample"):
+            rule = f"TABLESAMPLE is not permitted for {label}, of which you see a part"
+            raise refused(rule, "Write where random() < 0.1.", position=offset)
         return self._sources.setdefault(table, identifier(f"dbtools table {at}"))
 
     def _table_of(self, node: exp.Table) -> Table | None:

@@ -1,43 +1,64 @@
 """Check operators' SQL before it is served. A connection and pieces in, an Inspected out.
 
-The server prepares the query where its grammar permits nothing but a SELECT. A parameter has its declared
-type. A text or a claim may also have a type whose values are written as text, such as an enum: the server
-infers it. Then the server makes a temporary view of the query, which is rolled back. Its catalog says which
+The server prepares the query, and makes a temporary view of it, which is rolled back. Its catalog says which
 columns are read, which functions are called, and the types with their lengths and domains. For a view that
 the query names, only the view's own columns are listed.
 """
 
-import re
-import secrets
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import accumulate, count
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from typing import TypeVar
 
 import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import (
-    NOT_READING,
     Declared,
     Inspected,
     check_names,
     refusal,
     temporary_refusal,
 )
-from dbtools.backends.postgresql.changes import TABLE_VERSIONS
-from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
+from dbtools.backends.postgresql.changes import BEGIN, TABLE_VERSIONS, Control
+from dbtools.backends.postgresql.connections import PATH, check_session, is_lost
 from dbtools.backends.postgresql.dependencies import (
-    CALLED,
     Parsed,
+    called_by,
     has_side_effects,
-    read_tree,
+    parsed,
 )
-from dbtools.backends.postgresql.pipeline import end_prepare, rolled_back
+from dbtools.backends.postgresql.names import (
+    SqlNames,
+    check_named,
+    check_used,
+    search_path_of,
+    suspects,
+    version_of,
+)
+from dbtools.backends.postgresql.pipeline import ServerConnection, clean, rolled_back
+from dbtools.backends.postgresql.preparing import (
+    BEFORE_COLUMNS,
+    NamedTypes,
+    PostgresqlQuery,
+    PreparedQuery,
+    is_temporary,
+    prepare_bare,
+    prepare_query,
+    refused,
+)
 from dbtools.backends.postgresql.types import (
     UNLIMITED,
     DeclaredTypes,
@@ -48,11 +69,13 @@ from dbtools.backends.postgresql.types import (
     sql_name,
 )
 from dbtools.backends.postgresql.urls import SETTINGS
-from dbtools.backends.query_syntax import TEXT, ListForms, Piece, WrittenQuery
-from dbtools.catalog import Column, Table
-from dbtools.sql import Fragment, Parameter
+from dbtools.backends.query_syntax import ListForms, Piece
+from dbtools.catalog import Column, RowFilter, Table
+from dbtools.sql import Fragment
 from dbtools.types import Family
 
+T = TypeVar("T")
+TypeRows = dict[TypeNumber, Record]
 LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
 INSPECTED = "dbtools_inspected"  #: a temporary relation with a rule that is the query
 OWN = f"'pg_temp.{INSPECTED}'::pg_catalog.regclass::pg_catalog.oid"
@@ -62,12 +85,6 @@ from pg_catalog.pg_attribute as a
 where a.attrelid = {OWN} and a.attnum > 0
 order by a.attnum
 """
-TREE = f"""
-select r.ev_class, r.ev_action::pg_catalog.text
-from pg_catalog.pg_rewrite as r
-where r.ev_class = {OWN}
-"""
-ESCAPED = re.compile(r'\b[uU]&"')  #: the beginning of a name with escapes
 #: Generic plans take four times as long here as custom plans.
 SETUP = (
     "set local statement_timeout = 2000; set local jit = off; set local plan_cache_mode = force_custom_plan"
@@ -84,82 +101,7 @@ CHECK_FILTER = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeo
 #: The families that a parameter declared as text may turn out to be.
 AS_TEXT = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
 UNANSWERED = "The queries cannot be checked against the database."
-
-#: The grammar allows only a SELECT between them. The driver may have no codec for a column of the SELECT.
-BEFORE, AFTER = "select 1 as one from (", "\n) as q limit 0"
-BEFORE_COLUMNS = "select * from ("
-NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
-#: SQLSTATE classes of errors that are not about the query.
-TEMPORARY = ("08", "40", "53", "55", "57", "58", "XX")
-
-#: The SQL types of declared types, if their names differ.
-CASTS: Mapping[str, str] = {
-    "integer": "int8",
-    "number": "float8",
-    "decimal": "numeric",
-    "boolean": "bool",
-    "timestamp": "timestamptz",
-    "json": "jsonb",
-}
-UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
-NamedTypes = Sequence[tuple[str, TypeNumber]]  #: names and types
-
-
-@dataclass(frozen=True, kw_only=True)
-class PostgresqlQuery(WrittenQuery):
-    """A query as the server prepares it, with numbered parameters and their casts."""
-
-    casts: Mapping[str, str] = field(default_factory=dict)  #: the types that parameters are cast to
-    before: str = BEFORE
-    after: str = AFTER
-
-    @cached_property
-    def parameters(self) -> Mapping[str, Declared]:
-        """The declared types of the parameters; claims are texts."""
-        names = (piece.name for piece in self.pieces if isinstance(piece, Parameter))
-        return {name: self.declared.get(name, TEXT) for name in names}
-
-    @cached_property
-    def texts(self) -> Sequence[str]:
-        """The pieces with numbered parameters and their casts."""
-        marks = {
-            name: f"(${number}::{self.casts[name]})" if name in self.casts else f"${number}"
-            for number, name in enumerate(self.parameters, 1)
-        }
-        return [piece if isinstance(piece, str) else marks[piece.name] for piece in self.pieces]
-
-    @property
-    def sql(self) -> str:
-        """The statement."""
-        return f"{self.before}{''.join(self.texts)}{self.after}"
-
-    def offset_at(self, position: int) -> int:
-        """Return the offset in the operator's text that is nearest to *position* in the statement."""
-        starts = list(accumulate(map(len, self.texts), initial=len(self.before)))
-        at = min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
-        piece = self.source[at]
-        within = min(max(position - starts[at], 0), len(piece)) if isinstance(piece, str) else 0
-        return self.start_of(at) + within
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreparedQuery:
-    """A query that the server has prepared."""
-
-    query: PostgresqlQuery
-    statement: Any  #: of asyncpg; returns no rows
-    types: Mapping[str, asyncpg.Type]  #: of the parameters
-
-    @property
-    def with_nulls(self) -> str:
-        """The bare query, with typed nulls as parameters."""
-        nulls = {name: f"(null::{sql_name(type)})" for name, type in self.types.items()}
-        return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.query.pieces)
-
-    @property
-    def columns(self) -> NamedTypes:
-        """The names and types of the columns, without lengths and domains."""
-        return [(each.name, (each.type.oid, UNLIMITED)) for each in self.statement.get_attributes()]
+ASKING = 600.0  #: seconds for one question; polls wait for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,52 +115,137 @@ class QueryReport:
 
 @asynccontextmanager
 async def describe(
-    url: str, session: Mapping[str, str], kind: "type[PostgresqlInspector] | None" = None
-) -> AsyncIterator["PostgresqlInspector"]:
-    """Open a connection to *url* with the settings *session*, and yield an Inspector that uses it."""
-    async with opened(url, UNANSWERED) as connection:
-        await connection.keep_setting({"lock_timeout": LOCK_TIMEOUT})
-        # As for calls: names have the same meaning, and the driver has the same codecs.
-        await prepare(connection)
-        if session:
-            await apply(connection, session)
-        yield (kind or PostgresqlInspector)(connection)
+    control: Control, session: Mapping[str, str], kind: "type[PostgresqlInspector] | None" = None
+) -> AsyncIterator["SharingInspector"]:
+    """Yield an Inspector with the settings *session*, which uses the connection of *control*."""
+
+    async def begin(connection: ServerConnection) -> tuple[str, tuple[str, ...]]:
+        async with rolled_back(connection, "begin read only"):
+            paths = await connection.fetchval(PATH), await search_path_of(connection)
+        await check_session(connection, session)
+        return paths
+
+    fixed, path = await control.answer(begin, UNANSWERED, ASKING)
+    # As for calls: names have the same meaning.
+    settings = {"lock_timeout": LOCK_TIMEOUT, "search_path": fixed, **session}
+    yield SharingInspector(control, settings, partial(kind or PostgresqlInspector, path=path, types={}))
+
+
+class SharingInspector:
+    """An Inspector that has the connection of *control* for one question after another.
+
+    Each transaction of a question has the settings *settings*.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        settings: Mapping[str, str],
+        inspector: "Callable[[ServerConnection], PostgresqlInspector]",
+    ) -> None:
+        self._control, self._settings, self._inspector = control, settings, inspector
+
+    async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+        """Return what the server reports about the query in *pieces*, or raise Refused."""
+        return await self.ask(lambda inspector: inspector.query(pieces, declared))
+
+    async def condition(self, table: Table, condition: Fragment) -> RowFilter:
+        """Return the types that the server infers for the parameters, and the version of the names."""
+        return await self.ask(lambda inspector: inspector.condition(table, condition))
+
+    async def ask(self, question: "Callable[[PostgresqlInspector], Awaitable[T]]") -> T:
+        """Return the answer to *question*, and undo what functions of users have done to the session."""
+
+        async def read(connection: ServerConnection) -> T:
+            connection.is_spent = True
+            try:
+                with connection.having(self._settings):
+                    return await question(self._inspector(connection))
+            finally:
+                await clean(connection)
+
+        return await self._control.answer(read, UNANSWERED, ASKING)
 
 
 class PostgresqlInspector:
-    """Asks a server what operators' SQL means, on one connection."""
+    """Asks a server what operators' SQL means, on a connection that has the settings of `describe`."""
 
     allowed: Collection[str] = ()  #: functions that may be called although they do more than read
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: ServerConnection, path: tuple[str, ...], types: TypeRows) -> None:
         self.connection = connection
-        self._types: dict[TypeNumber, Record] = {}  #: the system types read so far: each takes a millisecond
+        self.path = path  #: the schemas of the search path
+        self._types = types  #: the system types read so far: each takes a millisecond
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the server reports about the query in *pieces*, or raise Refused."""
         query = PostgresqlQuery.of(pieces, declared, LIST_FORMS)
         with refusing():
+            version = await self.version_of(query.text)
             prepared = await prepare_query(self.connection, query)
             view = f"create temporary view {INSPECTED} as select * from ({prepared.with_nulls}\n) as q"
             reported = await self.report(prepared, view) or await self._without_view(prepared)
             check_names(name for name, _ in reported.columns)
             await self._try(prepared)
-            return await self.inspected(prepared, reported)
+            return await self.inspected(prepared, reported, version)
 
-    async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
-        """Return the types that the server infers for the parameters of *condition*."""
-        numbers = count(1)
+    async def condition(self, table: Table, condition: Fragment) -> RowFilter:
+        """Return the types that the server infers for the parameters, and the version of the names."""
+        names, numbers = SqlNames.of(condition.text, self.path), count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
         sql = f"select 1 from {name} where ({written}\n)"
         with refusing(condition.text):
             async with rolled_back(self.connection, CHECK_FILTER):
+                version = await version_of(self.connection, names)
+                # Before a function of users can run.
+                found = await suspects(self.connection, names)
                 prepared = await self.connection.prepare(sql)
                 # EXPLAIN checks privileges, and runs nothing.
                 nulls = [None for _ in prepared.get_parameters()]
-                # A new text each time: a cached statement may have the types from before a migration.
-                await self.connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
-            return tuple(sql_name(each) for each in prepared.get_parameters())
+                # Prepared each time: a cached statement may have the types from before a migration.
+                explain = await self.connection.prepare(f"explain {sql}")
+                await explain.fetch(*nulls)
+            casts = tuple(sql_name(each) for each in prepared.get_parameters())
+            if found:
+                types = iter(casts)
+                typed = condition.written(lambda _: f"cast(null::pg_catalog.text as {next(types)})")
+                view = f"create temporary view {INSPECTED} as select 1 as one from {name} where ({typed}\n)"
+                await self._rolled_back(names, found, partial(self._create, found, view))
+        return RowFilter(condition=condition, casts=casts, version=version)
+
+    async def version_of(self, text: str) -> str:
+        """Return the version of the names in *text*, to be read before the server parses it."""
+        async with rolled_back(self.connection, BEGIN):
+            return await version_of(self.connection, SqlNames.of(text, self.path))
+
+    async def _rolled_back(
+        self, names: SqlNames, found: Sequence[Record], create: Callable[[], Awaitable[T]]
+    ) -> T | None:
+        """Return what *create* returns, and roll back what it creates; None if the server does not create it.
+
+        Then raise Refused if *names* may mean one of the objects *found*.
+        """
+        try:
+            async with rolled_back(self.connection, WRITING):
+                return await create()
+        except asyncpg.PostgresError as exc:
+            if is_temporary(exc):
+                raise
+            check_named(found, names)
+            return None
+
+    async def _create(self, found: Sequence[Record], *creating: str) -> int:
+        """Return the number of the relation that the statements *creating* create.
+
+        Raise Refused if it uses one of the objects *found*.
+        """
+        for each in creating:
+            # A prepared statement is a single one.
+            await (await self.connection.prepare(each)).fetch()
+        relation: int = await self.connection.fetchval(f"select {OWN}")
+        await check_used(self.connection, found, relation)
+        return relation
 
     async def _try(self, prepared: PreparedQuery) -> None:
         """Start the query with nulls, which checks privileges, and stop before the first row."""
@@ -237,30 +264,32 @@ class PostgresqlInspector:
 
         Raise Refused if the query calls a function that does more than read.
         """
-        await end_prepare(self.connection)
-        try:
-            async with rolled_back(self.connection, WRITING):
-                versions = await self._locked(prepared.query)
-                for each in creating:
-                    # A prepared statement is a single one.
-                    await self.connection.fetch(each)
-                found = await self.connection.fetch(COLUMNS)
-                relation, tree = await self.connection.fetchrow(TREE)
-                parsed = await read_tree(self.connection, tree, relation)
-        except asyncpg.PostgresError as exc:
-            if is_temporary(exc):
-                raise
-            self._check_functions(prepared.query, await self._named_functions(prepared.query))
-            return None
-        self._check_functions(prepared.query, parsed.called)
-        columns = [(name, (type, modifier)) for name, type, modifier in found]
-        return QueryReport(columns=columns, parsed=parsed, versions=versions)
+        names = SqlNames.of(prepared.query.text, self.path)
+        async with rolled_back(self.connection, BEGIN):
+            found = await suspects(self.connection, names)
+        create = partial(self._report_on, prepared.query, found, creating)
+        report = await self._rolled_back(names, found, create)
+        called = report.parsed.called if report else await self._named_functions(prepared.query)
+        self._check_functions(prepared.query, called)
+        return report
+
+    async def _report_on(
+        self, query: PostgresqlQuery, found: Sequence[Record], creating: Sequence[str]
+    ) -> QueryReport:
+        versions = await self._locked(query)
+        relation = await self._create(found, *creating)
+        columns = await self.connection.fetch(COLUMNS)
+        return QueryReport(
+            columns=[(name, (type, modifier)) for name, type, modifier in columns],
+            parsed=await parsed(self.connection, relation, query.text),
+            versions=versions,
+        )
 
     async def _without_view(self, prepared: PreparedQuery) -> QueryReport:
         """Return what is known without a view: the types of columns, but not their lengths and domains."""
         query = replace(prepared.query, before=BEFORE_COLUMNS)
         async with rolled_back(self.connection, READING):
-            statement = await _prepare(self.connection, query)
+            statement = await prepare_bare(self.connection, query)
             versions = await self._locked(query)
         columns = replace(prepared, statement=statement).columns
         return QueryReport(columns=columns, parsed=Parsed(), versions=versions)
@@ -272,12 +301,8 @@ class PostgresqlInspector:
 
     async def _named_functions(self, query: PostgresqlQuery) -> Sequence[Record]:
         """Return the functions whose names *query* seems to call: the server could not parse it."""
-        if ESCAPED.search(query.text):
-            # Words in the text are not the names of the functions that it calls.
-            raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
-        called = [name for name, _ in names_before("(", query.text)]
-        found: Sequence[Record] = await self.connection.fetch(CALLED, [], called)
-        return found
+        async with rolled_back(self.connection, BEGIN):
+            return await called_by(self.connection, [], query.text)
 
     def _check_functions(self, query: PostgresqlQuery, called: Iterable[Record]) -> None:
         """Raise Refused if one of the functions *called* does more than read."""
@@ -287,8 +312,11 @@ class PostgresqlInspector:
             calls = reversed([*names_before("(", query.text)])
             raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
 
-    async def inspected(self, prepared: PreparedQuery, reported: QueryReport) -> Inspected:
-        """Return *reported*, about the query *prepared*, with the types of its columns and parameters."""
+    async def inspected(self, prepared: PreparedQuery, reported: QueryReport, version: str) -> Inspected:
+        """Return *reported*, about the query *prepared*, with the types of its columns and parameters.
+
+        *version*: of the names in the query.
+        """
         taken = {name: (type.oid, UNLIMITED) for name, type in prepared.types.items()}
         wanted = {*(number for _, number in reported.columns), *taken.values()}
         async with rolled_back(self.connection, READING):
@@ -311,65 +339,8 @@ class PostgresqlInspector:
             casts={name: type.cast for name, type in parameters.items()},
             reads=reported.parsed.reads,
             functions=reported.parsed.functions,
-            versions=reported.versions,
+            versions=(*reported.versions, version),
         )
-
-
-def is_temporary(error: asyncpg.PostgresError) -> bool:
-    """Return whether *error* is temporary or about the server, not about the statement."""
-    return (error.sqlstate or "").startswith(TEMPORARY)
-
-
-async def prepare_query(connection: Any, query: PostgresqlQuery) -> PreparedQuery:
-    """Return *query* as the server has prepared it, or raise Refused."""
-    casts = {
-        name: f'"pg_catalog"."{CASTS.get(each.type, each.type)}"{"[]" if each.array else ""}'
-        for name, each in query.parameters.items()
-    }
-    declared = {name: cast for name, cast in casts.items() if name in query.declared}
-    certain = {name: cast for name, cast in declared.items() if query.declared[name].type != TEXT.type}
-    # The server infers no type from `:p is null`. So texts are cast next, and claims last.
-    for each in (certain, declared, casts):
-        try:
-            statement = await _prepare(connection, cast := replace(query, casts=each))
-            types = dict(zip(cast.parameters, statement.get_parameters(), strict=True))
-            return PreparedQuery(query=cast, statement=statement, types=types)
-        except asyncpg.PostgresError as exc:
-            if is_temporary(exc):
-                raise
-            problem = exc
-    raise await _refused(connection, problem, replace(query, casts=casts)) from problem
-
-
-async def _prepare(connection: Any, query: PostgresqlQuery) -> Any:
-    """Prepare *query*, or raise Refused if the driver has no codec for a type."""
-    try:
-        return await connection.prepare(query.sql)
-    except UNDECODABLE as exc:
-        message = "The type of a parameter or a column is a row or a range."
-        raise refusal(message, hint="Cast it from a text or to a text, as in :p::text::daterange.") from exc
-
-
-async def _refused(connection: Any, error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
-    """Return the error of a query that cannot be prepared, as the server words it for the bare query."""
-    if error.sqlstate not in NO_GRAMMAR:
-        return refused(error, query)
-    alone = replace(query, casts={}, before="", after="")
-    try:
-        await connection.prepare(alone.sql)
-    except asyncpg.PostgresError as exc:
-        if exc.sqlstate in NO_GRAMMAR:
-            return refused(exc, alone)
-    return refusal(NOT_READING)
-
-
-def refused(error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
-    """Return *error* for operators, with the server's message and the offset in their text."""
-    position = getattr(error, "position", None)
-    offset = query.offset_at(int(position) - 1) if position else None
-    note = placeholder_hint(error.sqlstate, query.text)
-    hint = " ".join(filter(None, (getattr(error, "hint", None), note)))
-    return refusal(f"{error.args[0]}.", hint=hint, offset=offset)
 
 
 @contextmanager

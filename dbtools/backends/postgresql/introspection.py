@@ -13,15 +13,15 @@ from asyncpg import Record
 from dbtools.backends.checks import Check, limits_of, read_checks
 from dbtools.backends.postgresql import catalog_queries
 from dbtools.backends.postgresql.changes import fingerprint, together
-from dbtools.backends.postgresql.dependencies import by_relation, read_dependencies
+from dbtools.backends.postgresql.dependencies import CHILDREN, READ_RELATIONS
 from dbtools.backends.postgresql.pipeline import DriverConnection
+from dbtools.backends.postgresql.predicates import predicate_of, read_partial_keys
 from dbtools.backends.postgresql.types import DeclaredTypes, lexis, read_types
 from dbtools.catalog import (
     Catalog,
     Column,
     ForeignKey,
     Key,
-    Reads,
     Selection,
     Table,
     TableKind,
@@ -61,6 +61,7 @@ ALIKE = {
 
 CONFIGURATION = re.compile(r"'(?:[^']|'')*'::(?:pg_catalog\.)?regconfig")  #: in an expression
 
+UNPOPULATED = "the materialized view {0} cannot be read until you run REFRESH MATERIALIZED VIEW {0}."
 MOST_DEFINITIONS = 500  #: definitions of views to read, since each takes up to 0.3 ms
 NAMES_PER_SENTENCE = 5  #: at most, in the posture
 #: The sentences of the posture in their order, by facts such as the attributes of roles; the first fact
@@ -91,23 +92,28 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, relations)
         raising = await connection.fetch(catalog_queries.RAISING)
-        replaced = await connection.fetchval(catalog_queries.REPLACED)
         posture = await connection.fetch(catalog_queries.POSTURE)
         stamp = await fingerprint(connection)
         definitions = await _read_definitions(connection, facts)
         await connection.execute(catalog_queries.QUALIFIED)
         text_indexes = await connection.fetch(catalog_queries.TEXT_INDEXES, list(facts.relations))
+        partial_keys = await read_partial_keys(connection, facts.whole)
     # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
     # In a thread: a large schema takes 50 ms, and calls continue meanwhile.
-    read = await anyio.to_thread.run_sync(_tables, facts, definitions, by_relation(text_indexes), replaced)
+    read = await anyio.to_thread.run_sync(
+        _tables, facts, definitions, by_relation(text_indexes), by_relation(partial_keys)
+    )
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
         default_schema=default_schema,
         search_path=tuple(search_path),
-        warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
+        warnings=(
+            *selection.idle([(row["schema"], row["name"]) for row in found]),
+            *(UNPOPULATED.format(f"{each.schema}.{each.name}") for each in tables if not each.populated),
+        ),
         posture=_posture(posture),
         raising=frozenset(row["name"].lower() for row in raising),
         unreadable={
@@ -130,7 +136,12 @@ class _Facts:
     checks: Sequence[Record]
     keys: TableRows
     foreign_keys: TableRows
-    reads: Mapping[int, Reads]
+    reads: TableRows  #: what views name
+
+    @property
+    def whole(self) -> Sequence[int]:
+        """The tables of which no others inherit."""
+        return [number for number, row in self.relations.items() if not row["inherited"]]
 
 
 async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> _Facts:
@@ -154,8 +165,15 @@ async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> 
         # The keys of a parent are not unique: its children may repeat them.
         keys=by_relation(row for row in keys if not relations[row["relation"]]["inherited"]),
         foreign_keys=by_relation(await connection.fetch(catalog_queries.FOREIGN_KEYS, list(relations))),
-        reads=await read_dependencies(
-            connection, [number for number, row in relations.items() if row["kind"] in DERIVED]
+        reads=by_relation(
+            [
+                *await connection.fetch(
+                    READ_RELATIONS, [key for key, row in relations.items() if row["kind"] in DERIVED]
+                ),
+                *await connection.fetch(
+                    CHILDREN, [key for key, row in relations.items() if row["inherited"]]
+                ),
+            ]
         ),
     )
 
@@ -185,9 +203,9 @@ def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -
 
 
 def _tables(
-    facts: _Facts, definitions: Mapping[int, str], text_indexes: TableRows, replaced: bool
+    facts: _Facts, definitions: Mapping[int, str], text_indexes: TableRows, partial_keys: TableRows
 ) -> list[Table]:
-    """Return the tables of *facts*; *replaced*: users' functions may replace those of the system."""
+    """Return the tables of *facts*."""
     columns = _columns(facts)
     return [
         Table(
@@ -201,17 +219,20 @@ def _tables(
             keys=(keys := _keys(facts.keys.get(number, ()), columns)),
             identity=_identity(row, keys, columns[number]),
             unique=frozenset(_unique(facts.keys.get(number, ()), columns)),
+            lesser_keys=(
+                *_nullable_keys(facts.keys.get(number, ()), columns),
+                *_partial_keys(partial_keys.get(number, ()), columns),
+            ),
             foreign_keys=tuple(_foreign_keys(facts, number, columns)),
             comment=row["comment"],
             definition=definitions.get(number, ""),
             # The estimate counts rows that row-level security hides.
-            row_estimate=None if row["secured"] or row["rows"] is None else round(row["rows"]),
-            reads=facts.reads.get(number),
+            row_estimate=None if row["policies"] is not None or row["rows"] is None else round(row["rows"]),
+            derived=row["kind"] in DERIVED or row["inherited"] or row["inherits"],
+            reads=tuple((each["schema"], each["name"]) for each in facts.reads.get(number, ())),
             computed=row["computed"],
-            runs_functions=replaced
-            or row["guarded"]
-            or row["computed"]
-            or any(map(_is_foreign, columns[row["number"]].values())),
+            policies=row["policies"],
+            populated=row["populated"],
             version=row["version"],
         )
         for number, row in facts.relations.items()
@@ -233,18 +254,20 @@ def _text_indexes(rows: Iterable[Record], columns: Collection[str]) -> Mapping[s
     return found
 
 
-def _is_foreign(column: Column) -> bool:
-    """Return whether functions outside of the system read or compare values of *column*."""
-    return not column.type.cast.startswith("pg_catalog.") and column.type.family is not Family.ENUM
+def by_relation(rows: Iterable[Record]) -> TableRows:
+    """Return *rows* grouped by the number of their relation."""
+    found: defaultdict[int, list[Record]] = defaultdict(list)
+    for row in rows:
+        found[row["relation"]].append(row)
+    return found
 
 
 def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
     """Yield *tables*; the version of a view includes the versions of the views that it reads."""
     catalog = Catalog(tables=tuple(tables))
     for table in tables:
-        places = {place[:2] for place in catalog.reads_of(table).columns} if table.reads else set()
-        beneath = [catalog.table(*place) for place in sorted(places)]
-        views = [each.version for each in beneath if each and each.kind is TableKind.VIEW]
+        beneath = sorted(catalog.beneath(table), key=lambda each: each.location)
+        views = [each.version for each in beneath if each.kind is TableKind.VIEW]
         yield replace(table, version=together((table.version, *views))) if views else table
 
 
@@ -294,6 +317,24 @@ def _keys(rows: Iterable[Record], columns: ColumnsByNumber) -> tuple[Key, ...]:
 def _unique(rows: Iterable[Record], columns: ColumnsByNumber) -> Iterator[str]:
     single = (row for row in rows if len(row["columns"]) == 1)
     return (column.name for row in single for column in _find(columns, row["relation"], row["columns"]))
+
+
+def _nullable_keys(rows: Iterable[Record], columns: ColumnsByNumber) -> Iterator[Key]:
+    for row in rows:
+        found = _find(columns, row["relation"], row["columns"])
+        if len(found) > 1 and any(each.nullable for each in found) and not row["deferrable"]:
+            yield Key(columns=tuple(each.name for each in found))
+
+
+def _partial_keys(rows: Iterable[Record], columns: ColumnsByNumber) -> Iterator[Key]:
+    for row in rows:
+        if found := _find(columns, row["relation"], row["columns"]):
+            yield Key(
+                columns=tuple(each.name for each in found),
+                condition=row["shown"],
+                predicate=predicate_of(row),
+                reads=frozenset(row["reads"]),
+            )
 
 
 def _foreign_keys(facts: _Facts, relation: int, columns: ColumnsByNumber) -> Iterable[ForeignKey]:

@@ -1,14 +1,14 @@
-"""What a role sees of a table, as SQL for free statements. A table in, SQL and the claims in it out."""
+"""What a role sees of tables, as SQL for free statements. Tables in, SQL and the claims in it out."""
 
 import re
 import secrets
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
-from dbtools.backends.postgresql.arithmetic import Named
+from dbtools.backends.caches import bounded_cache
+from dbtools.backends.postgresql.dialect import Named
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.vocabulary import NAMING
 from dbtools.backends.sources import Element, column_of, source
@@ -37,33 +37,41 @@ class LensGrammar(PostgresqlGrammar):
 
     def claim(self, name: str, cast: str) -> Element:
         """Return the claim that the parameter *name* is, to be replaced by its number."""
-        return sa.cast(sa.literal_column(f"{MARK}{self.claims[name]}{MARK}"), Named(cast or TEXT.name))
+        # Without the inner cast, the server would expect a value of the other type.
+        text = sa.cast(sa.literal_column(f"{MARK}{self.claims[name]}{MARK}"), TEXT)
+        return sa.cast(text, Named(cast or TEXT.name))
 
 
-def lens(table: Table, whole: Catalog) -> str | None:
-    """Return the SQL of what a role sees of *table*, for `numbered`; None if it sees all.
+def is_whole(table: Table, whole: Catalog) -> bool:
+    """Return whether a role that sees *table* sees all of it, and reads it without a lens.
 
     *whole*: what the login sees.
     """
     known = whole.table(*table.location)
     names = [column.name for column in table.columns if column.type.mask is None]
-    is_whole = known is not None and names == [column.name for column in known.columns]
-    is_whole = is_whole and table.location not in whole.unreadable
-    is_whole = is_whole and not any(names_objects(column.type) for column in table.columns)
-    if is_whole and table.filter is None and table.kind is not TableKind.VIEW:
-        return None
-    return _written(table)
+    sees_all = known is not None and names == [column.name for column in known.columns]
+    sees_all = sees_all and table.location not in whole.unreadable
+    sees_all = sees_all and not any(names_objects(column.type) for column in table.columns)
+    return sees_all and table.filter is None and table.kind is not TableKind.VIEW
 
 
-def numbered(sql: str) -> tuple[str, Sequence[str]]:
-    """Return *sql* with parameters for the claims in it, and the claims in their order."""
-    texts = re.split(f"{MARK}(.*?){MARK}", sql)
+def lenses(sources: Mapping[Table, str], whole: Catalog) -> tuple[str, Sequence[str]]:
+    """Return the SQL to write before a statement, and the claims in it, in the order of their parameters.
+
+    It is WITH and what a role sees of *sources*, tables by the names by which the statement reads them.
+    """
+    seen = ", ".join(
+        f"{name} as not materialized ({_written(table)})"
+        for table, name in sources.items()
+        if not is_whole(table, whole)
+    )
+    texts = re.split(f"{MARK}(.*?){MARK}", f"with {seen}\n" if seen else "")
     claims = tuple(dict.fromkeys(texts[1::2]))
     texts[1::2] = [f"${claims.index(claim) + 1}" for claim in texts[1::2]]
     return "".join(texts), claims
 
 
-@lru_cache(maxsize=1_000)
+@bounded_cache
 def _written(table: Table) -> str:
     grammar = LensGrammar()
     rows = source(table, "t", grammar, grammar.claims, guarded=True, tied={}, searched=False)

@@ -10,9 +10,7 @@ that it does not know, since all operators mean the same to it.
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -20,11 +18,12 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokenizer_core import TokenType
 
 from dbtools.backends.free import SELECT_ONLY, SIMPLER, refused, statement_of
 from dbtools.backends.plans import identifier
-from dbtools.backends.postgresql.types import NAME_BYTES, lexis
-from dbtools.backends.postgresql.vocabulary import WORDS
+from dbtools.backends.postgresql.guarded import Lexeme, LexemeKind, habit
+from dbtools.backends.postgresql.types import cut, lexis, name_of, string_of
 from dbtools.sql import Token, TokenKind, words
 from dbtools.types import quoted
 
@@ -62,8 +61,6 @@ VALUES = words("null true false end current_date current_time current_timestamp 
 ENDINGS = VALUES | words("cross full inner left natural outer right")
 SAME = {"!=": "<>", ":=": "=>"}
 NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w$])")
-ESCAPED = re.compile(r"(?:[^'\\]|''|\\.)*", re.DOTALL)
-CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 Node = exp.Expr
 #: The classes of nodes whose meaning depends on nothing but their parts and the names in them, besides
 #: operators with one or two operands.
@@ -82,43 +79,6 @@ READ = words("+ - * / = < > <= >= <> || :: => : . , ( ) [ ]")
 FORMS = words("CAST EXTRACT OVERLAY POSITION SUBSTRING TRIM")
 #: sqlglot would log callers' SQL.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
-
-
-class LexemeKind(StrEnum):
-    """The kind of a lexeme."""
-
-    KEYWORD = "keyword"
-    NAME = "name"
-    STRING = "string"
-    NUMBER = "number"
-    SIGN = "sign"
-    TYPE = "type"  #: of a cast, or a collation
-    LABEL = "label"  #: the name of an argument, or of a field in `extract`
-
-
-#: What PHRASES writes for them.
-MARKS: Mapping[LexemeKind, str] = {LexemeKind.NAME: '"', LexemeKind.STRING: "'", LexemeKind.NUMBER: "0"}
-
-
-@dataclass(slots=True)
-class Lexeme:
-    """A keyword, a quoted name, a value or a sign."""
-
-    kind: LexemeKind
-    text: str  #: as it is spelled
-    offset: int  #: in the caller's SQL
-    value: str = ""  #: of a name or a string
-    replacement: str | None = None  #: what runs instead of the text
-
-    @property
-    def word(self) -> str:
-        """The keyword or sign; a mark for other kinds."""
-        return MARKS.get(self.kind, self.text)
-
-    @property
-    def written(self) -> str:
-        """What runs."""
-        return (self.text if self.replacement is None else self.replacement) + " "
 
 
 def spelled(sql: str) -> list[Lexeme]:
@@ -141,7 +101,7 @@ def string_lexeme(value: str, offset: int) -> Lexeme:
 
 def name_lexeme(name: str, offset: int) -> Lexeme:
     """Return the quoted *name*."""
-    name = name.encode()[:NAME_BYTES].decode(errors="ignore")
+    name = cut(name)
     return Lexeme(LexemeKind.NAME, identifier(name), offset, name)
 
 
@@ -217,52 +177,30 @@ def _lexeme(token: Token, *, is_keyword: bool) -> Lexeme:
     offset = token.offset
     match token.kind:
         case TokenKind.TEXT:
-            return string_lexeme(_string(token), offset)
-        case TokenKind.NAME:
-            return name_lexeme(token.value, offset)
+            return string_lexeme(string_of(token), offset)
         case TokenKind.WORD if is_keyword:
             return Lexeme(LexemeKind.KEYWORD, token.word, offset)
-        case TokenKind.WORD:
-            # PostgreSQL folds ASCII letters only.
-            return name_lexeme("".join(c.lower() if c.isascii() else c for c in token.text), offset)
+        case TokenKind.WORD | TokenKind.NAME:
+            return name_lexeme(name_of(token), offset)
         case TokenKind.NUMBER:
             return Lexeme(LexemeKind.NUMBER, token.text, offset)
         case _:
             return Lexeme(LexemeKind.SIGN, SAME.get(token.text, token.text), offset)
 
 
-def _string(token: Token) -> str:
-    """Return the value of a string in any of its forms."""
-    text = token.text
-    if text[0] == "'":
-        return token.value
-    if text[0] == "$":
-        mark = text.index("$", 1) + 1
-        return text[mark:-mark]
-    if not ESCAPED.fullmatch(text[2:-1]):
-        raise refused("A string E'…' continues on another line", "Write one string.", position=token.offset)
-    return "".join(_unescaped(each, token.offset) for each in re.findall(r"''|\\.|.", text[2:-1], re.DOTALL))
-
-
-def _unescaped(character: str, offset: int) -> str:
-    """Return the *character* that is written in a string E'…'."""
-    if character[0] != "\\":
-        return character[0]
-    if character[1] in "01234567xuU":
-        raise refused("This escape is not permitted", "Write the character itself.", position=offset)
-    return CONTROLS.get(character[1], character[1])
-
-
 class _Dialect(Postgres):
     """PostgreSQL without what sqlglot knows about functions: it would change some calls."""
 
     class Parser(PostgresParser):
-        """The parser."""
+        """Reads a function outside of FORMS like any other, and ARRAY only at the beginning of a value."""
 
         FUNCTIONS: ClassVar[Any] = {}
         FUNCTION_PARSERS: ClassVar[Any] = {
             name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name in FORMS
         }
+        #: Types are checked before, so that ARRAY only begins a value. Trying both would double the time with
+        #: each array in an array.
+        TYPE_TOKENS: ClassVar[Any] = PostgresParser.TYPE_TOKENS - {TokenType.ARRAY}
 
 
 class Tree:
@@ -310,12 +248,6 @@ class Tree:
         rule = f"Syntax error near {quoted(lexeme.value or lexeme.text, 40)}"
         hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
         return refused(rule, habit(self._lexemes, last) or hint, position=lexeme.offset)
-
-
-def habit(lexemes: Sequence[Lexeme], at: int) -> str:
-    """Return what to write instead of lexeme number *at*, or of one beside it, if that is known."""
-    names = [lexeme.value or lexeme.text for lexeme in lexemes[max(0, at - 1) : at + 2]]
-    return next((WORDS[name] for name in names if name in WORDS), "")
 
 
 def _read_as(lexeme: Lexeme, after: Lexeme | None = None, *, before: Lexeme | None) -> str:

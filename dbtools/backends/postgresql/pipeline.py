@@ -9,13 +9,15 @@ asyncpg would let us drop the transport and the loop.
 import asyncio
 import secrets
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import asyncpg
+
+from dbtools.backends.caches import BoundedCache
 
 if TYPE_CHECKING:
     DriverConnection = asyncpg.Connection[asyncpg.Record]
@@ -27,11 +29,23 @@ DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 END_TIMEOUT = 2.0  #: seconds to roll back or close a connection before it is terminated
 CONNECTING = ("create_connection", "create_unix_connection")  #: methods of an event loop
 STATEMENTS = 256  #: prepared statements per connection
+MOST_PREPARED = 250_000  #: characters of their SQL; the server takes about 90 bytes for each
 SYNC = b"S\0\0\0\4"
 #: Returns the start of the transaction.
 CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
 SET = "select where pg_catalog.set_config($1, $2, true) is null"
 KEEP = "select where pg_catalog.set_config($1, $2, false) is null"
+UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
+#: Releases the advisory locks that a function has taken.
+UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
+#: Releases them after a transaction, and terminates the session if a function has prepared a statement, which
+#: could replace one of dbtools.
+CLEANING = f"""select
+where case
+        when {UNPREPARED}
+        then {UNLOCKING}
+        else not pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())
+    end"""
 
 
 def messages(sql: str, *values: str) -> bytes:
@@ -54,6 +68,9 @@ def parsing(sql: str) -> bytes:
 def _message(kind: bytes, *parts: bytes) -> bytes:
     body = b"".join(parts)
     return kind + struct.pack("!i", len(body) + 4) + body
+
+
+CLEAN = messages(CLEANING)
 
 
 def setting(values: Mapping[str, str], sql: str = SET) -> bytes:
@@ -155,7 +172,9 @@ class Prepared:
     def __init__(self, statement: Any, guard: tuple[str, ...]) -> None:
         self.statement = statement
         self.guard = guard  #: the last argument, for the guard
-        self.is_confirmed = False  #: whether its tables had their versions when it was prepared
+        #: Whether all that it names was as dbtools has checked it, after the server had analysed it.
+        self.is_confirmed = not guard
+        self.end = b""  #: the messages that end its transaction, once it has run; only with a guard
 
 
 class ServerConnection(DriverConnection):
@@ -164,66 +183,79 @@ class ServerConnection(DriverConnection):
     def __init__(self, protocol: Any, transport: Transport, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
         self.transport = transport
-        self.local: dict[str, str] = {}  #: settings of each transaction, behind a pooler only
+        self.is_pooled = False
+        #: Settings of each transaction: behind a pooler, and for what shares the connection with other reads.
+        self.local: dict[str, str] = {}
         self.begin = b""  #: the messages that begin a transaction
+        self.process = ""  #: of the server in this transaction, behind a pooler only
         self.path = ""  #: the search path, with fixed names
         self.marks = ""  #: the settings that identify the session
         self.meter: Any = None  #: of what the server sends, for callers' SQL only
         self.stopping: asyncio.Future[None] | None = None  #: the end of a caller's SQL after its call
+        self.is_spent = False  #: whether its session must end, since nothing undoes what was done in it
         self._carrier: Any = None
-        self._statements: dict[StatementKey, Prepared] = {}  #: the least recently used one first
+        self._statements = BoundedCache[StatementKey, Prepared](count=STATEMENTS, most=MOST_PREPARED)
 
     def be_pooled(self, settings: Mapping[str, str]) -> None:
         """Set *settings* in each transaction from now on, as a pooler requires."""
         # asyncpg would turn JIT off for a moment, and leave it off if the transaction turned it off.
         capabilities: Any = self._server_caps  # type: ignore[has-type]
         self._server_caps = capabilities._replace(jit=False)
-        self.local = dict(settings)
+        self.is_pooled, self.local = True, dict(settings)
 
     async def keep_setting(self, values: Mapping[str, str]) -> None:
         """Set *values* for as long as the connection is open."""
-        if self.local:
+        if self.is_pooled:
             self.local |= values
         else:
             await self.send(setting(values, KEEP))
+
+    @contextmanager
+    def having(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """Set *settings* in each transaction that begins within the context."""
+        before, self.local = self.local, {**self.local, **settings}
+        try:
+            yield
+        finally:
+            self.local = before
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         """Run *query*; apply the settings of a transaction if it begins one."""
         if not (self.local and query[:5].lower() == "begin"):
             return await super().execute(query, *args, timeout=timeout)
-        begin, _, rest = query.partition(";")
-        status = await super().execute(begin, timeout=timeout)
-        await self.send(setting(self.local))
+        begin, *rest = filter(str.strip, query.split(";"))
         # The query's own settings come last, so they take effect.
-        return await super().execute(rest, timeout=timeout) if rest else status
+        settings = setting(self.local) + b"".join(map(messages, rest))
+        if self._carrier is None:
+            # It is prepared in the transaction.
+            await super().execute(begin, timeout=timeout)
+        else:
+            settings = messages(begin) + settings
+        return await self.send(settings)
 
     async def prepare(self, query: str, **options: Any) -> Any:
         """Prepare *query*, with a unique text behind a pooler, which may keep plans of an older schema."""
-        if not self.local:
-            return await super().prepare(query, **options)
-        query = f"{query}\n/* {secrets.token_hex(8)} */"
-        if self.is_in_transaction():
+        if self.is_pooled:
+            query = f"{query}\n/* {secrets.token_hex(8)} */"
+        if self.is_in_transaction() or not self.local:
             return await super().prepare(query, **options)
         async with rolled_back(self, "begin read only"):
             return await super().prepare(query, **options)
 
     def prepared(self, key: StatementKey) -> Prepared | None:
-        """Return the prepared statement for *key*, or None."""
-        found = self._statements.pop(key, None)
-        if found is not None:
-            self._statements[key] = found
-        return found
+        """Return the prepared statement for *key*, or None if there is none that has been confirmed."""
+        found = self._statements.get(key)
+        return found if found is not None and found.is_confirmed else None
 
     async def prepare_key(self, key: StatementKey, guard: tuple[str, ...]) -> Prepared:
-        """Prepare the statement for *key* with *guard*, and forget the least recently used one."""
-        found = self._statements[key] = Prepared(await self.prepare(key[0]), guard)
-        if len(self._statements) > STATEMENTS:
-            self.forget(next(iter(self._statements)))
-        return found
+        """Prepare the statement for *key* with *guard*, and forget the least recently used ones."""
+        prepared = Prepared(await self.prepare(key[0]), guard)
+        self._statements.keep(key, prepared, len(key[0]))
+        return prepared
 
     def forget(self, key: StatementKey) -> None:
         """Forget the prepared statement for *key*."""
-        self._statements.pop(key, None)
+        self._statements.forget(key)
 
     async def run(self, statement: Any, values: Any, before: bytes, after: bytes) -> list[asyncpg.Record]:
         """Return the rows of *statement*, sent with the messages *before* and *after* it."""
@@ -247,15 +279,16 @@ class ServerConnection(DriverConnection):
 
     async def send(self, statements: bytes) -> str:
         """Run the messages *statements* in one round trip, and return the start of the transaction."""
-        *_, moment = await self._carried(statements)
+        *_, moment = await self.carried(statements)
         return moment
 
     async def texts(self, statements: bytes) -> list[str]:
         """Return the rows of *statements*, messages sent in one round trip; each row is one text."""
-        *texts, _ = await self._carried(statements)
+        *texts, _ = await self.carried(statements)
         return texts
 
-    async def _carried(self, statements: bytes) -> list[str]:
+    async def carried(self, statements: bytes) -> list[str]:
+        """Return the rows of *statements*, as `texts` does, and the start of the transaction."""
         if self._carrier is None:
             self._carrier = await self.prepare(CARRIER)
         # asyncpg reads every row up to the end as one of the carrier's, which is a text.
@@ -286,7 +319,13 @@ async def roll_back(connection: Any, after: bytes = b"") -> None:
     A cancellation waits until this has ended: terminating the connection earlier would also stop asyncpg from
     cancelling its statement in the database.
     """
-    await finished(asyncio.ensure_future(_roll_back(connection, after)))
+    # In one round trip, so that a pooler runs both on the same connection.
+    await finished(asyncio.ensure_future(_end(connection, messages("rollback") + after if after else b"")))
+
+
+async def clean(connection: Any) -> None:
+    """Undo what functions of users have left in the session, or terminate *connection*."""
+    await finished(asyncio.ensure_future(_end(connection, CLEAN)))
 
 
 async def finished(work: asyncio.Future[Any]) -> None:
@@ -302,13 +341,9 @@ async def finished(work: asyncio.Future[Any]) -> None:
         raise interruption
 
 
-async def _roll_back(connection: Any, after: bytes) -> None:
+async def _end(connection: Any, statements: bytes) -> None:
     try:
         async with asyncio.timeout(END_TIMEOUT):
-            if after:
-                # In one round trip, so that a pooler runs both on the same connection.
-                await connection.send(messages("rollback") + after)
-            else:
-                await connection.execute("rollback")
+            await (connection.send(statements) if statements else connection.execute("rollback"))
     except DRIVER_ERRORS:
         connection.terminate()

@@ -5,15 +5,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dbtools import errors
-from dbtools.backends.port import NO_DBTOOLS_WRITE, Lacking
+from dbtools.backends.port import NO_DBTOOLS_WRITE
+from dbtools.backends.postgresql.catalog_queries import SECURED, policies
+from dbtools.backends.postgresql.changes import BEGIN
 from dbtools.backends.postgresql.inspection import PostgresqlInspector
 from dbtools.backends.postgresql.introspection import ROW_VERSION
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.registry import PIN_READING, TABLES, UNTRUSTED
+from dbtools.backends.postgresql.types import lexis
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.cells import BLANK
 from dbtools.errors import listing
 from dbtools.queries import Effect
+from dbtools.sql import SqlError, code_of, words
+from dbtools.writes import CHANGES, Hindrance, Lacking, granted_changes
 
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
 SEQUENCES = """
@@ -52,6 +57,47 @@ where pg_catalog.has_schema_privilege(n.oid, 'usage') is not true
         else pg_catalog.has_column_privilege(c.oid, a.attnum, w.privilege)
     end is not true
 """
+#: What may hinder writes to the tables $2 in the schemas $1: rules; triggers without a condition, with the
+#: bodies of their functions; and that no policy of row-level security allows a change.
+HINDRANCES = f"""
+with wanted as (
+    select n.nspname::text as schema, c.relname::text as name, c.*
+    from rows from (
+        pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])
+    ) as w (schema, name)
+    join pg_catalog.pg_namespace as n on n.nspname::text = w.schema
+    join pg_catalog.pg_class as c on c.relnamespace = n.oid and c.relname::text = w.name
+)
+select c.schema, c.name, v.change, 'policy' as kind, '' as hindrance, '' as body
+from wanted as c
+cross join lateral (
+    values ('insert', {policies("a")}), ('update', {policies("w")}), ('delete', {policies("d")})
+) as v (change, number)
+where {SECURED} and v.number = 0
+union all
+select c.schema, c.name, case r.ev_type when '2' then 'update' when '3' then 'insert' else 'delete' end,
+    case when r.is_instead then 'instead' else 'also' end, r.rulename::text, ''
+from wanted as c
+join pg_catalog.pg_rewrite as r
+    on r.ev_class = c.oid and r.ev_type in ('2', '3', '4') and r.ev_enabled in ('O', 'A')
+union all
+select c.schema, c.name, v.change, case t.tgtype::pg_catalog.int4 & 3 when 3 then 'before row' else '' end,
+    t.tgname::text, p.prosrc
+from wanted as c
+join pg_catalog.pg_trigger as t
+    on t.tgrelid = c.oid and not t.tgisinternal and t.tgenabled in ('O', 'A') and t.tgqual is null
+        and t.tgattr::pg_catalog.text = ''
+join pg_catalog.pg_proc as p on p.oid = t.tgfoid
+join pg_catalog.pg_language as l on l.oid = p.prolang and l.lanname = 'plpgsql'
+cross join lateral (values ('insert', 4), ('delete', 8), ('update', 16)) as v (change, flag)
+where t.tgtype::pg_catalog.int4 & v.flag <> 0
+"""
+BY_KIND: Mapping[str, Hindrance] = {
+    "policy": Hindrance.UNPOLICED,
+    "instead": Hindrance.REPLACED,
+    "also": Hindrance.BESIDE,
+}
+QUIET = words("debug log info notice warning")  #: levels of RAISE that let the change go on
 Given = Mapping[Location, Collection[str]]  #: the columns that new rows of a table are given
 STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
@@ -59,18 +105,13 @@ GRANTING = "`dbtools grants` prints a script that grants it."
 
 async def lacking(inspector: PostgresqlInspector, tables: Sequence[Table], place: str) -> Lacking:
     """Return what the login at *place* lacks for the writes of *tables*."""
-    fetch = inspector.connection.fetch
-    if await inspector.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
+    connection = inspector.connection
+    if await connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
         return Lacking({table.location: STANDBY for table in tables})
-    needs = [(*table.location, *need) for table in tables for need in needs_of(table)]
-    parts: defaultdict[Location, dict[str, list[str]]] = defaultdict(dict)
-    listed = list(zip(*needs, strict=True)) or [(), (), (), ()]
-    for schema, name, privilege, column in await fetch(LACKING, *listed):
-        parts[schema, name].setdefault(privilege, []).append(column)
-    sequences = await sequences_of(inspector.connection, presets_of(tables))
-    for (location, sequence), is_usable in sequences.items():
-        if not is_usable:
-            parts[location].setdefault("usage of sequences", []).append(".".join(sequence))
+    # In a transaction, which has the role of the session.
+    async with rolled_back(connection, BEGIN):
+        parts = await _lacking_parts(connection, tables)
+        hindered = await _hindrances(connection, tables)
     found = {location: f"{place} lacks {_privileges(each)}. {GRANTING}" for location, each in parts.items()}
     for table in tables:
         for condition in conditions_of(table) if table.location not in found else ():
@@ -80,7 +121,54 @@ async def lacking(inspector: PostgresqlInspector, tables: Sequence[Table], place
                 if exc.temporary:
                     raise
                 found[table.location] = f"{place}: {exc.message} {GRANTING}"
-    return Lacking(found, await _lacking_journal(inspector, place))
+    return Lacking(found, await _lacking_journal(inspector, place), hindered)
+
+
+async def _lacking_parts(
+    connection: Any, tables: Sequence[Table]
+) -> Mapping[Location, Mapping[str, Sequence[str]]]:
+    """Return which privileges the login lacks for the writes of *tables*, with their columns."""
+    needs = [(*table.location, *need) for table in tables for need in needs_of(table)]
+    parts: defaultdict[Location, dict[str, list[str]]] = defaultdict(dict)
+    listed = list(zip(*needs, strict=True)) or [(), (), (), ()]
+    for schema, name, privilege, column in await connection.fetch(LACKING, *listed):
+        parts[schema, name].setdefault(privilege, []).append(column)
+    sequences = await sequences_of(connection, presets_of(tables))
+    for (location, sequence), is_usable in sequences.items():
+        if not is_usable:
+            parts[location].setdefault("usage of sequences", []).append(".".join(sequence))
+    return parts
+
+
+async def _hindrances(connection: Any, tables: Sequence[Table]) -> Mapping[Location, Sequence[str]]:
+    """Return which granted changes of *tables* will fail, whatever callers write."""
+    found: dict[Location, dict[str, None]] = {table.location: {} for table in tables}
+    by_place = {table.location: table for table in tables}
+    rows = await connection.fetch(HINDRANCES, *(list(zip(*found, strict=True)) or [(), ()]))
+    for change in CHANGES:
+        for row in sorted(row for row in rows if row["change"] == change):
+            schema, name, _, kind, label, body = row
+            table, hindrance = by_place[schema, name], _hindrance(kind, body)
+            granted = granted_changes(table)
+            matters = change in granted
+            if hindrance is Hindrance.BESIDE:
+                matters = change != "delete" and table.writes is not None and bool(table.writes.conflict_keys)
+            if hindrance is not None and matters:
+                found[table.location][hindrance.format(change=change, name=label)] = None
+    return {place: tuple(sentences) for place, sentences in found.items()}
+
+
+def _hindrance(kind: str, body: str) -> Hindrance | None:
+    """Return how a thing of this *kind* hinders every change; None if a trigger with this *body* may not."""
+    if kind in BY_KIND:
+        return BY_KIND[kind]
+    try:
+        first = [token.word for token in code_of(body, lexis)[:3]]
+    except SqlError:
+        return None
+    if first[:2] == ["begin", "raise"] and QUIET.isdisjoint(first):
+        return Hindrance.REFUSED
+    return Hindrance.KEPT if first == ["begin", "return", "null"] and kind == "before row" else None
 
 
 async def _lacking_journal(inspector: PostgresqlInspector, place: str) -> str:
@@ -126,8 +214,8 @@ def needs_of(table: Table) -> Iterator[tuple[str, str]]:
 
 def conditions_of(table: Table) -> Sequence[RowFilter]:
     """Return the conditions that are evaluated when rows of *table* are read or changed."""
-    check = table.writes.check if table.writes is not None else None
-    return [each for each in (table.filter, check) if each is not None]
+    checks = table.writes.checks if table.writes is not None else ()
+    return [each for each in (table.filter, *checks) if each is not None]
 
 
 def presets_of(tables: Iterable[Table]) -> Given:

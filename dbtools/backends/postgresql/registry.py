@@ -141,12 +141,6 @@ class PostgresqlRecords:
 
     DIALECT = "postgresql.asyncpg"
     SCHEMA = SCHEMA
-    COLUMNS = """
-    select attname::pg_catalog.text
-    from pg_catalog.pg_attribute
-    where attrelid = pg_catalog.to_regclass('dbtools.dbtools_call')::pg_catalog.oid
-        and attnum > 0 and not attisdropped
-    """
 
     def __init__(self, url: str, timeout: float | None) -> None:
         self._url = url

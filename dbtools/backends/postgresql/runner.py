@@ -1,9 +1,16 @@
 """Run statements on PostgreSQL, each in a read-only transaction with a deadline. A Run in, rows out.
 
-A statement's first transaction takes several round trips: it prepares the statement and compares the versions
-of the tables that it reads while it holds their locks. From then on, a transaction is one round trip: BEGIN,
-the statement, ROLLBACK. The statement is guarded: it fails if anything that it names has changed since. It is
-then prepared and compared again.
+A statement is prepared in one transaction, which then compares the versions of all that it names, and holds
+the locks of its tables. It runs in the next transaction. From then on, a transaction is one round trip:
+BEGIN, the statement, ROLLBACK. The statement is guarded: it fails if the server has analysed it since, and is
+then compared again.
+
+The versions alone would not do: the server locks no functions and operators. One could exist only while the
+server analyses the statement. When it is dropped, the server analyses it again, and the guard fails.
+
+Functions of users may run in any statement, even while it is planned. Each transaction therefore ends with a
+check of the session. Only a read without settings of a role does without, if in its first transaction no
+function of users could run: until the guard fails, none can.
 """
 
 import asyncio
@@ -19,6 +26,7 @@ from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
+from dbtools.backends.postgresql.catalog_queries import ARE_PLAIN
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import (
     ANOTHER,
@@ -33,7 +41,10 @@ from dbtools.backends.postgresql.connections import (
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
+    CLEAN,
     DRIVER_ERRORS,
+    UNLOCKING,
+    UNPREPARED,
     Prepared,
     ServerConnection,
     StatementKey,
@@ -57,28 +68,19 @@ CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: most bytes in one fetch
 GRACE = 1.0  #: seconds in which the server should have stopped a statement after its deadline
 ATTEMPTS = 3  #: at a statement, after a lost connection or a conflict
+ANALYSES = 10  #: of a statement for one call: VACUUM and ANALYZE cause one as well
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
-#: The registry's tables are small, so no migration takes longer.
-MIGRATING = {"statement_timeout": "60s"}
+MIGRATING = {"statement_timeout": "60s"}  #: the registry's tables are small
 PROBE = "create table dbtools_probe ()"  #: a statement that must fail
 GRAMMAR = PostgresqlGrammar()
 
 SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
 #: Fails in another session. This SELECT takes a snapshot, after which the transaction must stay read-only.
 SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
-UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
 #: Fails if a function has prepared a statement, which could replace one of dbtools and serve the next caller
 #: without the filters of a role. Also releases the advisory locks that a function has taken.
-UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
 UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
-#: The same after an error, when the transaction has ended: terminates the session, also behind a pooler.
-CLEANING = f"""select
-where case
-        when {UNPREPARED}
-        then {UNLOCKING}
-        else not pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())
-    end"""
 #: The mark of an assertion that what a statement names may have changed.
 UNSURE = "dbtools_unsure"
 #: 'now' is a constant: the start of the transaction in which the server last analysed the statement.
@@ -88,7 +90,20 @@ UNCHANGED = f"pg_catalog.concat_ws(' ', {SESSION}, 'now'::pg_catalog.timestamptz
 GUARDED = f"""select * from ({{}}
 ) as q
 where {assertion(UNCHANGED, UNSURE)} is not null"""
-ROLLBACK, CHECK, CLEAN = messages("rollback"), messages(UNTOUCHED), messages(CLEANING)
+#: The same at the end of a SELECT without OFFSET, whatever the settings are.
+SAME_MOMENT = (
+    "'now'::pg_catalog.timestamptz operator(pg_catalog.=) ${}::pg_catalog.text::pg_catalog.timestamptz"
+)
+GUARD = f"""
+offset case when {assertion(SAME_MOMENT, UNSURE)} is not null then '0'::pg_catalog.int8 end"""
+ROLLBACK, CHECK = messages("rollback"), messages(UNTOUCHED)
+PLAIN = messages(ARE_PLAIN)
+PROCESS = messages("select pg_catalog.pg_backend_pid()::pg_catalog.text")
+POLICED_BY = ("role", "row_security")  #: settings on which policies of row-level security depend
+
+
+class Unsure(Exception):
+    """The server has analysed a statement again since it was confirmed; nothing is changed."""
 
 
 class PostgresqlRunner:
@@ -134,7 +149,7 @@ class PostgresqlRunner:
             try:
                 records, more = await _read(connection, run)
             except BaseException as exc:
-                await roll_back(connection, CLEAN if _may_touch(run) else b"")
+                await roll_back(connection, CLEAN)
                 if isinstance(exc, Exception) and is_lost(exc):
                     connection.terminate()
                 if isinstance(exc, UNREADABLE) and connection.local:
@@ -205,52 +220,57 @@ def open_engine(url: str) -> "AsyncEngine":
     return create("postgresql+asyncpg://", async_creator=opened, poolclass=sa.NullPool)
 
 
-@lru_cache(maxsize=1_000)
-def _guarded(sql: str, place: int) -> str:
-    """Return *sql* guarded by parameter number *place*."""
-    return GUARDED.format(sql, place)
-
-
-def _may_touch(run: Run) -> bool:
-    """Return whether *run* may call functions that change the state of the session."""
-    return bool(run.session) or run.plan.runs_functions
-
-
 async def _read(connection: ServerConnection, run: Run) -> tuple[list[asyncpg.Record], bool]:
-    """Return the records of *run*, read in one transaction, and whether there are more."""
-    # The server analyses a statement again only after changes, except for each role that policies depend on,
-    # and on each connection behind a pooler.
-    is_guarded = not (run.session or connection.local)
-    sql = _guarded(run.plan.sql, len(run.plan.parameters) + 1) if is_guarded else run.plan.sql
-    key = run.comment + sql, run.stamp
+    """Return the records of *run*, and whether there are more."""
+    sql = run.comment + GUARDED.format(run.plan.sql, len(run.plan.parameters) + 1)
+    for _ in range(ANALYSES):
+        try:
+            return await _read_once(connection, run, sql)
+        except asyncpg.UndefinedObjectError as exc:
+            if not is_failure_of(exc, UNSURE):
+                raise
+        await roll_back(connection, CLEAN)
+    raise errors.SchemaChanged
+
+
+async def _read_once(connection: ServerConnection, run: Run, sql: str) -> tuple[list[asyncpg.Record], bool]:
+    """Return the records and whether there are more, read by *sql* once it is confirmed."""
+    begin, moment = connection.begin + time_limit(run.timeout), ""
+    if run.application:
+        begin += setting({"application_name": run.application})
+    before = begin
+    if run.session or connection.local:
+        before, moment = b"", await begin_transaction(connection, run.session, begin)
+    key = key_of(connection, sql, run.stamp, run.session)
+    prepared = connection.prepared(key)
+    if prepared is None:
+        moment = moment or await begin_transaction(connection, run.session, begin)
+        prepared = await connection.prepare_key(key, (f"{connection.marks} {moment}",))
+        before = another_transaction((run.shape or run.plan.shape).versions, begin, run.session)
     try:
-        return await _read_with(connection, run, key, is_guarded=is_guarded)
-    except STALE:
+        return await _run(connection, prepared, run, before)
+    except (*STALE, asyncpg.UndefinedObjectError):
         connection.forget(key)
         raise
 
 
-async def _read_with(
-    connection: ServerConnection, run: Run, key: StatementKey, *, is_guarded: bool
-) -> tuple[list[asyncpg.Record], bool]:
-    """Return the records and whether there are more, read with the prepared statement for *key*."""
-    prepared = connection.prepared(key)
-    begin = connection.begin + time_limit(run.timeout)
-    if run.application:
-        begin += setting({"application_name": run.application})
-    if prepared is not None and prepared.guard:
-        try:
-            return await _run(connection, prepared, run, begin)
-        except asyncpg.UndefinedObjectError as exc:
-            if not is_failure_of(exc, UNSURE):
-                raise
-        await roll_back(connection)
-        prepared = None
-    moment = await begin_transaction(connection, run.session, begin)
-    if prepared is None:
-        guard = (f"{connection.marks} {moment}",) if is_guarded else ()
-        prepared = await connection.prepare_key(key, guard)
-    return await _run(connection, prepared, run, b"")
+def key_of(connection: ServerConnection, sql: str, stamp: str, session: Mapping[str, str]) -> StatementKey:
+    """Return the key of *sql*, prepared for one process of the server and for what policies depend on.
+
+    The server analyses a statement again for another role, and in another process behind a pooler.
+    """
+    policed = (f"{name} {session[name]}" for name in POLICED_BY if name in session)
+    return sql, "\n".join((stamp, connection.process, *policed))
+
+
+def another_transaction(versions: tuple[str, ...], begin: bytes, session: Mapping[str, str]) -> bytes:
+    """Return the messages that confirm *versions*, and begin the transaction in which a statement runs.
+
+    Whatever a statement names may have been replaced while the server analysed it, and be as it was when the
+    versions are confirmed: then the server analyses the statement again, in the next transaction. A pooler
+    keeps both transactions in one process, as the messages are sent together.
+    """
+    return confirmation(versions) + ROLLBACK + begin + setting(session)
 
 
 def beginning(connection: ServerConnection, begin: bytes) -> bytes:
@@ -263,26 +283,24 @@ async def begin_transaction(
 ) -> str:
     """Send *begin*, check the session, send *after* and the settings *session*; return the start."""
     begin = beginning(connection, begin) + after
-    if not session:
-        return await connection.send(begin)
+    if connection.local:
+        begin += PROCESS
     try:
-        return await connection.send(begin + setting(session))
+        *process, moment = await connection.carried(begin + setting(session))
     except asyncpg.PostgresError as exc:
-        if not is_of_settings(exc):
+        if not (session and is_of_settings(exc)):
             raise
         # The server's message is for operators.
         raise errors.Refused("The database does not accept the settings of this role.") from exc
+    connection.process = "".join(process)
+    return moment
 
 
 async def _run(
     connection: ServerConnection, prepared: Prepared, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Run *prepared* after the messages *before*, compare versions unless confirmed, and roll back."""
-    shape = run.shape or run.plan.shape
-    end = ROLLBACK if prepared.is_confirmed else confirmation(shape.versions) + ROLLBACK
-    if _may_touch(run):
-        end = CHECK + end
-    values = (*run.parameters, *prepared.guard)
+    """Run *prepared* after the messages *before*, check what must be checked, and roll back."""
+    end, values = prepared.end, (*run.parameters, *prepared.guard)
     batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
     if batch > run.limit or run.limit == 1:
         records = await connection.run(prepared.statement, values, before, end)
@@ -294,7 +312,12 @@ async def _run(
         room = None if fits else CELLS_HELD
         records, more = await fetch_batches(prepared.statement, values, run.limit, batch, room)
         await connection.send(end)
-    prepared.is_confirmed = bool(prepared.guard)
+    if not end:
+        # After the statement has run: a change that this does not see makes the guard fail later.
+        is_plain = await connection.texts(PLAIN + CHECK + ROLLBACK) == ["true"]
+        is_own = not (run.session or connection.local or run.plan.runs_functions)
+        prepared.end = ROLLBACK if is_plain and is_own else CHECK + ROLLBACK
+        prepared.is_confirmed = True
     return records, more
 
 

@@ -1,19 +1,21 @@
 """The types of PostgreSQL's columns, and its lexical rules. OIDs of types in, declared types out."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
-
-import asyncpg
-from asyncpg import Record
+from typing import TYPE_CHECKING, Any
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.sql import Lexis, TokenKind, code_of, words
+from dbtools.sql import Lexis, Token, TokenKind, code_of
 from dbtools.types import ColumnType, Family
 
-#: The quotes, the comments, and what never raises an error.
+if TYPE_CHECKING:
+    import asyncpg
+    from asyncpg import Record
+
+#: The quotes and the comments.
 lexis = Lexis(
     name_quotes='"',
     nested_comments=True,
@@ -22,13 +24,16 @@ lexis = Lexis(
     line_ends="\n\r",
     native_marks="$",
     lenient=False,
-    total_functions=words(
-        "btrim char_length coalesce count greatest least left lower ltrim max min now nullif "
-        "right rtrim starts_with strpos upper"
-    ),
-    total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
 )
 NAME_BYTES = 63  #: of a name; the server cuts longer ones
+#: What is not itself in a string E'…': an escape, a quote, and the space before its part on another line.
+ESCAPE = re.compile(
+    r"\\([0-7]{1,3}|x[\da-fA-F]{1,2}|u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"
+    r"|u[\da-fA-F]{4}|U00(?:0[\da-fA-F]|10)[\da-fA-F]{4}|.)"
+    r"|''|'(?:\s|--[^\n\r]*[\n\r])+'",
+    re.DOTALL | re.ASCII,
+)
+CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}  #: the letters after a backslash
 MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
 LONGEST_SMALL = 400  #: characters: a shorter cell is never cut
 HEADER = 4  #: the number that a modifier adds to a length or a precision
@@ -56,6 +61,11 @@ INFINITE = {
 }
 SMALL = {"inet", "cidr"}  #: types of variable length whose values are short
 
+#: Infinite intervals, as months, days and microseconds.
+INFINITIES = {
+    (2**31 - 1, 2**31 - 1, 2**63 - 1): "infinity",
+    (-(2**31), -(2**31), -(2**63)): "-infinity",
+}
 TypeNumber = tuple[int, int]  #: the OID of a type, and its modifier
 
 #: The parts of the type t with its modifier: the base of a domain, the items of an array, the bounds of a
@@ -90,6 +100,22 @@ with recursive wanted (type, modifier) as (
     ) as t
     cross join lateral {PARTS} as p
 ),
+-- A collation that knows the case of all letters, if that of the database knows only ASCII's.
+folding as materialized (
+    select 'pg_catalog.' || pg_catalog.quote_ident(l.collname) as name
+    from pg_catalog.pg_collation as l
+    join pg_catalog.pg_database as d on d.datname = pg_catalog.current_database()
+    cross join lateral (
+        select pg_catalog.chr(case pg_catalog.getdatabaseencoding() when 'UTF8' then 201 else 65 end)
+            as letter
+    ) as c
+    where l.collnamespace = 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
+        and l.collname in ('pg_c_utf8', 'und-x-icu', 'C.utf8')
+        and l.collencoding in (-1, d.encoding)
+        and pg_catalog.lower(c.letter) = c.letter
+    order by pg_catalog.array_position(array['pg_c_utf8', 'und-x-icu', 'C.utf8'], l.collname::text)
+    limit 1
+),
 -- The planner takes them for more than there are types, and would compute what follows for every type.
 found as materialized (
     select w.modifier, t.*, n.nspname
@@ -98,7 +124,8 @@ found as materialized (
     join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
 )
 select
-    t.oid as number, t.modifier, pg_catalog.format_type(t.oid, t.modifier) as name,
+    t.oid as number, t.modifier, (select f.name from folding as f) as folding,
+    pg_catalog.format_type(t.oid, t.modifier) as name,
     t.typname::text as own_name, t.nspname = 'pg_catalog' as native,
     -- After a dot no word is a keyword: the system's own names need no quotes.
     case t.nspname
@@ -107,6 +134,7 @@ select
     end as cast,
     pg_catalog.has_schema_privilege(t.typnamespace, 'usage') as reachable,
     t.typtype::text as kind, t.typlen as length, t.typnotnull as filled, q.equatable, q.ordered,
+    q.operator_schema,
     array(
         select e.enumlabel::text
         from pg_catalog.pg_enum as e
@@ -124,13 +152,18 @@ from found as t
 -- A type without operators uses those of the type to which it is cast implicitly.
 cross join lateral (
     select pg_catalog.count(*) > 0 as equatable,
-        coalesce(pg_catalog.bool_or(m.amname = 'btree'), false) as ordered
+        coalesce(pg_catalog.bool_or(m.amname = 'btree'), false) as ordered,
+        -- Only a superuser may create an operator class.
+        coalesce(pg_catalog.min(nullif(s.nspname::text, 'pg_catalog')), '') as operator_schema
     from pg_catalog.pg_opclass as l
     join pg_catalog.pg_am as m on m.oid = l.opcmethod and m.amname in ('btree', 'hash')
     join pg_catalog.pg_operator as o
         on o.oprname = '=' and o.oprleft = l.opcintype and o.oprright = l.opcintype
+    join pg_catalog.pg_amop as p
+        on p.amopfamily = l.opcfamily and p.amopopr = o.oid
+    join pg_catalog.pg_namespace as s on s.oid = o.oprnamespace
     where l.opcdefault
-        and pg_catalog.pg_operator_is_visible(o.oid)
+        and pg_catalog.has_schema_privilege(s.oid, 'usage')
         and (
             l.opcintype = t.oid
             or l.opcintype in (
@@ -155,7 +188,7 @@ class DeclaredType:
 class DeclaredTypes:
     """The types of a catalog by their numbers, each created when it is first used."""
 
-    def __init__(self, rows: Iterable[Record]) -> None:
+    def __init__(self, rows: "Iterable[Record]") -> None:
         self._rows: Mapping[TypeNumber, Record] = {(row["number"], row["modifier"]): row for row in rows}
         self._made: dict[TypeNumber, DeclaredType] = {}
 
@@ -166,14 +199,15 @@ class DeclaredTypes:
             found = self._made[number] = self._make(self._rows[number])
         return found
 
-    def _make(self, row: Record) -> DeclaredType:
+    def _make(self, row: "Record") -> DeclaredType:
         parts = [self[type, modifier] for type, modifier, _ in row["parts"]]
         if row["kind"] == "d":
             return _domain(row, parts[0])
         made = self._undomained(row, [part.type for part in parts])
+        made = replace(made, folding=row["folding"] or "")
         return DeclaredType(type=made if row["reachable"] else replace(made, equatable=False, ordered=False))
 
-    def _undomained(self, row: Record, parts: Sequence[ColumnType]) -> ColumnType:
+    def _undomained(self, row: "Record", parts: Sequence[ColumnType]) -> ColumnType:
         named = ColumnType(family=Family.OTHER, name=row["name"], cast=row["cast"])
         made = replace(
             named,
@@ -197,7 +231,7 @@ class DeclaredTypes:
                 return _scalar(row)
 
 
-def _domain(row: Record, base: DeclaredType) -> DeclaredType:
+def _domain(row: "Record", base: DeclaredType) -> DeclaredType:
     # The operators of enums do not accept a domain over an enum; those of other types do.
     comparable = base.type.family is not Family.ENUM
     checks = (check for text in row["checks"] for check in read_checks(text, lexis))
@@ -213,7 +247,7 @@ def _domain(row: Record, base: DeclaredType) -> DeclaredType:
     )
 
 
-async def read_types(connection: Any, numbers: Iterable[TypeNumber]) -> Sequence[Record]:
+async def read_types(connection: Any, numbers: Iterable[TypeNumber]) -> "Sequence[Record]":
     """Return the rows of the types *numbers*, and of all of their parts."""
     wanted = sorted(numbers)
     types, modifiers = [type for type, _ in wanted], [modifier for _, modifier in wanted]
@@ -221,14 +255,14 @@ async def read_types(connection: Any, numbers: Iterable[TypeNumber]) -> Sequence
     return rows
 
 
-def sql_name(type: asyncpg.Type) -> str:
+def sql_name(type: "asyncpg.Type") -> str:
     """Return the name of *type* in SQL: the driver writes arrays as int4[], not as _int4."""
     is_array = type.kind == "array" and type.name.endswith("[]")
     name = f"{identifier(type.name.removesuffix('[]'))}[]" if is_array else identifier(type.name)
     return f"{identifier(type.schema)}.{name}"
 
 
-def _scalar(row: Record) -> ColumnType:
+def _scalar(row: "Record") -> ColumnType:
     # Decoding the name of an object or a role fails if it does not exist, which would reveal existing names;
     # comparing single bytes fails if the planner has statistics about them.
     name = row["own_name"] if row["native"] else ""
@@ -242,6 +276,7 @@ def _scalar(row: Record) -> ColumnType:
         cast=row["cast"],
         minimum=None if half is None else -half,
         maximum=None if half is None else half - 1,
+        operator_schema=row["operator_schema"],
         infinite=family in INFINITE,
         equatable=row["equatable"] and not names_objects,
         ordered=row["ordered"] and name != "char" and not names_objects,
@@ -249,7 +284,7 @@ def _scalar(row: Record) -> ColumnType:
     )
 
 
-def _is_large(row: Record) -> bool:
+def _is_large(row: "Record") -> bool:
     """Return whether the text of a cell may be longer than LONGEST_SMALL."""
     name, modifier = row["own_name"] if row["native"] else "", row["modifier"]
     text, digits = modifier - HEADER, (modifier - HEADER) >> 16
@@ -259,6 +294,22 @@ def _is_large(row: Record) -> bool:
     return bool(row["length"] < 0) and name not in SMALL
 
 
+def duration(interval: tuple[int, int, int]) -> str:
+    """Return *interval*, in months, days and microseconds, in ISO 8601 as PostgreSQL writes it."""
+    months, days, microseconds = interval
+    if interval in INFINITIES:
+        return INFINITIES[interval]
+    sign, years = (-1 if microseconds < 0 else 1), int(months / 12)
+    minutes, rest = divmod(abs(microseconds), 60_000_000)
+    dates = ((years, "Y"), (months - 12 * years, "M"), (days, "D"))
+    times = ((sign * (minutes // 60), "H"), (sign * (minutes % 60), "M"))
+    day, time = ("".join(f"{number}{unit}" for number, unit in each if number) for each in (dates, times))
+    if rest:
+        seconds = f"{rest // 1_000_000}.{rest % 1_000_000:06}".rstrip("0").removesuffix(".")
+        time += f"{'-' if sign < 0 else ''}{seconds}S"
+    return f"P{day}{'T' if time else ''}{time}" if day or time else "PT0S"
+
+
 def placeholder_hint(state: str | None, sql: str) -> str:
     """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers use for parameters."""
     signs = (token.text for token in code_of(sql, lexis) if token.kind is TokenKind.SIGN)
@@ -266,8 +317,53 @@ def placeholder_hint(state: str | None, sql: str) -> str:
     return "? is not a parameter: write :name." if state in MISWRITTEN and any(marks) else ""
 
 
+def cut(name: str) -> str:
+    """Return *name* as the server cuts it."""
+    return name.encode()[:NAME_BYTES].decode(errors="ignore")
+
+
+def name_of(token: Token) -> str:
+    """Return the name that *token* is to the server, which folds ASCII letters only."""
+    if token.kind is TokenKind.NAME:
+        return cut(token.value)
+    return cut("".join(c.lower() if c.isascii() else c for c in token.text))
+
+
+def string_of(token: Token) -> str:
+    """Return the value of a string in any of its forms."""
+    text = token.text
+    if text[0] == "'":
+        return token.value
+    if text[0] == "$":
+        mark = text.index("$", 1) + 1
+        return text[mark:-mark]
+    # The server rejects bytes that are not UTF-8.
+    return b"".join(_unescaped(text[2:-1])).decode(errors="replace")
+
+
+def _unescaped(content: str) -> Iterator[bytes]:
+    """Yield the *content* of a string E'…' without escapes."""
+    end = 0
+    for found in ESCAPE.finditer(content):
+        yield content[end : found.start()].encode(errors="surrogatepass")
+        code, end = found[1], found.end()
+        if code is None:
+            yield b"'" if found[0] == "''" else b""
+        elif code[0] in "01234567":
+            yield bytes([int(code, 8) & 255])
+        elif len(code) == 1:
+            yield CONTROLS.get(code, code).encode(errors="surrogatepass")
+        elif code[0] == "x":
+            yield bytes([int(code[1:], 16)])
+        elif code[0] == "U":
+            yield chr(int(code[1:], 16)).encode(errors="surrogatepass")
+        else:
+            yield bytes.fromhex(code[1:].replace("\\u", "")).decode("utf-16-be", "replace").encode()
+    yield content[end:].encode(errors="surrogatepass")
+
+
 def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
     """Yield the names in *sql* that *sign* follows, as the server reads them, and their offsets."""
     for token, mark in pairwise(code_of(sql, lexis)):
-        if mark.text == sign and token.kind in (TokenKind.WORD, TokenKind.NAME):
-            yield token.word or token.value, token.offset
+        if mark.text == sign and token.is_name:
+            yield name_of(token), token.offset

@@ -7,13 +7,13 @@ import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from dbtools.errors import ConfigurationError, DatabaseUnavailable, listing, nearest
+from dbtools.backends.urls import UrlParameter, check_name, check_value
+from dbtools.errors import ConfigurationError, DatabaseUnavailable
 
 CONNECT_TIMEOUT = 10.0  #: seconds, the default of connect_timeout
 PORT = 5432
@@ -35,14 +35,6 @@ SETTINGS = {
 FIXED = {*SETTINGS, "client_encoding", "session_authorization"} - {"application_name"}
 
 
-class UrlParameter(NamedTuple):
-    """A parameter of a URL."""
-
-    variable: str = ""  #: of the environment, used if the URL lacks it
-    values: Sequence[str] = ()  #: all valid ones; empty: any
-    why: str = ""  #: it has no effect, and other values are refused
-
-
 NO_SUCH = "asyncpg, the driver, does not support this"
 NO_GSS = "asyncpg, the driver, does not support GSSAPI encryption; use sslmode for TLS"
 NO_BINDING = (
@@ -52,6 +44,8 @@ NO_BINDING = (
 SSL = {"true": "require", "false": "disable"}  #: values of ssl, as values of sslmode
 MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
+STANDBYS = ("standby", "prefer-standby")
+STANDBY = "target_session_attrs={} in the URL: answers come from a standby, which may be behind its primary."
 VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 #: The parameters of libpq (https://www.postgresql.org/docs/current/libpq-connect.html) and of other clients.
 PARAMETERS: Mapping[str, UrlParameter] = {
@@ -87,6 +81,7 @@ PARAMETERS: Mapping[str, UrlParameter] = {
     "requirepeer": UrlParameter("PGREQUIREPEER", (), NO_SUCH),
     "sslcrldir": UrlParameter("PGSSLCRLDIR", (), f"{NO_SUCH}: name one file in sslcrl"),
 }
+OPTIONS_HINT = "A setting of the server goes in options=-c%20NAME%3DVALUE."
 SECRETS = ("password", "sslpassword")
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 PLACES = (*FILES, "passfile")
@@ -148,6 +143,12 @@ class Destination:
         """The effective sslmode."""
         strictest = self.parameters.get("sslrootcert") == SYSTEM
         return self.parameters.get("sslmode", "verify-full" if strictest else "prefer")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What parameters of the URL do to answers."""
+        state = self.parameters.get("target_session_attrs", "")
+        return (STANDBY.format(state),) if state in STANDBYS else ()
 
     @property
     def timeout(self) -> float:
@@ -244,9 +245,11 @@ def _parsed(url: str) -> dict[str, str]:
     parts = {name: found[name] for name in ("user", "password", "dbname")} | _addresses(found["hosts"])
     # libpq takes a plus sign literally. Other clients write spaces as plus signs; only options contain any.
     named = {
-        _known(unquote(name)): unquote(value.replace("+", " ") if name == "options" else value)
+        unquote(name): unquote(value.replace("+", " ") if name == "options" else value)
         for name, _, value in query
     }
+    for name in named:
+        check_name(name, PARAMETERS, OPTIONS_HINT)
     return {**{name: unquote(value) for name, value in parts.items() if value}, **named}
 
 
@@ -266,17 +269,6 @@ def _port(text: str) -> int:
     return int(text or PORT)
 
 
-def _known(name: str) -> str:
-    """Return *name*, or raise ConfigurationError with the nearest known one."""
-    if name in PARAMETERS:
-        return name
-    like = get_close_matches(name, PARAMETERS, n=1, cutoff=0.8)
-    hint = (
-        f"Did you mean {like[0]}?" if like else "A setting of the server goes in options=-c%20NAME%3DVALUE."
-    )
-    raise ConfigurationError(f"{name}: unknown parameter of the database's URL.", hint=hint)
-
-
 def _canonical(given: Mapping[str, str]) -> dict[str, str]:
     """Return the parameters *given* with ssl as sslmode, or raise ConfigurationError for a bad value."""
     canonical = {name: value for name, value in given.items() if value}
@@ -289,15 +281,9 @@ def _canonical(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_value(name: str, value: str) -> None:
-    known = PARAMETERS[name]
     if name == "connect_timeout" and not re.fullmatch(r"\s*[-+]?\d{1,9}\s*", value):
         raise ConfigurationError(f"{name}: the database's URL must have a whole number here.")
-    if value in known.values or not (known.values or known.why):
-        return
-    if known.why:
-        raise ConfigurationError(f"{name}={value} in the database's URL: {known.why}.")
-    hint = f"{nearest(value, known.values)}It takes one of: {listing(known.values)}."
-    raise ConfigurationError(f"{name}={value} in the database's URL: unknown value.", hint=hint)
+    check_value(name, value, PARAMETERS[name])
 
 
 def _options(text: str) -> tuple[dict[str, str], list[str]]:

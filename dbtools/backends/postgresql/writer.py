@@ -16,6 +16,7 @@ from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
+    CLEAN,
     DRIVER_ERRORS,
     KEEP,
     ServerConnection,
@@ -26,11 +27,12 @@ from dbtools.backends.postgresql.pipeline import (
 )
 from dbtools.backends.postgresql.registry import SCHEMA
 from dbtools.backends.postgresql.runner import (
+    ANALYSES,
     CHECK,
-    CLEAN,
     GRACE,
     GRAMMAR,
     STALE,
+    Unsure,
     is_usable,
     open_connection,
     translated,
@@ -83,6 +85,8 @@ BROKEN_BY_STATE: Mapping[str, Broken] = {
 }
 LOCK = "for update"
 ROW_LOCKED = "Another transaction locks the row."
+#: The functions of the server that raise an error for a policy of row-level security, and for RAISE.
+POLICED, RAISED = "ExecWithCheckOptions", "exec_stmt_raise"
 #: Errors that have another meaning for a change than for a read, by SQLSTATE.
 REFUSALS: Mapping[str, errors.CallError] = {
     "22001": errors.BadValue("A value is too long for its column."),
@@ -118,7 +122,11 @@ class PostgresqlWriter:
             return replace(plan, existing=existing, attempt=attempt_of(shape, GRAMMAR))
         is_keyed = shape.kind is WriteKind.UPDATE and shape.chosen is None
         lock = LOCK if is_keyed and not shape.table.guarded else ""
-        return replace(plan, before=plan.before and plan.before.ending(lock))
+        return replace(
+            plan,
+            before=plan.before and plan.before.ending(lock),
+            unlocked=plan.before if lock else None,
+        )
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN and COMMIT, or ROLLBACK if it does not keep them."""
@@ -133,6 +141,12 @@ class PostgresqlWriter:
             raise errors.DatabaseUnavailable(UNDONE) from exc
 
     async def _write(self, run: WriteRun) -> WriteResult:
+        for _ in range(ANALYSES):
+            with suppress(Unsure):
+                return await self._write_once(run)
+        raise errors.SchemaChanged
+
+    async def _write_once(self, run: WriteRun) -> WriteResult:
         async with self.pool.connection() as connection:
             try:
                 async with asyncio.timeout(run.timeout + GRACE):
@@ -162,15 +176,27 @@ class PostgresqlWriter:
 
     async def _end(self, connection: ServerConnection, number: str) -> None:
         """Commit transaction *number*, or raise a CallError."""
-        if not await _commit(connection):
+        failure = await _commit(connection, number)
+        if failure is None:
+            return
+        connection.terminate()
+        try:
+            # Functions that COMMIT has run may also make what follows it fail.
             await self._find_outcome(number)
+        except errors.DatabaseUnavailable:
+            if isinstance(failure, TimeoutError) or is_lost(failure):
+                raise
+            raise await _refusal(connection, failure, None) from failure
 
     async def _change(self, connection: ServerConnection, run: WriteRun) -> tuple[WriteResult, str]:
         """Return what the statements of *run* did, and the number of the transaction, which is still open."""
         transaction, script = OpenTransaction(connection, run), script_of(run, JOURNAL)
         await transaction.begin(self._lock_timeout)
         # The server also counts for transactions before, as long as it has not yet reported them.
-        earlier = await transaction.counts() if run.counts else {}
+        # A run without steps notes that a confirmation was used.
+        shapes = [plan.shape for plan, _ in run.steps[:1]] if run.counts else []
+        counted = [each for each in shapes if await transaction.reaches_others(each)]
+        earlier = await transaction.counts() if counted else {}
         step = next(script)
         try:
             while True:
@@ -182,11 +208,11 @@ class PostgresqlWriter:
                     step = script.send(await transaction.run(plan, *runs))
         except StopIteration as exc:
             written: WriteResult = exc.value
-        if run.counts:
-            later, target = await transaction.counts(), run.steps[0][0].shape.target
-            elsewhere = changed_elsewhere(earlier, later, target, written.affected)
+        for shape in counted:
+            later = await transaction.counts()
+            elsewhere = changed_elsewhere(earlier, later, shape.target, written.affected)
             written = written._replace(elsewhere=[*elsewhere])
-        transaction.add(CHECK + confirmation(tuple(run.versions)) + _restored(connection))
+        transaction.add(CHECK + confirmation(tuple(run.versions)))
         ((number,),) = await transaction.rows(NUMBER)
         return written, str(number)
 
@@ -229,7 +255,7 @@ def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
 
 
 def _restored(connection: ServerConnection) -> bytes:
-    """Return the messages that undo what triggers may have done to the session, which COMMIT would keep."""
+    """Return the messages that undo what triggers may have done to the session, which COMMIT keeps."""
     path = {} if connection.local else {"search_path": connection.path}
     return RESTORED + setting(path, KEEP)
 
@@ -247,24 +273,24 @@ async def _uncancelled(work: Coroutine[object, None, None]) -> None:
     working.result()
 
 
-async def _commit(connection: ServerConnection) -> bool:
-    """Commit; return False if it is not known whether that happened."""
-    committing = asyncio.ensure_future(connection.execute("commit"))
+async def _commit(connection: ServerConnection, number: str) -> Exception | None:
+    """Commit transaction *number* and clean the session; return an error if that is not known to be done.
+
+    COMMIT may run functions too: triggers can defer others until then.
+    """
+    ending = messages("commit") + messages(OUTCOME, number) + CLEAN + _restored(connection)
+    committing = asyncio.ensure_future(connection.texts(ending))
     await asyncio.wait([committing], timeout=COMMIT_TIMEOUT)
     if not committing.done():
-        connection.terminate()
         committing.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return False
+        return TimeoutError()
     try:
-        status = committing.result()
+        outcomes = committing.result()
     except DRIVER_ERRORS as exc:
-        connection.terminate()
-        if is_lost(exc):
-            return False
-        raise await _refusal(connection, exc, None) from exc
-    if status != "COMMIT":
+        return exc
+    if outcomes != ["committed"]:
         raise errors.Refused(FAILED)
-    return True
+    return None
 
 
 async def _refusal(connection: ServerConnection, error: Exception, run: WriteRun | None) -> errors.CallError:
@@ -277,12 +303,23 @@ async def _refusal(connection: ServerConnection, error: Exception, run: WriteRun
         connection.terminate()
         return errors.DatabaseUnavailable(UNDONE)
     state = getattr(error, "sqlstate", None) or ""
-    if state in BROKEN_BY_STATE and isinstance(error, asyncpg.PostgresError):
-        return await _violation(connection, error, BROKEN_BY_STATE[state], run)
+    if isinstance(error, asyncpg.PostgresError) and (kind := _kind_of(error, state)) is not None:
+        return await _violation(connection, error, kind, run)
     known = REFUSALS.get(state) or translated(error)
     if isinstance(known, errors.Unreadable):
         return errors.Refused(FAILED)
     return type(known)(known.message, hint=known.hint)
+
+
+def _kind_of(error: asyncpg.PostgresError, state: str) -> Broken | None:
+    """Return the kind of the constraint that *error* concerns, None if it concerns none.
+
+    Code in the database may raise an error with any SQLSTATE and any names.
+    """
+    source = getattr(error, "server_source_function", None)
+    if source == RAISED:
+        return Broken.TRIGGER
+    return Broken.POLICY if state == "42501" and source == POLICED else BROKEN_BY_STATE.get(state)
 
 
 async def _violation(
@@ -291,6 +328,8 @@ async def _violation(
     """Return the constraint that *error* concerns, with what the server reports about it."""
     violated = errors.ConstraintViolated()
     violated.kind = kind
+    if kind is Broken.TRIGGER:
+        return violated
     facts = {name: getattr(error, name, None) for name in ("schema_name", "table_name", "constraint_name")}
     schema, table, constraint = facts.values()
     if not (isinstance(schema, str) and isinstance(table, str)):
@@ -305,7 +344,7 @@ async def _violation(
                 CONSTRAINED, schema, table, constraint, timeout=LOOKUP_TIMEOUT
             ):
                 violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
-    shape = run.steps[0][0].shape if run is not None else None
+    shape = run.steps[0][0].shape if run is not None and run.steps else None
     if isinstance(shape, QueryShape):
         return violated
     is_own = shape is None or violated.table == shape.table.location

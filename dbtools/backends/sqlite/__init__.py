@@ -9,27 +9,43 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from dbtools.backends import port, url_of_file
+from dbtools.backends import port
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Facts, Inspector, Lacking
+from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Facts, Inspector
+from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite.change_inspection import inspect_change
-from dbtools.backends.sqlite.files import FileLocation, location_of, read_file, stamp_of, unwritable
-from dbtools.backends.sqlite.inspection import SqliteInspector
+from dbtools.backends.sqlite.change_inspection import hindrances, inspect_change, unprepared
+from dbtools.backends.sqlite.files import (
+    FileLocation,
+    location_of,
+    read_file,
+    remove_side_files,
+    stamp_of,
+    unavailable,
+    unwritable,
+)
+from dbtools.backends.sqlite.inspection import SqliteInspector, open_inspected
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, registry_of
-from dbtools.backends.sqlite.relations import are_alike
+from dbtools.backends.sqlite.relations import may_refer
 from dbtools.backends.sqlite.syntax import lexis
+from dbtools.backends.sqlite.urls import with_full_path
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.errors import Refused
 from dbtools.policy import NO_RULES, FunctionRules
+from dbtools.writes import Lacking
 
 __all__ = ["Backend"]
 
 SESSIONLESS = "A database file has no roles and no settings."
-UNLIMITED = "it has to limit the memory of a process, which this system (Windows) cannot do."
 #: A misspelt path often leaves an empty file behind, and a new database is also empty.
 EMPTY = "{} is empty, and served as a database without tables: is this the right file?"
+
+
+IMMUTABLE = (
+    "immutable=1 in the URL: changes that another program makes are not noticed, and make answers wrong. "
+    "Without it, SQLite notices them."
+)
 
 
 class Backend(port.Backend):
@@ -40,7 +56,7 @@ class Backend(port.Backend):
         interval=1.0,
         claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
         implicit_casts={},
-        alike=are_alike,
+        alike=may_refer,
     )
 
     def __init__(self, url: str) -> None:
@@ -59,9 +75,7 @@ class Backend(port.Backend):
     @staticmethod
     def resolved(url: str, folder: Path) -> str:
         """Return *url* with the full path of the file, resolved against *folder*."""
-        _, separator, rest = url.partition(":///")
-        is_relative = separator and rest and not rest.startswith("/")
-        return f"{url_of_file(folder.absolute())}/{rest}" if is_relative else url
+        return with_full_path(url, folder)
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the current catalog of the file."""
@@ -72,7 +86,9 @@ class Backend(port.Backend):
     def _introspect(self, selection: Selection, connection: sqlite3.Connection, file: str) -> Catalog:
         catalog = read_catalog(connection, selection, file)
         is_empty = self._location.path.stat().st_size == 0
-        warnings = (EMPTY.format(self.place),) if is_empty else ()
+        warnings = [EMPTY.format(self.place)] if is_empty else []
+        if self._location.immutable:
+            warnings.append(IMMUTABLE)
         return replace(catalog, warnings=(*warnings, *catalog.warnings))
 
     @asynccontextmanager
@@ -99,8 +115,18 @@ class Backend(port.Backend):
         why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
         if why:
             return Lacking({table.location: why for table in tables})
-        keeps = await asyncio.to_thread(read_file, self._location, has_journal)
-        return Lacking({}, "" if keeps else NO_DBTOOLS_WRITE)
+        try:
+            return await asyncio.to_thread(self._lacking, tables)
+        except sqlite3.Error as exc:
+            raise unavailable(self._location, exc) from exc
+
+    def _lacking(self, tables: Sequence[Table]) -> Lacking:
+        with closing(open_inspected(self._location, mode="rw")) as connection:
+            return Lacking(
+                unprepared(connection, tables),
+                "" if has_journal(connection) else NO_DBTOOLS_WRITE,
+                hindrances(connection, tables),
+            )
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         """Offer run_sql if this system can limit the memory of a process."""
@@ -118,3 +144,8 @@ class Backend(port.Backend):
     def open_records(self, timeout: float | None) -> SqliteRecords:
         """Return the store of dbtools' own tables in the file."""
         return SqliteRecords(self._location, timeout)
+
+    async def close(self) -> None:
+        """Close every connection, and leave no files that reading has made."""
+        await super().close()
+        await asyncio.to_thread(remove_side_files, self._location)

@@ -6,25 +6,22 @@ faster than SQL that checks each cell, and names its operands only once.
 
 import math
 import operator
-import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
+from dbtools.dates import FIRST_MOMENT, clock_of, day_of, instant, utc
+from dbtools.types import caseless
+
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
 DIGITS = 15  #: significant ones, of a decimal
 PRECISE = 10.0**DIGITS  #: larger numbers have no decimal places
 CELL = "x"  #: the step of a program that takes the next cell
 DAY = 86_400_000_000  #: microseconds
-MOMENT = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[ T]+(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(?:Z|([+-])(\d\d):(\d\d))?)?\s*",
-    re.ASCII | re.IGNORECASE,
-)
-EPOCH = datetime(1, 1, 1)
 EXACT = Context(prec=1_000)  #: more digits than any sum of binary numbers can have
-LAST = (datetime.max - EPOCH) // timedelta(microseconds=1)
+LAST = (datetime.max - FIRST_MOMENT) // timedelta(microseconds=1)
 
 Number = int | float
 Step = Callable[[Any, Any], Any]
@@ -122,40 +119,61 @@ def _round(cell: object, places: int) -> Number | None:
 
 
 def _microseconds(cell: object) -> int | None:
-    """Return the microseconds from the year 1 to *cell*, in UTC, if it is a date as text or as bytes."""
-    try:
-        cell = _written(cell)
-        if type(cell) is not str:
-            return None
-        if len(cell) == 10 and cell[4] == cell[7] == "-":
-            return (date.fromisoformat(cell).toordinal() - 1) * DAY
-        return _moment(cell)
-    except ValueError:
+    """Return the microseconds from the year 1 to *cell*, in UTC, if it is a date as text."""
+    found = instant(cell) if isinstance(cell, str) else None
+    if found is None:
         return None
-
-
-def _written(cell: object) -> object:
-    """Return *cell*, decoded if it is bytes, or raise ValueError."""
-    return cell.decode("ascii") if isinstance(cell, bytes) else cell
+    microseconds = found[0] * 1_000_000 + round(Decimal(f"0.{found[1] or 0}") * 1_000_000)
+    return microseconds if microseconds <= LAST else None
 
 
 def _date(cell: object) -> object:
-    """Return the text of *cell* if it is a date, with or without a time."""
-    return None if _microseconds(cell) is None else _written(cell)
+    """Return *cell* if it is the text of a date, with or without a time."""
+    return None if _microseconds(cell) is None else cell
 
 
-def _moment(text: str) -> int | None:
-    match = MOMENT.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, hour, minute, second, fraction, sign, *offset = match.groups("0")
-    at = (date(int(year), int(month), int(day)).toordinal() - 1) * DAY
-    if int(hour) > 24 or int(minute) > 59 or int(second) > 59:
-        return None
-    seconds = int(hour) * 3600 + int(minute) * 60 + int(second)
-    ahead = (int(offset[0]) * 60 + int(offset[1])) * (-60 if sign == "-" else 60)
-    found = at + (seconds - ahead) * 1_000_000 + round(Decimal(f"0.{fraction}") * 1_000_000)
-    return found if 0 <= found <= LAST else None
+def _utc(cell: object) -> object:
+    """Return *cell* as `utc` writes it; anything else as it is."""
+    return (utc(cell) or cell) if isinstance(cell, str) else cell
+
+
+def _day(cell: object) -> object:
+    """Return *cell* as `utc` writes it, a date without a time at midnight; anything else as it is."""
+    return day_of(utc(cell) or cell) if isinstance(cell, str) else cell
+
+
+def _clock(cell: object) -> object:
+    """Return *cell* as `clock_of` writes it; anything else as it is."""
+    return clock_of(cell) if isinstance(cell, str) else cell
+
+
+def _before(value: object) -> object:
+    """Return a value that no spelling of *value*, or of a later moment, sorts before.
+
+    *value* is spelled as cells are compared. An offset moves a moment by less than a day.
+    """
+    return _bound(value, -1, "")
+
+
+def _after(value: object) -> object:
+    """Return a value that no spelling of *value*, or of an earlier moment, sorts after."""
+    return _bound(value, 2, b"")
+
+
+def _bound(value: object, days: int, otherwise: object) -> object:
+    """Return the date of the moment *value* moved by *days*, or the minute of a time of day.
+
+    Return *otherwise*, which sorts before or after every text, if *value* is another text.
+    """
+    if not isinstance(value, str):
+        return value
+    if value[2:3] == ":" and clock_of(value) == value:
+        return value[:5] + "~" * (days > 0)
+    found = instant(value)
+    if found is None:
+        return otherwise
+    day = found[0] // 86_400 + days + 1
+    return date.fromordinal(day).isoformat() if 0 < day <= date.max.toordinal() else otherwise
 
 
 def _days(left: object, right: object) -> float | None:
@@ -178,8 +196,8 @@ def _shift(cell: object, days: object) -> str | None:
     at += whole * DAY + round(round((by - whole) * 86_400, 6) * 1_000_000)
     if not 0 <= at <= LAST:
         return None
-    moved = EPOCH + timedelta(microseconds=at)
-    if isinstance(by, int) and len(str(_written(cell))) == 10:
+    moved = FIRST_MOMENT + timedelta(microseconds=at)
+    if isinstance(by, int) and len(str(cell)) == 10:
         return moved.date().isoformat()
     written = moved.isoformat(" ")
     return written.rstrip("0") if moved.microsecond else written
@@ -195,6 +213,12 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "dbtools_moment": (1, _microseconds),
     "dbtools_days": (2, _days),
     "dbtools_shift": (2, _shift),
+    "dbtools_caseless": (1, caseless),
+    "dbtools_utc": (1, _utc),
+    "dbtools_day": (1, _day),
+    "dbtools_clock": (1, _clock),
+    "dbtools_before": (1, _before),
+    "dbtools_after": (1, _after),
 }
 
 

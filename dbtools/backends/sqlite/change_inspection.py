@@ -1,4 +1,4 @@
-"""Check a query that changes rows before it is served. A location and pieces of SQL in, an Inspected out.
+"""Check a query that changes rows before it is served. A connection and pieces of SQL in, an Inspected out.
 
 SQLite explains the query, which does not run it, and reports to the authorizer what it reads and changes,
 foreign keys and triggers included. A temporary view of what RETURNING lists shows its types.
@@ -7,45 +7,109 @@ foreign keys and triggers included. A temporary view of what RETURNING lists sho
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
+from dbtools.backends.plans import identifier
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
 from dbtools.backends.query_syntax import FOLLOWED_BY, Main, Piece, main_of
-from dbtools.backends.sqlite.files import FileLocation, authorize_writes
+from dbtools.backends.sqlite.files import authorize_writes, explain
 from dbtools.backends.sqlite.inspection import (
     SqliteQuery,
     events_of,
     inspected,
-    inspecting,
     relations_of,
+    unsecured,
     written_query,
 )
 from dbtools.backends.sqlite.introspection import REPLACING
-from dbtools.backends.sqlite.syntax import fold, lexis
+from dbtools.backends.sqlite.syntax import fold, in_groups, lexis
+from dbtools.catalog import Location, Table
 from dbtools.queries import Effect, Effects
-from dbtools.sql import Token
+from dbtools.sql import Group, Part, Token, split
+from dbtools.writes import CHANGES, Hindrance, granted_changes
 
 REPLACES = "OR REPLACE deletes rows that are not counted."
 REPLACED = "A constraint of the table has ON CONFLICT REPLACE, which deletes rows that are not counted."
+TRIGGERS = "select name, tbl_name, sql from main.sqlite_schema where type = 'trigger' order by name"
 DEFINITION = "select sql from main.sqlite_schema where type = 'table' and name = ?"
 UPSERT = "Write ON CONFLICT … DO UPDATE."
 VIEW_CHANGED = "SQLite does not count the rows that a change to a view affects."
 
 
 def inspect_change(
-    location: FileLocation, pieces: Sequence[Piece], declared: Mapping[str, Declared]
+    connection: sqlite3.Connection, pieces: Sequence[Piece], declared: Mapping[str, Declared]
 ) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it is not one change."""
     query = written_query(pieces, declared)
     main = main_of(query.pieces, lexis)
     target = _target(main)
-    with inspecting(location) as connection:
-        events = events_of(connection, query, authorize_writes, NOT_CHANGING)
+    events = events_of(connection, query, authorize_writes, NOT_CHANGING)
+    with unsecured(connection):
         reading = inspected(connection, query, events, _returned(query, main, target))
         table = _table(connection, target)
     changes = frozenset(
         Effect(kind, "", name, column, named=name == table) for kind, name, column in events.changes
     )
     return replace(reading, effects=Effects(target=("", table), changes=changes))
+
+
+def unprepared(connection: sqlite3.Connection, tables: Sequence[Table]) -> Mapping[Location, str]:
+    """Return why SQLite cannot prepare the granted changes of *tables*: what they need is missing.
+
+    On a connection that opens the file read-only, SQLite leaves out the checks of a table.
+    """
+    found = {}
+    for table in tables:
+        for sql in _changes(table):
+            try:
+                explain(connection, sql, allow=authorize_writes)
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:
+                    raise
+                kind, message = sql.partition(" ")[0], str(exc)
+                found[table.location] = f"SQLite cannot prepare {kind} statements: {message}."
+    return found
+
+
+def hindrances(connection: sqlite3.Connection, tables: Sequence[Table]) -> Mapping[Location, Sequence[str]]:
+    """Return which granted changes of *tables* each trigger refuses, whatever the row is."""
+    by_name = {fold(table.name): table for table in tables}
+    found: dict[Location, list[str]] = {}
+    for name, of, sql in connection.execute(TRIGGERS).fetchall():
+        table = by_name.get(fold(of))
+        hindrance, change = _hindrance(in_groups(sql).parts)
+        if table is not None and hindrance is not None and change in granted_changes(table):
+            sentence = hindrance.format(name=name, change=change)
+            found.setdefault(table.location, []).append(sentence)
+    return found
+
+
+def _hindrance(parts: Sequence[Part]) -> tuple[Hindrance | None, str]:
+    """Return how the trigger in *parts* of SQL hinders every change, and which; None if it may not."""
+    words = [part.word for part in parts]
+    if "begin" not in words or "when" in words[: words.index("begin")]:
+        return None, ""
+    header = words[: words.index("begin")]
+    change, after = next(pair for pair in pairwise(header) if pair[0] in CHANGES)
+    for statement in split(parts[len(header) + 1 :], ";"):
+        match statement:
+            case [Token(word="select"), Token(word="raise"), Group(parts=[action, *_])] if after != "of":
+                return Hindrance.KEPT if action.word == "ignore" else Hindrance.REFUSED, change
+    return None, ""
+
+
+def _changes(table: Table) -> Iterator[str]:
+    """Yield a statement for each kind of change that is granted on *table*."""
+    writes, name = table.writes, identifier(table.name)
+    if writes is None:
+        return
+    if writes.delete:
+        yield f"delete from {name}"
+    columns = {each.name for each in (*writes.update, *(preset.column for preset in writes.update_presets))}
+    if columns:
+        yield f"update {name} set " + ", ".join(f"{identifier(each)} = null" for each in sorted(columns))
+    if writes.insert is not None:
+        yield f"insert into {name} default values"
 
 
 def _table(connection: sqlite3.Connection, target: Sequence[Token]) -> str:

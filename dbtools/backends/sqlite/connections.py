@@ -12,13 +12,14 @@ from typing import Literal, TypeVar
 import aiosqlite
 import anyio
 
+from dbtools.backends.caches import bounded_cache
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Run
 from dbtools.backends.sqlite.files import (
     BUSY,
-    CONTAINS,
     LARGEST_VALUE,
     LOCK_TIMEOUT,
+    MATCHES,
     SCHEMA_VERSION,
     FileLocation,
     has_code,
@@ -32,6 +33,7 @@ from dbtools.backends.sqlite.files import (
 from dbtools.cells import held
 from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
+from dbtools.types import Operator, caseless, with_bytes
 
 T = TypeVar("T")
 ATTEMPTS = 2  #: at work, if the connection is lost
@@ -220,26 +222,64 @@ def patiently(
 
 
 class Search:
-    """The function CONTAINS of one connection, which searches a long text in linear time.
+    """The function MATCHES of one connection, which searches a text in linear time, in any case.
 
-    It agrees with LIKE, which ignores the case of ASCII letters. LIKE and instr() may take time proportional
-    to the product of both lengths, and cannot be interrupted.
+    LIKE ignores only the case of ASCII letters; LIKE and instr() may take time proportional to the product
+    of both lengths, and cannot be interrupted.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Add the function to *connection*."""
         (self._encoding,) = connection.execute("pragma encoding").fetchone()
         self.check: Callable[[], None] = lambda: None  #: raises if the statement must end
-        connection.create_function(CONTAINS, 2, self._contains, deterministic=True)
+        connection.create_function(MATCHES, 3, self._matches, deterministic=True)
 
-    def _contains(self, blob: bytes, text: str) -> bool:
+    def _matches(self, cell: bytes | None, text: str, operator: str) -> bool | None:
+        if cell is None:
+            return None
         if self._encoding != "UTF-8":
-            blob = blob.decode(self._encoding, "replace").encode()
-        # As for LIKE, a NUL ends the text.
-        cell, wanted = blob.partition(b"\0")[0], text.encode().lower()
-        # In pieces, so that other threads can run.
+            cell = cell.decode(self._encoding, "replace").encode()
+        if 0 in cell:
+            # As for LIKE, a NUL ends the text.
+            cell = cell.partition(b"\0")[0]
+        wanted = _wanted(text)
+        # No letter has more than four bytes.
+        most = 4 * max(map(len, wanted))
+        if operator == Operator.STARTS_WITH:
+            return _folded(cell[:most]).startswith(wanted)
+        if operator == Operator.ENDS_WITH:
+            return _folded(cell[-most:] if most else b"").endswith(wanted)
+        if len(cell) > PIECE:
+            return self._contains(cell, wanted, most)
+        folded = _folded(cell)
+        return any(each in folded for each in wanted)
+
+    def _contains(self, cell: bytes, wanted: tuple[str, ...], most: int) -> bool:
+        # In pieces, so that other threads can run; a letter cut at the end is whole in the next piece.
         for at in range(0, len(cell), PIECE):
             self.check()
-            if wanted in cell[at : at + PIECE + len(wanted)].lower():
+            folded = _folded(cell[at : at + PIECE + most])
+            if any(each in folded for each in wanted):
                 return True
         return False
+
+
+def _wanted(text: str) -> tuple[str, ...]:
+    """Return what *text* may mean: itself, and perhaps a text that is not UTF-8."""
+    return (_caseless(text), *filter(None, (_invalid(text),)))
+
+
+@bounded_cache
+def _caseless(text: str) -> str:
+    return caseless(text)
+
+
+@bounded_cache
+def _invalid(text: str) -> str:
+    """Return the text without its case in which escapes in *text* are bytes; empty if it has none."""
+    return caseless(with_bytes(text) or "")
+
+
+def _folded(cell: bytes) -> str:
+    """Return the text of *cell* without its case; a byte that is not UTF-8 equals only itself."""
+    return caseless(cell.decode("utf-8", "surrogateescape"))

@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import quote
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.sqlite import arithmetic
+from dbtools.backends.sqlite.statements import STATEMENTS, BoundedConnection
+from dbtools.backends.sqlite.urls import YES, options_of, path_of
 
 T = TypeVar("T")
 LOCK_TIMEOUT = 2.0  #: seconds that a reader waits for a writer
 SAMPLE = 2**12  #: bytes at the beginning of a file that show whether it is a text
-STATEMENTS = 256  #: prepared statements that a connection caches
 UNREADABLE = ("The database file cannot be read.", "")
 LOCKED = (
     "The database file is locked by another program.",
@@ -64,8 +65,8 @@ SCHEMA_VERSION = "pragma schema_version"
 SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
 
 UNHEX = "dbtools_unhex"  #: a function that `secure` adds to each connection; SQLite 3.41 has unhex()
-#: The function of `connections.Search`: its arguments are a text as a blob, and the text to find in it.
-CONTAINS = "dbtools_contains"
+#: The function of `connections.Search`: its arguments are a text as a blob, what to find, and where.
+MATCHES = "dbtools_matches"
 COMPUTED = "select rowid, name from main.sqlite_schema where type in ('table', 'view') and rootpage = 0"
 COLUMNS_OF_ONE = """
 select 1
@@ -108,18 +109,8 @@ class FileLocation:
 
 def location_of(url: str) -> FileLocation:
     """Return the file at *url*, which may end in `?immutable=1`, or raise ConfigurationError."""
-    _, _, rest = url.partition("://")
-    text, _, query = rest.partition("?")
-    if not text.startswith("/") or text == "/" or "\0" in unquote(text):
-        raise errors.ConfigurationError(
-            "This URL names no database file.",
-            hint="Write sqlite:///shop.db or sqlite:////srv/shop.db.",
-        )
-    options = parse_qs(query)
-    immutable = options.get("immutable", ["0"])[-1] in ("1", "true")
-    written = text[1:]
-    path = written if os.path.exists(written) else unquote(written)
-    return FileLocation(path=Path(path).absolute(), given=path, immutable=immutable)
+    path, options = path_of(url), options_of(url)
+    return FileLocation(path=Path(path).absolute(), given=path, immutable=options.get("immutable") in YES)
 
 
 def open_file(
@@ -135,6 +126,7 @@ def open_file(
         f"file:{quote(location.name)}?mode={mode}{immutable}",
         uri=True,
         isolation_level=None,
+        factory=BoundedConnection,
         cached_statements=STATEMENTS,
         check_same_thread=False,
         timeout=lock_timeout,
@@ -267,6 +259,21 @@ def read_file(location: FileLocation, read: Callable[[sqlite3.Connection, str], 
             return read(connection, identity)
         except sqlite3.Error as exc:
             raise unavailable(location, exc) from exc
+
+
+def remove_side_files(location: FileLocation) -> None:
+    """Let SQLite remove the files -wal and -shm, which readers leave, unless another program uses them."""
+    try:
+        is_unused = os.stat(f"{os.path.realpath(location.name)}-wal").st_size == 0
+    except OSError:
+        return
+    if location.immutable or not is_unused:
+        return
+    # SQLite removes them when the last connection closes that may write. If that fails, another program has
+    # the file open, or this user may not write to it.
+    with suppress(sqlite3.Error), closing(open_file(location, mode="rw", lock_timeout=0)) as connection:
+        connection.execute("pragma query_only = on")
+        connection.execute(SCHEMA_VERSION).fetchone()
 
 
 def stamp_of(connection: sqlite3.Connection, identity: str) -> str:

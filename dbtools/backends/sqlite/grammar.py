@@ -14,14 +14,16 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.functions import Function as Call
 
-from dbtools.backends.plans import ESCAPE, identifier, sought
+from dbtools.backends.plans import ESCAPE, begun, identifier, sought
 from dbtools.backends.sources import LONG, Element, Grammar, Truth, column_of, placing
+from dbtools.backends.sqlite import moments
 from dbtools.backends.sqlite.arithmetic import CELL
-from dbtools.backends.sqlite.files import CONTAINS, UNHEX
+from dbtools.backends.sqlite.files import MATCHES, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.catalog import TextIndex
-from dbtools.statement import Output
+from dbtools.cells import SURROGATES
+from dbtools.statement import Order, Output
 from dbtools.terms import (
     SEARCH,
     Bucket,
@@ -33,7 +35,7 @@ from dbtools.terms import (
     alternatives_of,
     is_moment,
 )
-from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
+from dbtools.types import NUMERIC, ColumnType, Family, Operator
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
 DIGITS = 19  #: at most in an integer
@@ -78,6 +80,8 @@ class SqliteGrammar(Grammar):
             return f"({' OR '.join(map(_alternative, alternatives_of(str(value))))})"
         if isinstance(value, str) and type.family is Family.DECIMAL:
             return _number(value)
+        if isinstance(value, str) and moments.are_texts(type):
+            return moments.SPELLINGS[type.family].read(value)
         if isinstance(value, bool):
             return int(value)
         if isinstance(value, int) and not LEAST <= value <= MOST:
@@ -99,21 +103,27 @@ class SqliteGrammar(Grammar):
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with the items of a JSON array, so that a list is one parameter."""
         item = f"{UNHEX}(value)" if type.family is Family.BYTES else "value"
+        if type.unchecked:
+            item = f"iif(type = 'array', cast({UNHEX}(json_extract(value, '$[0]')) as text), value)"
         items = sa.text(f"(select {item} from json_each(:{name}))").bindparams(sa.bindparam(name))
+        if moments.are_texts(type):
+            return moments.member(column, type.family, name, items, negated=negated)
         return column.op("not in" if negated else "in", is_comparison=True)(items)
 
-    def like(self, column: Element, name: str, operator: Operator) -> Truth:
-        """Compare by LIKE, which ignores case in ASCII."""
-        like = column.like(sa.bindparam(name), escape=ESCAPE)
+    def like(self, column: Element, name: str, operator: Operator, type: ColumnType) -> Truth:
+        """Compare by LIKE, which ignores case in ASCII, or by a function if a cell has other letters."""
+        pattern = sa.func.dbtools_caseless(sa.bindparam(name))
+        like = column.like(pattern, escape=ESCAPE)
+        blob, length = sa.cast(column, sa.BLOB), sa.func.length(column)
+        # An escape may mean a byte that is not UTF-8.
+        escaped = sa.func.instr(sa.bindparam(sought(name)), _text("\\x"))
+        odd = sa.or_(sa.func.length(blob) != length, length > sa.literal_column(str(LONG)), escaped)
+        found = getattr(sa.func, MATCHES)(blob, sa.bindparam(sought(name)), _text(operator))
+        whole: Truth = sa.case((odd, found), else_=like)
         if operator is Operator.STARTS_WITH:
-            return like
-        wanted: Element = sa.bindparam(sought(name))
-        if operator is Operator.ENDS_WITH:
-            end = sa.func.substr(column, -sa.func.length(wanted))
-            found: Element = end.like(sa.bindparam(name), escape=ESCAPE)
-        else:
-            found = getattr(sa.func, CONTAINS)(sa.cast(column, sa.BLOB), wanted)
-        return sa.case((sa.func.length(column) > sa.literal_column(str(LONG)), found), else_=like)
+            # An index serves LIKE with a bare parameter.
+            return sa.and_(column.like(sa.bindparam(begun(name)), escape=ESCAPE), whole)
+        return whole
 
     def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
         """Compare the row's number with those that the index finds."""
@@ -130,13 +140,22 @@ class SqliteGrammar(Grammar):
         return rank.correlate_except(ranks).scalar_subquery()
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Rewrite timestamps in texts like decoded values: with a space for T, and without a zone."""
-        if not (type.lenient and type.family in MOMENTS):
-            return column
-        text = column
-        for sign, instead in (("T", " "), ("Z", ""), ("+00:00", "")):
-            text = sa.func.replace(text, sa.literal_column(f"'{sign}'"), sa.literal_column(f"'{instead}'"))
-        return sa.case((self.is_text(column), text), else_=column)
+        """Write dates and times in one spelling each, so that equal moments are equal texts."""
+        return moments.spelled(column, type.family) if moments.are_texts(type) else column
+
+    def compare(self, operator: Operator, column: Element, type: ColumnType, *values: Element) -> Truth:
+        """Compare moments, not texts."""
+        if moments.are_texts(type):
+            return moments.compare(operator, column, type.family, *values)
+        return super().compare(operator, column, type, *values)
+
+    def window(self, select: sa.Select[Any], column: Element, step: Order, limit: Element) -> Truth | None:
+        """Bound the spellings of the first moments."""
+        return moments.window(select, column, step, limit) if moments.are_texts(step.term.type) else None
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* as it is compared."""
+        return self.comparable(column, type)
 
     def is_text(self, column: Element) -> Truth:
         """Compare the cell's storage class."""
@@ -183,7 +202,9 @@ class SqliteGrammar(Grammar):
             return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
         dates = DATES.get(term.operation, 0)
         operands = [
-            cell if isinstance(of, Calculation | Literal) else (_as_bytes if at < dates else _as_number)(cell)
+            cell
+            if isinstance(of, Calculation | Literal)
+            else (moments.as_text if at < dates else _as_number)(cell)
             for at, (of, cell) in enumerate(zip(term.operands, operands, strict=True))
         ]
         if term.operation is Operation.NEGATE:
@@ -197,12 +218,13 @@ class SqliteGrammar(Grammar):
     ) -> tuple[Element, Element]:
         """Compare dates as points in time: a text may be a date, with or without a time."""
         if is_moment(left[1]) and is_moment(right[1]) and left[1].family is not Family.TEXT:
-            return sa.func.dbtools_moment(_as_bytes(left[0])), sa.func.dbtools_moment(_as_bytes(right[0]))
-        return left[0], right[0]
+            one, other = (sa.func.dbtools_moment(moments.as_text(each)) for each, _ in (left, right))
+            return one, other
+        return self.comparable(*left), self.comparable(*right)
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Ignore cells of numeric columns that are not numbers, and sum decimals exactly."""
-        numbers = column
+        numbers = self.comparable(column, type)
         if type.lenient and (type.family in NUMERIC or function in (Function.SUM, Function.AVG)):
             numbers = sa.case((sa.func.typeof(column).in_([_text("integer"), _text("real")]), column))
         if function in (Function.MIN, Function.MAX):
@@ -252,18 +274,13 @@ def _as_number(cell: Element) -> Element:
     return sa.case((sa.func.typeof(cell) != _text("text"), cell))
 
 
-def _as_bytes(cell: Element) -> Element:
-    """Return the bytes of *cell*, which may be a date, or null if it is not a text."""
-    return sa.case((sa.func.typeof(cell) == _text("text"), sa.cast(cell, sa.LargeBinary)))
-
-
 def _usable(type: ColumnType, term: Operand, cell: Element) -> Element:
     """Return *cell*, the SQL of *term*, or null if it is not a number or a date as *type* requires."""
     if isinstance(term, Calculation | Literal):
         return cell
     if type.family in NUMERIC:
         return sa.func.dbtools_number(_as_number(cell))
-    return sa.func.dbtools_date(_as_bytes(cell)) if is_moment(type) else cell
+    return sa.func.dbtools_date(moments.as_text(cell)) if is_moment(type) else cell
 
 
 def _exact(total: Element, numbers: Element, scale: int) -> Element:
@@ -316,6 +333,9 @@ def _item(value: object) -> str:
     match value:
         case bytes():
             return f'"{value.hex()}"'
+        case str() if SURROGATES.search(value):
+            # JSON cannot hold a text that is not UTF-8.
+            return f'["{value.encode(errors="surrogateescape").hex()}"]'
         case float() if math.isinf(value):
             # JSON has no infinity, but SQLite reads numbers that overflow as such.
             return "9e999" if value > 0 else "-9e999"

@@ -1,4 +1,4 @@
-"""Check a query before it is served. A location and pieces of SQL in, an Inspected out.
+"""Check a query before it is served. A connection and pieces of SQL in, an Inspected out.
 
 SQLite explains the query, and reports to the authorizer what it reads; a temporary view shows the types. Both
 use a separate read-only connection. If the query names a view, only the view's own columns are reported.
@@ -10,10 +10,10 @@ import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import NamedTuple, TypeVar
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeVar
 
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import (
@@ -32,7 +32,6 @@ from dbtools.backends.sqlite.files import (
     Events,
     FileLocation,
     authorize,
-    connect,
     explain,
     has_code,
     open_file,
@@ -49,7 +48,7 @@ from dbtools.backends.sqlite.syntax import (
     words_in,
 )
 from dbtools.backends.sqlite.types import column_type
-from dbtools.catalog import Column, Table
+from dbtools.catalog import Column, RowFilter, Table
 from dbtools.errors import Refused
 from dbtools.sql import Fragment, Parameter, code_of, tokenize
 from dbtools.types import ColumnType, Family
@@ -148,15 +147,15 @@ class SqliteQuery(WrittenQuery):
 
 
 def inspect_query(
-    location: FileLocation, pieces: Sequence[Piece], declared: Mapping[str, Declared]
+    connection: sqlite3.Connection, pieces: Sequence[Piece], declared: Mapping[str, Declared]
 ) -> Inspected:
     """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
     query = written_query(pieces, declared)
-    with inspecting(location) as connection:
-        events = events_of(connection, query, authorize, NOT_READING)
-        if code_of(query.text, lexis)[0].word not in READING:
-            # In parentheses, BEGIN and VACUUM would be names of tables.
-            raise refusal(NOT_READING)
+    events = events_of(connection, query, authorize, NOT_READING)
+    if code_of(query.text, lexis)[0].word not in READING:
+        # In parentheses, BEGIN and VACUUM would be names of tables.
+        raise refusal(NOT_READING)
+    with unsecured(connection):
         return inspected(connection, query, events, query)
 
 
@@ -167,14 +166,30 @@ def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> 
     return query
 
 
-@contextmanager
-def inspecting(location: FileLocation) -> Iterator[sqlite3.Connection]:
-    """Open a connection for inspections, which cannot write."""
-    with closing(connect(location)) as connection:
-        connection.execute("pragma foreign_keys = on")
+def open_inspected(location: FileLocation, *, mode: Literal["ro", "rw"] = "ro") -> sqlite3.Connection:
+    """Open a connection for inspections, which cannot write, or raise sqlite3.Error."""
+    connection = open_file(location, mode=mode)
+    try:
+        connection.executescript("pragma foreign_keys = on; pragma temp_store = memory")
         secure(connection)
-        connection.text_factory = lambda text: text.decode(errors="replace")
-        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    return connection
+
+
+@contextmanager
+def unsecured(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let *connection* read what no call may, and create the temporary view INSPECTED; drop it in the end."""
+    connection.set_authorizer(None)
+    try:
+        connection.execute("pragma query_only = off")
+        yield
+    finally:
+        connection.execute(f"drop view if exists temp.{INSPECTED}")
+        connection.execute("pragma query_only = on")
+        connection.set_authorizer(authorize)
 
 
 def events_of(
@@ -202,9 +217,6 @@ def inspected(
     connection: sqlite3.Connection, query: SqliteQuery, events: Events, shown: SqliteQuery | None
 ) -> Inspected:
     """Return *query*, which SQLite has explained with *events*, and which returns the rows of *shown*."""
-    # From here on, only a temporary view is created.
-    connection.set_authorizer(None)
-    connection.executescript("pragma query_only = off; pragma temp_store = memory")
     tables = {fold(table) for table, _ in events.reads}
     resolve_views(connection)
     relations = relations_of(connection, {*tables, *query.names})
@@ -231,14 +243,13 @@ def check_lists(query: SqliteQuery) -> None:
             raise refusal(f"{piece} is a list: write {forms}.", offset=query.start_of(at))
 
 
-Inspect = Callable[[FileLocation, Sequence[Piece], Mapping[str, Declared]], Inspected]
+Inspect = Callable[[sqlite3.Connection, Sequence[Piece], Mapping[str, Declared]], Inspected]
 
 
 class SqliteInspector:
     """Asks the SQLite file at *location* what operators' SQL means; *inspect* checks its queries.
 
-    Conditions are explained on one connection. One thread opens, uses and closes it, because a cancelled call
-    continues there.
+    All share one connection. One thread opens, uses and closes it, because a cancelled call continues there.
     """
 
     def __init__(self, location: FileLocation, inspect: Inspect = inspect_query) -> None:
@@ -248,33 +259,27 @@ class SqliteInspector:
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return the query in *pieces* as SQLite understands it, or raise Refused."""
-        return await self._ask(partial(self._inspect, self._location, pieces, declared))
+        return await self._ask(lambda connection: self._inspect(connection, pieces, declared))
 
-    async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
+    async def condition(self, table: Table, condition: Fragment) -> RowFilter:
         """Return no types if *condition* is valid, or raise Refused."""
-        await self._ask(partial(self._explain, table, condition))
-        return ()
+        await self._ask(lambda connection: explain_condition(connection, table, condition))
+        return RowFilter(condition=condition)
 
-    async def _ask(self, ask: Callable[[], T]) -> T:
+    async def _ask(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._asked, ask)
         except sqlite3.Error as exc:
             raise temporary_refusal(UNREADABLE) from exc
 
-    def _explain(self, table: Table, condition: Fragment) -> None:
-        pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
-        nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
-        if self._connection is None:
-            connection = open_file(self._location)
-            secure(connection)
-            self._connection = connection
-        sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n)"
+    def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            self._connection.execute(sql, nulls).close()
-        except sqlite3.Error as exc:
-            if has_code(exc, TEMPORARY):
-                raise
-            raise Refused(explained(str(exc), condition.text)) from exc
+            if self._connection is None:
+                self._connection = open_inspected(self._location)
+            return ask(self._connection)
+        except sqlite3.Error:
+            self._close()
+            raise
 
     def close(self) -> None:
         """Let the thread finish its work, close the connection and end."""
@@ -285,6 +290,19 @@ class SqliteInspector:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def explain_condition(connection: sqlite3.Connection, table: Table, condition: Fragment) -> None:
+    """Raise Refused if *condition* on *table* is invalid."""
+    pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
+    nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
+    sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n)"
+    try:
+        connection.execute(sql, nulls).close()
+    except sqlite3.Error as exc:
+        if has_code(exc, TEMPORARY):
+            raise
+        raise Refused(explained(str(exc), condition.text)) from exc
 
 
 def check_pragmas(query: SqliteQuery, tables: Iterable[str]) -> None:

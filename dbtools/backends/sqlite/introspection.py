@@ -23,11 +23,23 @@ from dbtools.backends.sqlite.relations import (
     ColumnRow,
     Index,
     Structure,
-    read_dependencies,
+    bound_to_main,
+    is_derived,
+    read_by,
     read_foreign_keys,
     read_text_indexes,
 )
-from dbtools.backends.sqlite.syntax import BINARY, Definition, fold, generation, lexis, module_of, query_of
+from dbtools.backends.sqlite.syntax import (
+    BINARY,
+    Definition,
+    condition_of,
+    fold,
+    generation,
+    lexis,
+    module_of,
+    predicate_of,
+    query_of,
+)
 from dbtools.backends.sqlite.types import column_type, limited
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind, identifying, searched
 from dbtools.types import ColumnType, Family, quoted
@@ -45,12 +57,17 @@ SHORTEST_ROW = 6  #: bytes in the file
 #: A constraint that replaces other rows; it may also be part of a text, which is rare.
 REPLACING = re.compile(rf"\bon{GAP}+conflict{GAP}+replace\b", re.IGNORECASE | re.DOTALL)
 
+BOUND = "run_sql cannot read the view {}: {}."
+
 RELATIONS = """
 select name, type, wr, strict
 from pragma_table_list
 where schema = 'main'
 and type in ('table', 'view', 'virtual')
 """
+RELATION_NAMES = (
+    "select name from pragma_table_list where schema = 'main'"  #: those of full-text indexes included
+)
 DEFINITIONS = """
 select name, sql
 from main.sqlite_schema
@@ -65,7 +82,9 @@ and l.type in ('table', 'view', 'virtual')
 and l.name not in (select value from json_each(?))
 """
 INDEXES = """
-select s.name, i.name, i.origin, i.partial, x.name, x.coll
+select s.name, i.name, i.origin,
+    case when i.partial then (select d.sql from main.sqlite_schema as d where d.name = i.name) end,
+    x.name, x.coll
 from main.sqlite_schema as s
 join pragma_index_list(s.name, 'main') as i
 join pragma_index_xinfo(i.name, 'main') as x
@@ -124,18 +143,20 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     tables = {name: _table(structure) for name, structure in structures.items()}
     foreign_keys = read_foreign_keys(connection, tables, structures)
     estimates = _row_estimates(connection, tables.values())
-    reads = read_dependencies(structures, columns)
+    names = {fold(name): name for (name,) in connection.execute(RELATION_NAMES)}
+    reads = {name: read_by(structure, names) for name, structure in structures.items()}
     virtual = {name: definitions.get(name) or "" for name, type, *_ in listed if type == "virtual"}
     text_indexes = read_text_indexes(virtual, structures, columns)
     left_out = (f"{kinds[name]} {quoted(name)} is left out: {why}." for name, why in problems.items())
-    return Catalog(
+    catalog = Catalog(
         tables=tuple(
             replace(
                 table,
                 columns=searched(table.columns, text_indexes.get(name, {})),
                 foreign_keys=foreign_keys.get(name, ()),
                 row_estimate=estimates.get(name),
-                reads=reads.get(name),
+                derived=is_derived(structures[name], reads[name]),
+                reads=reads[name],
             )
             for name, table in tables.items()
         ),
@@ -146,6 +167,8 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
         ),
         warnings=(*left_out, *selection.idle([("", name) for name, *_ in listed])),
     )
+    bound = (BOUND.format(quoted(name), why) for (_, name), why in bound_to_main(catalog).items())
+    return replace(catalog, warnings=(*catalog.warnings, *bound))
 
 
 def _is_computed(rows: Iterable[ColumnRow]) -> bool:
@@ -179,9 +202,9 @@ def _columns(
 
 def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
     indexes: dict[str, list[Index]] = defaultdict(list)
-    for (table, _, origin, partial), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:4]):
+    for (table, _, origin, sql), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:4]):
         columns, collations = zip(*((name, fold(collation)) for *_, name, collation in rows), strict=True)
-        indexes[table].append(Index(origin, bool(partial), columns, collations))
+        indexes[table].append(Index(origin, sql is not None, columns, collations, sql or ""))
     return indexes
 
 
@@ -198,6 +221,7 @@ def _table(structure: Structure) -> Table:
         keys=keys,
         identity=_identity(structure, keys, columns),
         unique=frozenset(each.name for each in columns if {each.name} in structure.unique),
+        lesser_keys=(*_nullable_keys(structure, keys), *_partial_keys(structure)),
         comment=structure.definition.comment,
         definition=query_of(structure.sql) if structure.kind is TableKind.VIEW else "",
         row_identifier=_row_identifier(structure),
@@ -253,6 +277,30 @@ def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
     )
     keys = (Key(columns=primary, primary=True),) if primary else ()
     return keys + tuple(Key(columns=names) for names in unique if names != primary)
+
+
+def _nullable_keys(structure: Structure, keys: Sequence[Key]) -> Iterator[Key]:
+    """Yield the unique indexes of several columns that are not among *keys*."""
+    known = {key.columns for key in keys}
+    whole = (_columns_of(index) for index in structure.exact if not index.partial)
+    names = dict.fromkeys(each for each in whole if len(each) > 1 and each not in known)
+    yield from (Key(columns=each) for each in names)
+
+
+def _partial_keys(structure: Structure) -> Iterator[Key]:
+    """Yield the partial unique indexes of columns."""
+    names = {fold(row.name): row.name for row in structure.rows}
+    for index in structure.exact:
+        if index.partial and (columns := _columns_of(index)):
+            condition = condition_of(index.sql)
+            predicate, reads = predicate_of(condition, names)
+            yield Key(columns=columns, condition=condition, predicate=predicate, reads=reads)
+
+
+def _columns_of(index: Index) -> tuple[str, ...]:
+    """Return the columns of *index*, none if it has an expression."""
+    names = tuple(name for name in index.columns if name is not None)
+    return names if len(names) == len(index.columns) else ()
 
 
 def _row_identifier(structure: Structure) -> str | None:

@@ -13,12 +13,13 @@ from dbtools.backends.free import FreeRun
 from dbtools.backends.sources import Element, column_of, source
 from dbtools.backends.sqlite.files import FileLocation
 from dbtools.backends.sqlite.grammar import CLAIM_CASTS, SqliteGrammar
+from dbtools.backends.sqlite.relations import bound_to_main
 from dbtools.backends.sqlite.syntax import fold, names_in
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.cells import ADDRESS, READ_OF_MASKED, REDACTED
 from dbtools.errors import Denied
-from dbtools.policy import FunctionRules, uncovered
+from dbtools.policy import FunctionRules
 from dbtools.sql import words
 from dbtools.types import UNSENDABLE, Mask
 
@@ -57,7 +58,8 @@ class Lens(NamedTuple):
 def lens_of(run: FreeRun, schema: str) -> Lens:
     """Return what the names in *run* stand for, with the file as *schema*."""
     seen = {table.location: table for table in run.catalog.tables}
-    tables = [table for table in run.catalog.tables if not is_withheld(table)]
+    withheld = withheld_of(run)
+    tables = [table for table in run.catalog.tables if fold(table.name) not in withheld]
     direct = tuple(table.name for table in tables if _is_whole(table, run.whole, seen))
     views, denied = {}, set()
     for table in tables:
@@ -70,11 +72,17 @@ def lens_of(run: FreeRun, schema: str) -> Lens:
     return Lens(direct=direct, views=views, named=named, denied=frozenset(denied))
 
 
-def is_withheld(table: Table) -> bool:
-    """Return whether callers' SQL cannot read *table*, although the role sees it."""
+def withheld_of(run: FreeRun) -> frozenset[str]:
+    """Return the folded names of the tables that callers' SQL cannot read, although the role sees them."""
+    bound = frozenset(fold(name) for _, name in bound_to_main(run.whole))
+    return frozenset(fold(table.name) for table in run.catalog.tables if _is_withheld(table, bound))
+
+
+def _is_withheld(table: Table, bound: frozenset[str]) -> bool:
     named = _named(table)
     unlike = "select" in named and named & NOT_OF_VIEWS
-    return not table.aggregated or bool(unlike) or not any(_shown(table))
+    unreadable = not bound.isdisjoint((fold(table.name), *named))
+    return not table.aggregated or bool(unlike) or unreadable or not any(_shown(table))
 
 
 def _named(table: Table) -> frozenset[str]:
@@ -122,8 +130,8 @@ def _is_whole(table: Table, whole: Catalog, seen: Mapping[tuple[str, str], Table
     if full is None or table.filter is not None or any(each.type.mask for each in table.columns):
         return False
     # A view hides rows, as a filter does, if the role does not see everything that it reads.
-    hides = table.kind is TableKind.VIEW and any(uncovered(whole.reads_of(full), whole, seen))
-    return not hides and len(table.columns) == len(full.columns)
+    beneath = (each in seen and _is_whole(seen[each], whole, seen) for each in full.reads)
+    return len(table.columns) == len(full.columns) and all(beneath)
 
 
 def _shown(table: Table) -> Iterator[Column]:

@@ -2,12 +2,13 @@
 
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from dbtools import errors
 from dbtools.backends.free import (
+    BYTE_ORDER_MARK,
     DESCRIBED,
     MISSING,
     OUTSIDE,
@@ -21,21 +22,19 @@ from dbtools.backends.free import (
     unknown_function,
     unknown_table,
 )
-from dbtools.backends.sqlite.lens import is_withheld, permitted
+from dbtools.backends.sqlite.lens import permitted, withheld_of
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.results import too_wide
 from dbtools.sql import Token, TokenKind, code_of, words
 from dbtools.types import quoted
-from dbtools.vetting import NAMES
 
 MEDIAN = "Write min(x) where p >= 0.5, from a subquery with cume_dist() over (order by x) as p."
-VARIANCE = "avg(x * x) - avg(x) * avg(x)"  #: of a population
-UNION = "Write union all of one select for each grouping."
 LATER = "Write date(x, '+1 day'), or datetime('now', '-1 day')."
-#: What to write for functions of other databases.
+JOINED = "Write group_concat(x, ', ')."
+#: What to write for the functions of other databases that analysts use most.
 FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(
-        words("extract date_part datepart year month day dayofmonth hour minute second"),
+        words("extract date_part datepart year month day hour"),
         "Write strftime('%Y', x); %m is the month, %d the day, %H the hour.",
     ),
     **dict.fromkeys(words("to_char date_format"), "Write strftime('%Y-%m', x)."),
@@ -43,43 +42,23 @@ FUNCTIONS: Mapping[str, str] = {
         words("date_trunc datetrunc"),
         "Write strftime('%Y-%m-01', x) for months, '%Y-01-01' for years, date(x) for days.",
     ),
-    **dict.fromkeys(words("dayofweek weekday dayname"), "Write strftime('%w', x): 0 is Sunday."),
-    "quarter": "Write (strftime('%m', x) + 2) / 3.",
-    **dict.fromkeys(words("last_day eomonth"), "Write date(x, 'start of month', '+1 month', '-1 day')."),
     **dict.fromkeys(
-        words("datediff date_diff timestampdiff age"), "Write julianday(later) - julianday(earlier)."
+        words("datediff date_diff timestampdiff"), "Write julianday(later) - julianday(earlier)."
     ),
-    **dict.fromkeys(words("dateadd date_add date_sub adddate subdate"), LATER),
+    **dict.fromkeys(words("dateadd date_add date_sub"), LATER),
     **dict.fromkeys(
         words("now getdate curdate today sysdate"), "Write datetime('now'), or date('now', '-1 day')."
     ),
-    **dict.fromkeys(words("to_date to_timestamp"), "Write date('2024-12-31')."),
-    **dict.fromkeys(words("string_agg listagg"), "Write group_concat(x, ', ')."),
-    **dict.fromkeys(words("array_agg json_agg jsonb_agg json_arrayagg"), "Write json_group_array(x)."),
-    **dict.fromkeys(words("unnest jsonb_array_elements json_array_elements"), "Write from json_each(x)."),
-    **dict.fromkeys(words("array_length jsonb_array_length json_length"), "Write json_array_length(x)."),
-    **dict.fromkeys(words("json_value json_query"), "Write json_extract(x, '$.key')."),
+    **dict.fromkeys(words("string_agg listagg"), JOINED),
     **dict.fromkeys(words("concat concat_ws"), "Write a || b."),
+    "len": "Write length(x).",
     **dict.fromkeys(words("regexp regexp_like regexp_matches"), "Write like or glob."),
     **dict.fromkeys(words("left right mid"), "Write substr(x, 1, 2), or substr(x, -2)."),
-    **dict.fromkeys(
-        words("split_part substring_index strpos position charindex locate"),
-        "Write instr(text, part), and substr.",
-    ),
-    **dict.fromkeys(words("lpad rpad format"), "Write printf, such as printf('%05d', x)."),
+    **dict.fromkeys(words("strpos position charindex locate"), "Write instr(text, part), and substr."),
     **dict.fromkeys(words("nvl isnull"), "Write ifnull(a, b)."),
     **dict.fromkeys(words("if decode"), "Write case when … then … else … end."),
-    **dict.fromkeys(words("try_cast safe_cast convert to_number"), "Write cast(x as integer)."),
-    **dict.fromkeys(words("greatest least"), "Write max or min with several arguments."),
-    **dict.fromkeys(words("count_if countif"), "Write sum(x > 1)."),
-    "bool_or": "Write max(x > 1).",
-    **dict.fromkeys(words("median percentile_cont percentile_disc"), MEDIAN),
-    **dict.fromkeys(
-        words("stddev stddev_pop stddev_samp"), f"Write sqrt({VARIANCE}), which is of a population."
-    ),
-    **dict.fromkeys(words("variance var_pop var_samp"), f"Write {VARIANCE}, which is of a population."),
-    **dict.fromkeys(words("rollup cube"), UNION),
-    "generate_series": "Write with recursive n(i) as (select 1 union all select i + 1 from n where i < 9).",
+    **dict.fromkeys(words("try_cast safe_cast convert"), "Write cast(x as integer)."),
+    "median": MEDIAN,
 }
 #: What to write for words of other databases that SQLite takes for columns.
 COLUMNS: Mapping[str, str] = {
@@ -89,24 +68,14 @@ COLUMNS: Mapping[str, str] = {
 #: What to write for words and signs of other databases, which are syntax errors. A quoted word is empty.
 PHRASES: Mapping[str, str] = {
     r"\binterval ( |\d)": LATER,
-    r"\bcurrent_(date|time|timestamp) \(": "Write current_date without brackets.",
     "::": "Write cast(x as integer), not x::integer; date(x) for a date.",
-    r"\^": "Write pow(a, b).",
-    r"\b(ilike|similar to)\b": "Write like, which ignores the case of ASCII letters.",
+    r"\bilike\b": "Write like, which ignores the case of ASCII letters.",
     r"~|\brlike\b": "Write like or glob.",
     r"\b(top \(? ?\d|fetch (first|next))": "Write limit 5 at the end.",
     r"^(?!.* limit ).* offset \d": "Write limit 5 offset 10.",
-    r"\bdistinct on\b": "For distinct on, write row_number() in a subquery.",
-    r"\b(lateral|apply) \(": "Write a correlated subquery, or row_number() in a subquery.",
-    r"\bqualify\b": OUTSIDE,
     r"\bsubstring \([^(),]* from\b": "Write substr(x, 1, 2).",
-    r"\bwithin group\b": MEDIAN,
-    r"\b(group_concat|string_agg) \([^()]* (order by|separator)\b": "Write group_concat(x, ', ').",
-    r"\bgrouping sets\b": UNION,
+    r"\b(group_concat|string_agg) \([^()]* (order by|separator)\b": JOINED,
     r"\bpivot \(": "Write sum(iif(…, x, 0)) for each column.",
-    r"\) as (?!materialized )\w+ \( \w": "Name the columns before: with t(x) as (values …).",
-    r"\barray \[": "Write json_array(1, 2), and json_each.",
-    r"\bfor update\b": "Leave it out: run_sql only reads.",
 }
 COMMON_TABLE = re.compile(r"\b(\w+) \([^()]*\) as (?:(?:not )?materialized )?\(")  #: with columns
 #: Tables of SQLite, which are not in the catalog.
@@ -114,6 +83,8 @@ RESERVED = words(
     "sqlite_master sqlite_schema sqlite_temp_master sqlite_temp_schema sqlite_sequence "
     "sqlite_stat1 sqlite_stat4"
 )
+ENDS_OF_TABLES = words("where group order having limit union intersect except select values")
+NO_INDEXES = ("INDEXED BY is not supported", "Leave it out.")
 UNCLEAR = "A column does not exist, or is in several tables"
 QUALIFY = "Write table.column."
 UNKNOWN = "The statement reads a table that does not exist"
@@ -152,19 +123,44 @@ RULES: Sequence[tuple[str, str, str]] = (
 def readable(sql: str) -> str:
     """Return *sql* with names in backticks, or raise SqlRefused if it is not one statement that reads."""
     tokens = statement_of(sql, lexis)
+    tables = {token.offset for token in _texts_as_tables(tokens)}
     for token, after in zip(tokens, [*tokens[1:], tokens[-1]], strict=True):
         # Before a word, SQLite takes a byte order mark for white space.
-        name = token.value.lower().lstrip("\ufeff")
+        name = fold(token.value).lstrip(BYTE_ORDER_MARK)
         calls = after.text == "(" and token.kind is TokenKind.WORD
         reserved = name.startswith("pragma_") or (name.startswith("sqlite_") and not calls)
-        if name in RESERVED or (reserved and token.kind is not TokenKind.TEXT):
+        is_name = token.kind is not TokenKind.TEXT or token.offset in tables
+        if is_name and (name in RESERVED or reserved):
             raise refused(f"There is no table {quoted(name)}", DESCRIBED, position=token.offset)
+        if token.word.lstrip(BYTE_ORDER_MARK) == "indexed" and after.word == "by":
+            raise refused(*NO_INDEXES, position=token.offset)
     return with_names(_unqualified(sql[: tokens[-1].end], tokens))
+
+
+def _texts_as_tables(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield the texts among *tokens* in places where SQLite takes a text for the name of a table."""
+    lists = [False]  # for each open bracket, and outside of all: whether a list of tables has begun
+    last = before = ""
+    for token in tokens:
+        word = token.word.lstrip(BYTE_ORDER_MARK)
+        if token.text == BYTE_ORDER_MARK:
+            continue
+        is_table = before in ("join", "in", ".") or (before == "from" and last != "distinct")
+        is_listed = lists[-1] and before in (",", "(")
+        if token.kind is TokenKind.TEXT and (is_table or is_listed):
+            yield token
+        if token.kind is TokenKind.OPENING:
+            lists.append(is_listed or (is_table and before != "in"))
+        elif token.kind is TokenKind.CLOSING:
+            lists.pop()
+        elif word == "from" or word in ENDS_OF_TABLES:
+            lists[-1] = word == "from" and before != "distinct"
+        last, before = before, word
 
 
 def _unqualified(sql: str, tokens: Sequence[Token]) -> str:
     """Return *sql* without `main.` before the names of tables: the file is attached under another name."""
-    names = [fold(each.value) if each.kind in NAMES else each.text for each in tokens]
+    names = [fold(each.value) if each.is_name else each.text for each in tokens]
     schemas = [at for at, name in enumerate(names) if name == "main" and names[at - 1 : at] != ["."]]
     tables = {name for at in schemas for name in names[at + 2 : at + 3]}
     defined = {names[at - 1] for at in range(1, len(names)) if names[at : at + 2] == ["as", "("]}
@@ -247,7 +243,7 @@ class _Words:
         name = fold(name).removeprefix("temp.")
         if not self._is_written(name):
             return refused(UNKNOWN, DESCRIBED)
-        if any(fold(table.name) == name for table in self._catalog.tables if is_withheld(table)):
+        if name in withheld_of(self._run):
             return refused(f"run_sql cannot read {quoted(name)}", "Use the tools that list its rows.")
         place = self._position(name)
         if name in self._called:

@@ -31,7 +31,7 @@ def registry_of(connection: sqlite3.Connection, _: str) -> Registry | None:
         raise DatabaseUnavailable("The registry cannot be read.") from exc
 
 
-def has_journal(connection: sqlite3.Connection, _: str) -> bool:
+def has_journal(connection: sqlite3.Connection) -> bool:
     """Return whether the file keeps which changes have been made."""
     return _has(connection, "dbtools_write")
 
@@ -50,7 +50,6 @@ class SqliteRecords:
 
     DIALECT = "sqlite"
     SCHEMA = "main"
-    COLUMNS = "select name from pragma_table_info('dbtools_call', 'main')"
 
     def __init__(self, location: FileLocation, timeout: float | None) -> None:
         self._location = location

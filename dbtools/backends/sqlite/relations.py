@@ -1,35 +1,33 @@
-"""Read the structure, foreign keys and dependencies of relations. A connection in, parts of Tables out.
-
-SQLite reports what a view reads to the authorizer while it explains the view's SELECT. This happens in an
-empty database in memory, where tables replace the tables and views of the file. So each view is explained
-separately, even if views are nested, and no row is read.
-"""
+"""Read the structure, the foreign keys and the indexes of relations. A connection in, parts of Tables out."""
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import ColumnPlace
-from dbtools.backends.sqlite.files import explain
 from dbtools.backends.sqlite.syntax import (
     BINARY,
-    SILENT_JOINS,
     Definition,
     fold,
-    in_groups,
     module_of,
     names_in,
     read_definition,
-    words_in,
+    readable,
 )
-from dbtools.catalog import UNREPORTED, Column, ForeignKey, Reads, Table, TableKind, TextIndex
-from dbtools.types import NUMERIC, quoted
+from dbtools.catalog import (
+    Catalog,
+    Column,
+    ForeignKey,
+    Location,
+    Table,
+    TableKind,
+    TextIndex,
+)
+from dbtools.types import NUMERIC, Family, quoted
 
 #: The values of `hidden`: a column of a virtual table, and columns generated when read or when written.
 HIDDEN, VIRTUAL, STORED = 1, 2, 3
@@ -43,14 +41,7 @@ order by s.name, f.id desc, f.seq
 """
 #: Modules of virtual tables that store their own rows, unless an argument names another table.
 KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
-INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
-#: Table-valued functions that read only their arguments.
-PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
-UNKNOWN = Reads(others=(UNREPORTED,))
-ROWID = "ROWID"  #: the rowid, to the authorizer
 SYSTEM = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
-MODULES = "select name from pragma_module_list"
-WARMING = "select 1 from json_each('[1]'), json_tree('[1]')"
 
 
 class ColumnRow(NamedTuple):
@@ -75,6 +66,7 @@ class Index(NamedTuple):
     partial: bool
     columns: tuple[str | None, ...]  #: None for an expression
     collations: tuple[str, ...]  #: of the columns in the index, folded
+    sql: str = ""  #: the CREATE INDEX statement of a partial index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,98 +174,48 @@ def are_alike(target: Column, source: Column) -> bool:
     return target.type.family in NUMERIC or source.type.family is target.type.family
 
 
-def read_dependencies(structures: Mapping[str, Structure], columns: ColumnsByTable) -> Mapping[str, Reads]:
-    """Return what the views and virtual tables of *structures* read; *columns* has those of all tables."""
-    views = [each for each in structures.values() if each.kind is TableKind.VIEW]
-    virtual = [each for each in structures.values() if each.kind is TableKind.VIRTUAL]
-    found = {each.name: _of_virtual(each, columns) for each in virtual}
-    if views:
-        with closing(sqlite3.connect(":memory:")) as connection:
-            _create_stand_ins(connection, columns)
-            modules = {fold(name) for (name,) in connection.execute(MODULES)}
-            found |= {each.name: _of_view(connection, each, columns, modules) for each in views}
-    return {name: reads for name, reads in found.items() if reads != Reads()}
+def may_refer(target: Column, source: Column) -> bool:
+    """Return whether a configuration may let *source* refer to *target*: declared types must agree."""
+    agree = {source.type.family, target.type.family} <= {*NUMERIC, Family.ANY}
+    return are_alike(target, source) and (agree or source.type.family is target.type.family)
 
 
-def _create_stand_ins(connection: sqlite3.Connection, columns: ColumnsByTable) -> None:
-    """Create empty tables with the *columns* of the file's tables and views."""
-    connection.execute(WARMING).fetchall()
-    connection.execute("begin")
-    for name, rows in columns.items():
-        # SQLite reserves these names.
-        if rows and not fold(name).startswith("sqlite_"):
-            names = ", ".join(identifier(row.name) for row in rows)
-            connection.execute(f"create table {identifier(name)} ({names})")
+def is_derived(structure: Structure, reads: Sequence[Location]) -> bool:
+    """Return whether *structure*, which *reads* others, may show their rows, as views do."""
+    if structure.kind is not TableKind.VIRTUAL:
+        return structure.kind is TableKind.VIEW
+    return module_of(structure.sql).name not in KEEPING or bool(reads)
 
 
-def _of_view(
-    connection: sqlite3.Connection, view: Structure, columns: ColumnsByTable, modules: Container[str]
-) -> Reads:
-    """Return what *view* reads directly."""
-    sql = view.sql
-    select = next((sql[part.end :] for part in in_groups(sql).parts if part.word == "as"), "")
-    try:
-        seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK).reads
-    except (sqlite3.Error, sqlite3.Warning):
-        # The view may read a table without a stand-in, such as sqlite_sequence.
-        return UNKNOWN
-    # Searching for the words first avoids most tokenizing.
-    if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):
-        seen |= set(_shared(sql, columns))
-    matched = "match" in sql.lower()
-    return Reads(columns=frozenset(_places(seen, columns, modules, matched=matched)))
+def read_by(view: Structure, names: Mapping[str, str]) -> tuple[Location, ...]:
+    """Return the tables and views that *view* names; *names* has all of the file by their folded names."""
+    match view.kind:
+        case TableKind.VIEW:
+            named = sorted(names_in(view.sql) - {fold(view.name)})
+        case TableKind.VIRTUAL:
+            named = sorted({fold(word) for words in module_of(view.sql).arguments for word in words})
+        case _:
+            named = []
+    return tuple(("", names.get(each, each)) for each in named if each in names or each.startswith(SYSTEM))
 
 
-def _shared(sql: str, columns: ColumnsByTable) -> Iterator[tuple[str, str]]:
-    """Yield the columns that USING and NATURAL may compare, for all tables that *sql* may name."""
-    named = names_in(sql)
-    for table in columns:
-        if fold(table) in named:
-            yield table, ""
-            for row in columns[table]:
-                if "natural" in named or fold(row.name) in named:
-                    yield table, row.name
+def bound_to_main(catalog: Catalog) -> Mapping[Location, str]:
+    """Return the views of *catalog* that name the schema of a table, or read such a view, and why.
 
-
-def _places(
-    seen: Iterable[tuple[str, str]], columns: ColumnsByTable, modules: Container[str], *, matched: bool
-) -> Iterator[ColumnPlace]:
-    """Yield the *seen* columns of tables and *modules* as places in the catalog.
-
-    *matched* says whether the view may search full-text tables.
+    SQLite cannot open them in a file that is attached under another name.
     """
-    for table, column in seen:
-        rows = columns.get(table)
-        if rows is None:
-            # SQLite also reports common table expressions.
-            own = fold(table) not in modules and not fold(table).startswith(SYSTEM)
-            yield from () if own or fold(table) in PURE else [("", table, "")]
-        elif column == ROWID:
-            # The rowid may be an alias of the primary key.
-            keys = [row.name for row in rows if row.primary and row.type.lower() == "integer"]
-            yield ("", table, keys[0] if len(keys) == 1 else "")
-        elif any(row.hidden == HIDDEN and (matched or row.name == column) for row in rows):
-            # Full-text functions and patterns can reveal any column of the table.
-            yield from (("", table, row.name) for row in rows if row.hidden != HIDDEN)
-        else:
-            yield ("", table, column)
+    views = [table for table in catalog.tables if table.kind is TableKind.VIEW]
+    named = {view.location: "it writes main. before a name" for view in views if _names_main(view.definition)}
+    beneath = ((view, [each for each in catalog.beneath(view) if each.location in named]) for view in views)
+    return named and {
+        **{view.location: f"it reads {quoted(read[0].name)}" for view, read in beneath if read},
+        **named,
+    }
 
 
-def _of_virtual(table: Structure, columns: ColumnsByTable) -> Reads:
-    """Return what a virtual *table* reads besides its own rows."""
-    module = module_of(table.sql)
-    if module.name in INDEX_READERS:
-        # fts5vocab(TABLE, TYPE) or fts5vocab(SCHEMA, TABLE, TYPE); fts4aux has no TYPE.
-        names = [word for words in module.arguments for word in words[:1]]
-        names = names[: -1 if module.name == "fts5vocab" else None]
-        return Reads(columns=frozenset(_all_of(names[-1], columns)) if names else frozenset())
-    if module.name not in KEEPING:
-        return Reads(others=(f"what the module {quoted(module.name)} reads, which is not known",))
-    content, key = module.option("content"), module.option("content_rowid")
-    if not content:
-        return Reads()
-    shown = {fold(row.name) for row in table.rows} | {fold(content), fold(key)}
-    return Reads(columns=frozenset(_all_of(content, columns, shown)))
+def _names_main(sql: str) -> bool:
+    names = [fold(token.value) for token in readable(sql)] if "main" in fold(sql) else []
+    return ("main", ".") in pairwise(names)
 
 
 def read_text_indexes(
@@ -310,12 +252,3 @@ def _indexes_of(table: Structure, index: str, names: Set[str], key: str) -> dict
         for folded, name in columns.items()
         if number and folded in names
     }
-
-
-def _all_of(name: str, columns: ColumnsByTable, shown: Container[str] | None = None) -> Iterator[ColumnPlace]:
-    """Yield the rows, the keys and the columns of the table *name*, only those *shown* if given."""
-    table = next((each for each in columns if fold(each) == fold(name)), name)
-    yield ("", table, "")
-    for row in columns.get(table, ()):
-        if row.hidden != HIDDEN and (row.primary or shown is None or fold(row.name) in shown):
-            yield ("", table, row.name)

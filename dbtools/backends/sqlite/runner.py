@@ -1,27 +1,26 @@
 """Run statements on SQLite, on the thread of a connection or on the event loop. A Run in, rows out.
 
-A ReadJob checks its deadline as it runs, and cuts cells as it reads them. If SQLite refuses to load a cell,
-the statement runs again without texts and blobs, which are then read in pieces by rowid.
+A ReadJob checks its deadline as it runs, and cuts cells as it reads them. SQLite loads no cell of more than
+16 MiB. If it refuses one, the statement runs again without the cells of hidden rows, which change no answer.
 """
 
 import asyncio
-import codecs
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from threading import Event
 from typing import TypeVar
 
 import sqlalchemy as sa
 
 from dbtools import errors
-from dbtools.backends.plans import CELLS_HELD, Plan, identifier
+from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Row, Run
 from dbtools.backends.queries import compile_query
 from dbtools.backends.selects import compile_select
-from dbtools.backends.sources import Element
 from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread
 from dbtools.backends.sqlite.files import (
     BUSY,
@@ -34,23 +33,24 @@ from dbtools.backends.sqlite.files import (
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
-from dbtools.catalog import Column
+from dbtools.backends.sqlite.syntax import lexis
 from dbtools.cells import Cut, held
 from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
+from dbtools.sql import Fragment, TokenKind, code_of, words
 from dbtools.statement import Output, QueryShape, Select, Shape
-from dbtools.terms import Rank
-from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
 CONNECTIONS = 8
 GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
 PROBE_TABLE = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
-Reading = Callable[[Row], Row]  #: makes the cells of the result from a fetched row
-PIECE = 2**20  #: bytes of a large cell that are read at once
-CELL = "select {} from {} where {} = ?"
-LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pieces
+FILTERING_PLANS = 10  #: compiled shapes that are kept for large cells, which are rare: 2 MB at most
+LONGEST_BRIEF = 20_000  #: characters of SQL that is parsed and planned in about a millisecond
+COMPARING = words("= == <> != < <= > >= , . -")  #: signs of comparisons and constants
+BRACKETED = words("and or not in between where")  #: words before a parenthesis that call no function
+#: Words that compute something, or read another table.
+COMPUTING = words("like glob match regexp collate cast case select values exists raise escape")
 
 
 class SqliteRunner:
@@ -65,11 +65,12 @@ class SqliteRunner:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
             return compile_query(shape, GRAMMAR, LIST_FORMS)
-        return compile_select(shape, GRAMMAR)
+        plan = compile_select(shape, GRAMMAR)
+        return replace(plan, brief=is_brief(plan, shape))
 
     async def run(self, run: Run) -> ResultSet:
-        """Return the rows of *run*: of a lookup on the event loop if possible, otherwise in one hop."""
-        warmest: FileConnection | None = self.pool.warmest if run.plan.is_lookup else None
+        """Return the rows of *run*: on the event loop if it is brief, otherwise in one hop."""
+        warmest: FileConnection | None = self.pool.warmest if run.plan.brief else None
         if warmest is not None and (found := warmest.lookup(run)) is not None:
             return found
         try:
@@ -96,6 +97,32 @@ class SqliteRunner:
     async def close(self) -> None:
         """Close every connection."""
         await self.pool.dispose()
+
+
+def is_brief(plan: Plan, shape: Select) -> bool:
+    """Return whether *plan* of *shape* always ends soon: a lookup that calls no function of a file's author.
+
+    SQLite can stop a statement between two operations, but a call of a function is one of them.
+    """
+    filters = [table.filter.condition for table in shape.tables if table.filter is not None]
+    return (
+        shape.is_lookup
+        and len(plan.sql) <= LONGEST_BRIEF
+        and not any(table.computed for table in shape.tables)
+        and all(map(_only_compares, filters))
+    )
+
+
+def _only_compares(condition: Fragment) -> bool:
+    """Return whether *condition* consists of comparisons of columns, constants and claims."""
+    tokens = code_of(condition.text, lexis)
+    calls = any(
+        each.is_name and following.text == "(" and each.word not in BRACKETED
+        for each, following in pairwise(tokens)
+    )
+    signs = {each.text for each in tokens if each.kind is TokenKind.SIGN}
+    words = {each.word for each in tokens if each.kind is TokenKind.WORD}
+    return not calls and signs <= COMPARING and words.isdisjoint(COMPUTING)
 
 
 def pool_of(connect: Callable[[], FileConnection], *, size: int) -> Pool:
@@ -174,23 +201,22 @@ class ReadJob(Job):
             self.driver.rollback()
 
     def _fetch_somehow(self) -> ResultSet:
-        """Run the statement; if a cell is too large to load, run it in another way."""
+        """Run the statement; if a cell is too large to load, run it without those of hidden rows."""
         plan = self._run.plan
         try:
-            return self._fetch(plan, None)
+            return self._fetch(plan)
         except sqlite3.DataError as exc:
             if not is_too_big(exc) or not isinstance(plan.shape, Select):
                 raise
-        giant = giant_plan(plan.shape)
-        return self._fetch(giant or filtering_plan(plan.shape), self._giant_row if giant else None)
+        return self._fetch(filtering_plan(plan.shape))
 
-    def _fetch(self, plan: Plan, read: Reading | None) -> ResultSet:
+    def _fetch(self, plan: Plan) -> ResultSet:
         sql = f"{self._run.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
         driver = self.driver
-        return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
+        return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters)))
 
-    def _rows(self, cursor: sqlite3.Cursor, read: Reading | None) -> ResultSet:
+    def _rows(self, cursor: sqlite3.Cursor) -> ResultSet:
         rows: list[Row] = []
         total, most, shortest, more = 0, self._run.limit, self._shortest, False
         try:
@@ -198,10 +224,8 @@ class ReadJob(Job):
                 if len(rows) == most or total > CELLS_HELD:
                     more = True
                     break
-                if read is not None:
-                    row = read(row)
                 length = held(row)
-                if length > shortest or read is not None:
+                if length > shortest:
                     # Only a long row may have a cell to cut, or take long to read.
                     self.check()
                     row = tuple(map(cut, row, self._outputs))
@@ -212,46 +236,6 @@ class ReadJob(Job):
             cursor.close()
         return ResultSet(outputs=self._outputs, rows=tuple(rows), more=more, length=total)
 
-    def _giant_row(self, row: Row) -> Row:
-        """Return the cells of *row* of a `giant_plan`."""
-        self.check()
-        half = len(row) // 2
-        cells, kinds = row[:half], row[half:]
-        number = cells[-1]
-        assert isinstance(number, int)
-        return tuple(
-            self._large_cell(output, number, kind) if kind in ("text", "blob") else cell
-            for output, cell, kind in zip(self._outputs, cells, kinds, strict=False)
-        )
-
-    def _large_cell(self, output: Output, number: int, kind: object) -> object:
-        shape, name = self._run.plan.shape, output.term.name
-        assert isinstance(shape, Select)
-        try:
-            blob = self.driver.blobopen(shape.table.name, name, number, readonly=True)
-        except sqlite3.OperationalError:
-            # The cell is computed, or the default of a column that was added after the row. The filter has
-            # already selected the row, in the same transaction.
-            sql = CELL.format(*map(identifier, (name, shape.table.name, str(shape.table.row_identifier))))
-            (cell,) = self.driver.execute(sql, (number,)).fetchone()
-            return cut(cell, output)
-        with blob:
-            most = len(blob) if output.longest is None else output.longest
-            return self._text(blob, most) if kind == "text" else _begun(blob.read(most), len(blob))
-
-    def _text(self, blob: sqlite3.Blob, most: int) -> object:
-        (encoding,) = self.driver.execute("pragma encoding").fetchone()
-        # As in small cells, invalid UTF-8 is kept, and invalid UTF-16 is replaced.
-        errors = "surrogateescape" if encoding == "UTF-8" else "replace"
-        decoder = codecs.getincrementaldecoder(encoding)(errors)
-        start, whole = "", 0
-        while piece := blob.read(PIECE):
-            self.check()
-            text = decoder.decode(piece, final=blob.tell() == len(blob))
-            start += text[: most - len(start)]
-            whole += len(text)
-        return _begun(start, whole)
-
 
 def is_too_big(error: Exception) -> bool:
     """Return whether a cell exceeds the largest that SQLite may load."""
@@ -260,14 +244,9 @@ def is_too_big(error: Exception) -> bool:
 
 def cut(cell: object, output: Output) -> object:
     """Return *cell*, cut to the longest that *output* allows."""
-    if isinstance(cell, str | bytes) and output.longest is not None:
-        return _begun(cell[: output.longest], len(cell))
+    if isinstance(cell, str | bytes) and output.longest is not None and len(cell) > output.longest:
+        return Cut(start=cell[: output.longest], length=len(cell))
     return cell
-
-
-def _begun(start: str | bytes, whole: int) -> object:
-    """Return *start*, as a Cut if the cell is longer: its length is *whole*."""
-    return start if len(start) == whole else Cut(start=start, length=whole)
 
 
 class FilteringGrammar(SqliteGrammar):
@@ -276,28 +255,7 @@ class FilteringGrammar(SqliteGrammar):
     barrier = True
 
 
-class GiantGrammar(FilteringGrammar):
-    """The Grammar for statements that load no text and no blob."""
-
-    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
-        """Read the cell if it is small, and its storage class, which needs no content."""
-        kind = sa.func.typeof(column)
-        small = kind.op("not in", is_comparison=True)(sa.literal_column(LARGE))
-        return sa.case((small, column)), kind
-
-
-@lru_cache(maxsize=100)
+@lru_cache(maxsize=FILTERING_PLANS)
 def filtering_plan(shape: Select) -> Plan:
     """Return a plan of *shape* that does not load hidden rows."""
     return compile_select(shape, FilteringGrammar())
-
-
-@lru_cache(maxsize=100)
-def giant_plan(shape: Select) -> Plan | None:
-    """Return a plan of *shape* without texts and blobs, None if its cells have no rowid."""
-    own = all(isinstance(output.term, Column | Rank) for output in shape.outputs)
-    if shape.table.row_identifier is None or shape.groups or not own:
-        return None
-    integer = ColumnType(family=Family.INTEGER, name="integer")
-    number = Output(term=Column(name=shape.table.row_identifier, type=integer, nullable=False))
-    return compile_select(replace(shape, outputs=(*shape.outputs, number)), GiantGrammar())

@@ -1,11 +1,10 @@
 """SQLite's syntax. CREATE statements in; the comments, checks and collations that only they contain out.
 
 A comment belongs to:
-- the table, if it is outside the body, on the line of its opening parenthesis, or at the top of the body with
-  an empty line after it; a view, if it is before its SELECT;
-- a column, if it is on the lines before the definition, within it, or at the end of its last line, also after
-  the comma. If that line has several definitions, the comment is ignored;
-- the same owner as the comment directly above it, if it begins in the same column.
+- the table, if it is outside the body, or on the line of its opening parenthesis; a view, if it is before its
+  SELECT;
+- a column, if it is on the lines above the definition, not indented further; within it; or at the end of its
+  last line, also after the comma. If that line has several definitions, the comment is ignored.
 """
 
 import re
@@ -42,12 +41,6 @@ lexis = Lexis(
     line_ends="\n",
     native_marks="?@$#:",
     lenient=True,
-    total_functions=words(
-        "cast coalesce count date datetime ifnull iif instr julianday length likelihood likely lower ltrim "
-        "max min nullif round rtrim sign strftime substr substring time trim typeof unicode unixepoch "
-        "unlikely upper"
-    ),
-    total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 #: SQLite may not report to the authorizer tables that are joined like this (3.40).
@@ -57,6 +50,9 @@ STEPS = {"(": 1, ",": 0, ")": -1}  #: changes of depth
 #: Names of options of FTS5, in the order in which it looks for them.
 OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
+#: Words in the condition of a partial index that are neither columns nor functions.
+IN_CONDITIONS = words("and or not is null isnull notnull in between like glob true false")
+END = Token(TokenKind.SEMICOLON, "", -1, -1)
 BINARY = "binary"  #: the default collation
 NEW_VIEW = "create view "  #: as SQLite normalizes it
 CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
@@ -165,6 +161,11 @@ class _Statement:
         """Return whether there is a line break between the tokens *begin* and *end*."""
         return "\n" in self.sql[begin.end : end.offset]
 
+    def is_apart(self, comment: Token, code: Token) -> bool:
+        """Return whether *comment* is indented further than *code*, or an empty line is between them."""
+        indents = [each.offset - self.sql.rfind("\n", 0, each.offset) for each in (comment, code)]
+        return indents[0] > indents[1] or BLANK_LINE.search(self.sql, comment.end, code.offset) is not None
+
 
 @lru_cache(maxsize=10_000)  # a refresh parses only changed tables
 def read_definition(sql: str) -> Definition:
@@ -230,6 +231,38 @@ def query_of(sql: str) -> str:
     return "".join(" " * (here.end < there.offset) + there.text for here, there in pairwise(query)).strip()
 
 
+@lru_cache(maxsize=1_000)
+def condition_of(sql: str) -> str:
+    """Return the condition in the CREATE INDEX statement *sql* of a partial index, without comments."""
+    parts = in_groups(sql).parts
+    where = next((part.offset for part in parts if part.word == "where"), len(sql))
+    code = [token for token in readable(sql) if token.kind is not TokenKind.COMMENT and token.offset >= where]
+    return "".join(" " * (here.end < there.offset) + there.text for here, there in pairwise(code)).strip()
+
+
+def predicate_of(condition: str, columns: Mapping[str, str]) -> tuple[str, frozenset[str]]:
+    """Return *condition* of a partial index, empty if it may mean something else elsewhere, and its columns.
+
+    *columns* has the names of the table's columns by folded names. A condition that is not understood may
+    name any of them.
+    """
+    tokens = code_of(condition, lexis)
+    reads: set[str] = set()
+    for token, after in pairwise([*tokens, END]):
+        name = columns.get(fold(token.value)) if token.is_name else None
+        # A word before a quote may be the beginning of a BLOB.
+        if name is not None and after.kind not in QUOTED and after.text not in (".", "("):
+            reads.add(name)
+        elif token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and not _is_plain(token, after)):
+            return "", frozenset(columns.values())
+    return condition, frozenset(reads)
+
+
+def _is_plain(word: Token, after: Token) -> bool:
+    """Return whether *word* is a function, or syntax that is the same in every statement."""
+    return word.word in IN_CONDITIONS or after.text == "("
+
+
 def _before_query(sql: str) -> Iterator[Token]:
     """Yield the tokens of the CREATE VIEW statement *sql* before its AS, and the comments after it."""
     tokens = iter(readable(sql))
@@ -264,21 +297,10 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
 
 def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
     """Yield each comment with its owner: the number of a definition, TABLE or NO_OWNER."""
-    owner, above = NO_OWNER, None
     for at, comment in statement.comments:
         number = bisect_left(statement.marks, at) - 1
-        if not 0 <= number < len(statement.marks) - 1:
-            owner = TABLE
-        elif above is None or not _goes_on(statement.sql, above, comment):
-            owner = _owner(statement, number, at, comment)
-        above = comment
-        yield owner, comment
-
-
-def _goes_on(sql: str, above: Token, comment: Token) -> bool:
-    """Return whether *comment* is directly below the comment *above* and begins in the same column."""
-    columns = {token.offset - sql.rfind("\n", 0, token.offset) for token in (above, comment)}
-    return len(columns) == 1 and sql[above.end : comment.offset].strip(" \t\r") == "\n"
+        is_inside = 0 <= number < len(statement.marks) - 1
+        yield _owner(statement, number, at, comment) if is_inside else TABLE, comment
 
 
 def _owner(statement: _Statement, number: int, at: int, comment: Token) -> int:
@@ -286,11 +308,9 @@ def _owner(statement: _Statement, number: int, at: int, comment: Token) -> int:
     code, marks = statement.code, statement.marks
     is_first, ends_line = at - 1 == marks[number], statement.is_broken(comment, code[at])
     if statement.is_broken(code[at - 1], comment):
-        if is_first and BLANK_LINE.search(statement.sql, comment.end, code[at].offset):
-            return NO_OWNER if number else TABLE
-        if is_first or at < marks[number + 1]:
-            return number
-        return number + 1 if code[at].text == "," else NO_OWNER
+        owner = number + (at == marks[number + 1])  # it may be above a leading comma
+        is_last = owner == len(marks) - 1
+        return NO_OWNER if is_last or statement.is_apart(comment, code[max(at, marks[owner] + 1)]) else owner
     owner = number - 1 if is_first and ends_line else number
     # ALTER TABLE may have added a column between a comment and its column.
     is_shared = owner > 0 and ends_line and not statement.is_broken(code[marks[owner] - 1], comment)

@@ -67,6 +67,7 @@ def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnTy
         lenient=not enforced,
         large=not enforced or family in LARGE,
         dated=family in (Family.TEXT, Family.ANY),
+        unchecked=family in (Family.TEXT, Family.ANY),
     )
 
 

@@ -1,6 +1,6 @@
-"""Run callers' SQL on one file, in a process that can be killed. A line of JSON in, a line of JSON out.
+"""Run callers' SQL on one file, in a process that can be killed. A request in, an answer out.
 
-The server starts this file as a script, without a secret and without packages, so that it starts fast.
+The process imports no package and nothing else of dbtools, so that it starts fast.
 
 The first safeguard is names: in a connection, the names of what the role sees stand for tables that it sees
 whole, or for temporary views; all others for a table that does not exist. The second one is the authorizer
@@ -8,11 +8,8 @@ and an audit of the program that EXPLAIN shows: of the tables it opens, and of t
 """
 
 import hashlib
-import json
 import os
 import re
-import resource
-import signal
 import sqlite3
 import sys
 from collections import OrderedDict
@@ -20,12 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-MEMORY = 384 * 2**20  #: bytes of the address space
 HEAP = 256 * 2**20  #: bytes that SQLite may allocate
-RETIRES = 128 * 2**10  #: kilobytes after which the process is replaced, since it may not return them
 CONNECTIONS = 8  #: with different roles or claims
 LOCK_TIMEOUT = 2.0  #: seconds
-LATE = 1.0  #: seconds after its deadline when the process ends, if the server is gone
 PRAGMAS = "pragma trusted_schema = off; pragma temp_store = memory; pragma cell_size_check = on"
 JSON_TABLES = frozenset(("json_each", "json_tree"))
 LIMITS = {
@@ -47,6 +41,8 @@ CHANGING = frozenset(
 OPENING = ("OpenRead", "ReopenIdx")
 FILE = 2  #: the number of the attached file, after main and temp
 Event = tuple[str | None, ...]
+#: By the key of a request, the least recently used one first.
+SANDBOXES: "OrderedDict[str, Sandbox]" = OrderedDict()
 
 
 class Refusal(Exception):
@@ -104,6 +100,9 @@ class Sandbox:
         )
         driver.text_factory = lambda text: text.decode(errors="surrogateescape")
         driver.execute(f"pragma encoding = '{encoding}'")
+        # Under its other name, SQLite would refuse the whole file for one view or trigger that names main.t;
+        # now it leaves them out. The file is opened for reading only, and the authorizer denies writes.
+        driver.execute("pragma writable_schema = on")
         driver.execute(f"attach ? as {self._file}", (uri,))
         self._encoding = encoding
         return driver
@@ -239,9 +238,10 @@ class Sandbox:
     def _may_read(self, table: str, column: str | None, *rest: str | None) -> bool:
         schema, context = rest
         if schema == self._file:
+            if (table, column, schema, context) in self._reads or fold(table) in self._direct:
+                return True
             # Rows without columns have the schema as it is written, and only the views can write it.
-            known = (table, column, schema, context) in self._reads or not column
-            return known or fold(table) in self._direct
+            return not column and not fold(table).startswith("sqlite_")
         if schema == "temp":
             return table in self._public or table.startswith(f"{self._file}_")
         if schema == "main":
@@ -347,54 +347,26 @@ def _cell(cell: object, longest: int) -> object:
     return cell
 
 
-def main() -> None:
-    """Say that the process has started, and answer requests until the server closes the pipe."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+def start() -> None:
+    """Limit the memory of SQLite in this process."""
     sqlite3.connect(":memory:").execute(f"pragma hard_heap_limit = {HEAP}")
-    os.nice(5)  # callers of other tools go first
-    # Linux counts the memory of the server as the process's own, up to here.
-    most = max(RETIRES, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
-    _send({})
-    for line in sys.stdin:
-        request = json.loads(line)
-        # Ends the process, even inside of one step of SQLite, if the server does not.
-        signal.setitimer(signal.ITIMER_REAL, request["timeout"] + LATE)
-        answer = dict(_answer(request, sandboxes))
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        answer["last"] = used > most or answer.get("error") == "memory"
-        _send(answer)
-        if answer["last"]:
-            return
 
 
-def _send(answer: Mapping[str, object]) -> None:
-    sys.stdout.write(f"{json.dumps(answer)}\n")
-    sys.stdout.flush()
-
-
-def _answer(request: Mapping[str, Any], sandboxes: "OrderedDict[str, Sandbox]") -> Mapping[str, object]:
+def answer(request: Mapping[str, Any]) -> Mapping[str, object]:
+    """Return the answer to *request*, in the sandbox of its key."""
     key = request["key"]
     try:
-        if key not in sandboxes:
+        if key not in SANDBOXES:
             if "spec" not in request:
                 return {"needs": "spec"}
-            sandboxes[key] = Sandbox(request["spec"])
-            if len(sandboxes) > CONNECTIONS:
-                sandboxes.popitem(last=False)[1].close()
-        sandboxes.move_to_end(key)
-        return sandboxes[key].run(request)
+            SANDBOXES[key] = Sandbox(request["spec"])
+            if len(SANDBOXES) > CONNECTIONS:
+                SANDBOXES.popitem(last=False)[1].close()
+        SANDBOXES.move_to_end(key)
+        return SANDBOXES[key].run(request)
     except Refusal as exc:
         if exc.content["error"] == "changed":
-            sandboxes.pop(key, None)
+            SANDBOXES.pop(key, None)
         return exc.content
-    except MemoryError:
-        return {"error": "memory"}
     except (sqlite3.Error, ValueError):
         return {"error": "open"}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,11 @@
 """Change rows of a SQLite file, in one hop to the thread of a connection. A WriteRun in, its result out."""
 
 import asyncio
+import re
 import secrets
 import sqlite3
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from itertools import islice
 from threading import Event
 
@@ -24,7 +26,7 @@ from dbtools.backends.sqlite.files import (
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
 from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cut, pool_of, translated
-from dbtools.backends.writing import compile_write
+from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.catalog import Location
 from dbtools.changes import Write, WriteKind, WriteShape
 from dbtools.errors import Broken, SchemaChanged
@@ -32,9 +34,13 @@ from dbtools.statement import QueryShape
 
 GRAMMAR = SqliteGrammar()
 JOURNAL = journal_of(GRAMMAR, "main")
+UNBOUND = "The row is found by its key, which is not valid UTF-8, because its table has no rowid."
 FILE_LOCKED = "Another program locks the database file."
 #: Whether there may be foreign keys that only COMMIT checks.
 DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
+#: What SQLite says if a trigger, a check or a generated column needs what is missing.
+UNMADE = re.compile("no such (function|table|column|module|collation)|unknown function")
+INCOMPLETE_SCHEMA = "A trigger or a check needs what is missing in this SQLite: dbtools check names it."
 #: Nothing more can be written, before what would complete a COMMIT.
 DISK_FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 #: The kinds of constraints, by SQLite's extended result codes.
@@ -60,7 +66,8 @@ class SqliteWriter:
         """Return the SQL of *shape*; conditions load no cell of a hidden row, which may be too large."""
         if isinstance(shape, QueryShape):
             return compile_changing_query(shape, GRAMMAR, LIST_FORMS)
-        return compile_write(shape, GRAMMAR if shape.chosen is None else FilteringGrammar())
+        plan = compile_write(shape, GRAMMAR if shape.chosen is None else FilteringGrammar())
+        return replace(plan, attempt=attempt_of(shape, GRAMMAR)) if shape.conflict_where else plan
 
     async def write(self, run: WriteRun) -> WriteResult:
         """Run the steps of *run* between BEGIN IMMEDIATE and COMMIT, or ROLLBACK if it does not keep them."""
@@ -132,6 +139,9 @@ class WriteJob(Job):
                 written = written._replace(is_kept=True)
             self.written = written
             return written
+        except UnicodeEncodeError as exc:
+            # The driver cannot bind the text again that it has returned.
+            raise errors.Refused(UNBOUND) from exc
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise Stopped from exc
@@ -216,6 +226,8 @@ def refusal(error: Exception) -> errors.CallError:
     if has_code(error, ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
         return errors.DatabaseUnavailable("The database file cannot be written.")
     if not has_code(error, "SQLITE_CONSTRAINT"):
+        if UNMADE.match(str(error)):
+            return errors.Refused(FAILED, hint=INCOMPLETE_SCHEMA)
         meant = translated(error)
         return errors.Refused(FAILED) if isinstance(meant, errors.Unreadable) else meant
     violated = errors.ConstraintViolated()

@@ -1,0 +1,112 @@
+"""Try what roles see of tables as ad-hoc SQL reads it. A role and its database in, findings out."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import zip_longest
+
+from dbtools import errors
+from dbtools.backends.free import FreeRun, FreeRunner
+from dbtools.backends.plans import identifier
+from dbtools.backends.port import Backend
+from dbtools.catalog import Table
+from dbtools.policy import Finding
+from dbtools.service.resolve import ResolvedRole
+from dbtools.settings.sections import Settings
+from dbtools.sql import Parameter
+from dbtools.types import Family
+
+#: A value of a claim, by the family of the columns with which it is compared; of all others "1".
+SAMPLES: Mapping[Family, str] = {
+    Family.DATE: "2000-01-01",
+    Family.TIME: "00:00",
+    Family.TIMESTAMP: "2000-01-01",
+    Family.TIMESTAMPTZ: "2000-01-01",
+    Family.INTERVAL: "P1D",
+    Family.UUID: "00000000-0000-0000-0000-000000000000",
+}
+SAMPLE = "1"
+UNTRIED = "since it knows no value of the claims in its row filter."
+AT_ONCE = 40  #: tables in one statement
+TIMEOUT = 30.0  #: seconds for one statement
+
+
+async def unread_findings(
+    settings: Settings, resolved: ResolvedRole, backend: Backend
+) -> AsyncIterator[Finding]:
+    """Yield findings about the tables that a role sees, but that run_sql cannot read for it."""
+    if not resolved.dialect:
+        return
+    runner = await backend.free()
+    tables = [table for table in resolved.catalog.tables if table.aggregated]
+    for at in range(0, len(tables), AT_ONCE):
+        async for finding in _unread(settings, runner, resolved, tables[at : at + AT_ONCE]):
+            yield finding
+
+
+async def _unread(
+    settings: Settings, runner: FreeRunner, resolved: ResolvedRole, tables: Sequence[Table]
+) -> AsyncIterator[Finding]:
+    """Yield findings about those of *tables* that cannot be read."""
+    try:
+        await runner.explain(_reading(resolved, tables))
+    except errors.CallError as exc:
+        if len(tables) == 1:
+            yield _finding(settings, resolved, tables[0], exc)
+            return
+        # Tables may also compare one claim with columns of several types.
+        half = len(tables) // 2
+        for part in (tables[:half], tables[half:]):
+            async for finding in _unread(settings, runner, resolved, part):
+                yield finding
+
+
+def _reading(resolved: ResolvedRole, tables: Sequence[Table]) -> FreeRun:
+    """Return a statement for the role that counts the rows of *tables*."""
+    claims = {claim: sample for table in tables for claim, sample in _samples(resolved, table)}
+    names = (".".join(identifier(part) for part in table.location if part) for table in tables)
+    return FreeRun(
+        sql=f"select {', '.join(f'(select count(*) from {name})' for name in names)}",
+        catalog=resolved.catalog,
+        whole=resolved.whole,
+        claims=claims,
+        caller=resolved.served.name,
+        limit=1,
+        longest=1,
+        most_bytes=1_000,
+        timeout=TIMEOUT,
+        stamp=resolved.whole.stamp,
+        functions=resolved.served.functions,
+    )
+
+
+def _samples(resolved: ResolvedRole, table: Table) -> Iterator[tuple[str, str]]:
+    """Yield each claim in the filter of *table*, and a value of the type that it is compared with."""
+    if table.filter is None:
+        return
+    columns = (column for each in resolved.whole.tables for column in each.columns)
+    types = {_unquoted(column.type.cast): column.type for column in columns}
+    claims = (piece.claim for piece in table.filter.condition.pieces if isinstance(piece, Parameter))
+    for claim, cast in zip_longest(claims, table.filter.casts, fillvalue=""):
+        type = types.get(_unquoted(cast))
+        if claim and type is not None:
+            yield claim, next(iter(type.labels), SAMPLES.get(type.family, SAMPLE))
+        elif claim:
+            yield claim, SAMPLE
+
+
+def _unquoted(name: str) -> str:
+    """Return the SQL *name* without quotes, which the types of filters have and those of columns may not."""
+    return name.replace('"', "")
+
+
+def _finding(settings: Settings, resolved: ResolvedRole, table: Table, problem: errors.CallError) -> Finding:
+    rule = resolved.written.rule_of(resolved.whole, table)
+    where = f"role {resolved.written.name}" + (f", tables.{rule.pattern}" if rule else "")
+    source = rule.source if rule else settings.source("tools", "sql")
+    found = partial(Finding, source=source, role=resolved.served.name)
+    label = resolved.catalog.label(table)
+    if isinstance(problem, errors.Denied):
+        # The sample is not of the type of the claim, so this says nothing about the table.
+        message = f"{where}: check could not try whether run_sql can read {label}, {UNTRIED}"
+        return found(code="untried_by_sql", message=message, level="warning")
+    return found(code="unread_by_sql", message=f"{where}: run_sql cannot read {label}: {problem.message}")
