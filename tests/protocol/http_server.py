@@ -20,6 +20,7 @@ from tests.protocol.client import CLIENT, MODERN, PATIENCE, ROOT
 
 HANDSHAKE = "2025-11-25"
 SESSION = "Mcp-Session-Id"
+MOST_NOTED = 4_000  #: characters of what a server wrote that a failure shows
 ADDRESS = re.compile(r"(?:Serving .*|Listening) at (http://\S+?)/mcp\b")
 
 Message = dict[str, Any]
@@ -86,6 +87,9 @@ async def http_server(
         async with server.client() as client:
             await _answered(client, until)
         yield server
+    except BaseException as exc:
+        exc.add_note(f"The server wrote: {log.read_text()[-MOST_NOTED:]}")
+        raise
     finally:
         if process.returncode is None:
             os.kill(process.pid, signal.SIGTERM)
