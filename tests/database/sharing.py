@@ -167,7 +167,7 @@ class PostgresqlRows:
             await connection.execute("set local session_replication_role = replica")
             for schema, name, columns, rows in self._rows:
                 # Unlike TRUNCATE, this does not change the catalog.
-                await connection.execute(f"delete from {quote(schema)}.{quote(name)}")
+                await connection.execute(f"delete from only {quote(schema)}.{quote(name)}")
                 if columns:
                     await connection.copy_to_table(
                         name, schema_name=schema, columns=columns, source=BytesIO(rows), format="binary"
