@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple, Never
+from typing import NamedTuple
 
 from dbtools.catalog import Column, Location, Table
 from dbtools.cells import READ_OF_MASKED
@@ -232,9 +232,6 @@ class QueryShape:
     target: Location = ("", "")  #: the table whose rows count as changed
     others: frozenset[Location] = frozenset()  #: tables that may change as well
     stable: frozenset[str] = frozenset()  #: outputs that are the same whenever it makes the same change
-    comparisons: tuple[Condition, ...] = field(default=(), init=False)
-    tables: tuple[Table, ...] = field(default=(), init=False)  #: none, since rules for tables do not apply
-    variants: tuple[Never, ...] = field(default=(), init=False)  #: of a Write
 
     def __hash__(self) -> int:
         """Hash only the SQL, so that the lookup of a compiled shape is fast."""
@@ -266,11 +263,11 @@ class Statement:
 
 
 @dataclass(slots=True, kw_only=True)
-class FreeStatement(Statement):
-    """SQL that a caller wrote, and the limits of its result. Its shape is unknown."""
+class FreeStatement:
+    """SQL that a caller wrote, and the limits of its result."""
 
-    shape: Shape = QueryShape(name="run_sql", pieces=(), outputs=(), types={}, casts={})
     sql: str
+    limit: int  #: the maximum number of rows
     longest: int  #: characters of a cell
     most_bytes: int  #: of all cells
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dbtools.changes import Write, WriteShape
-from dbtools.statement import Output, QueryShape, Shape
+from dbtools.statement import Condition, Output, QueryShape, Shape
 from dbtools.terms import Measure
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
@@ -96,19 +96,23 @@ class Plan:
         """Whether cells must be masked."""
         return any(each.term.type.mask is not None for each in self.outputs)
 
+    @property
+    def _comparisons(self) -> Sequence[Condition]:
+        return () if isinstance(self.shape, QueryShape) else self.shape.comparisons
+
     @cached_property
     def _patterns(self) -> Mapping[str, Operator]:
         """The operators of the parameters that are patterns."""
         return {
             each.parameters[0]: each.operator
-            for each in self.shape.comparisons
+            for each in self._comparisons
             if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
         }
 
     @cached_property
     def _within_json(self) -> Collection[str]:
         """The parameters that are searched for in JSON."""
-        of = {name: each for each in self.shape.comparisons for name in each.parameters[:1]}
+        of = {name: each for each in self._comparisons for name in each.parameters[:1]}
         return [name for name in self._patterns if of[name].term.type.family is Family.JSON]
 
     def ending(self, sql: str) -> "Plan":

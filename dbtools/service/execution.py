@@ -1,6 +1,5 @@
 """Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -59,8 +58,6 @@ class Execution:
         Raise SchemaChanged if the view is out of date. No statement is still running when this returns.
         *timeout*: seconds, if less than other limits.
         """
-        if isinstance(statement, FreeStatement):
-            return await self._run_free(free_run(statement, view, caller, timeout, self._tells))
         if self._runner is None:
             self._runner = await self._backend.runner()
             self._plans = PlanCache(self._runner.compile)
@@ -85,7 +82,9 @@ class Execution:
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
 
-    async def _run_free(self, run: FreeRun) -> ResultSet:
+    async def run_sql(self, statement: FreeStatement, view: View, caller: Caller) -> ResultSet:
+        """Return the rows of the *statement* that *caller* wrote, or raise a CallError."""
+        run = free_run(statement, view, caller, self._tells)
         runner = await self._backend.free()
         try:
             # The SQL holds values of the caller, so the span does not get it.
@@ -167,10 +166,9 @@ def free_run(
     asked: FreeStatement,
     view: View,
     caller: Caller,
-    timeout: float = math.inf,
     tells: RequestIdTarget | None = None,
 ) -> FreeRun:
-    """Return *asked* as it runs for *caller*, who sees *view*, for at most *timeout* seconds."""
+    """Return *asked* as it runs for *caller*, who sees *view*."""
     return FreeRun(
         sql=asked.sql,
         catalog=view.catalog,
@@ -180,7 +178,7 @@ def free_run(
         limit=asked.limit,
         longest=asked.longest,
         most_bytes=asked.most_bytes,
-        timeout=min(timeout, view.role.limits.timeout),
+        timeout=view.role.limits.timeout,
         session=session_of(view.role, caller) if view.role.session else NO_SESSION,
         stamp=view.stamp,
         comment=request_comment() if tells == "comment" else "",
@@ -275,6 +273,8 @@ def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, 
 def preset_values(shape: WriteShape, caller: Caller) -> Mapping[str, object]:
     """Return the values that *shape* sets by itself, with the claims of *caller*; or raise Denied."""
     values: dict[str, object] = {}
+    if isinstance(shape, QueryShape):
+        return values
     parameters = [
         (preset, each.parameters[preset.column]) for each in shape.variants for preset in each.presets
     ]

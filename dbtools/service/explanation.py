@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 from dbtools import errors
 from dbtools.backends.port import Backend
@@ -13,7 +14,8 @@ from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import FreeStatement, QueryShape, Shape
+from dbtools.statement import FreeStatement, QueryShape, Shape, Statement
+from dbtools.tools.calls import CatalogCall, ReadCall, SqlCall
 from dbtools.tools.change_calls import ChangeCall
 
 #: A claim (None: a literal), what needs it, and where that is written.
@@ -57,22 +59,23 @@ async def explain(
     rule = _source(view, tool.table)
     try:
         call = tool.bind(arguments)
-        statement = call.transaction if isinstance(call, ChangeCall) else call.statement
-        if statement is None:
-            return Explanation(allowed=True, reason="It describes tables.", rule=rule)
-        if isinstance(statement, FreeStatement):
-            return await _free(statement, view, caller, backend)
-        shape = statement.writes[0][0] if isinstance(statement, Transaction) else statement.shape
+        shape: Shape | WriteShape
+        match call:
+            case CatalogCall():
+                return Explanation(allowed=True, reason="It describes tables.", rule=rule)
+            case SqlCall():
+                return await _sql(call.statement, view, caller, backend)
+            case ReadCall():
+                shape, compiled = call.statement.shape, partial(_reading, call.statement)
+            case ChangeCall():
+                (shape, _), compiled = call.transaction.writes[0], partial(_writing, call.transaction)
+            case _:
+                raise TypeError(call)
         rule = _grant_source(view, shape)
         if denied := _denied((*_claims(view, shape), *_session_claims(view)), caller):
             return denied
         session = session_of(view.role, caller)
-        if isinstance(statement, Transaction):
-            sql, parameters = await _writing(statement, backend, caller)
-        else:
-            plan = (await backend.runner()).compile(statement.shape)
-            sql = plan.sql
-            parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
+        sql, parameters = await compiled(backend, caller)
     except errors.CallError as exc:
         is_mistake = isinstance(exc, MISTAKES) and not getattr(exc, "limit", "")
         rule = _refusing(view, exc, arguments) or rule
@@ -82,7 +85,7 @@ async def explain(
     )
 
 
-async def _free(statement: FreeStatement, view: View, caller: Caller, backend: Backend) -> Explanation:
+async def _sql(statement: FreeStatement, view: View, caller: Caller, backend: Backend) -> Explanation:
     """Explain how *statement* would run, or why it would not."""
     try:
         found = await (await backend.free()).explain(free_run(statement, view, caller))
@@ -99,6 +102,12 @@ async def _free(statement: FreeStatement, view: View, caller: Caller, backend: B
         sql=found.sql,
         parameters=found.parameters,
     )
+
+
+async def _reading(statement: Statement, backend: Backend, caller: Caller) -> tuple[str, Sequence[object]]:
+    """Return the SQL of *statement*, and its parameters."""
+    plan = (await backend.runner()).compile(statement.shape)
+    return plan.sql, plan.bound(values_of(plan, statement, caller), statement.limit)
 
 
 async def _writing(
@@ -157,9 +166,10 @@ def _claims(view: View, shape: Shape | WriteShape) -> Iterator[NeededClaim]:
             yield preset.claim, f"{preset.column.name} is preset to", rule
         for asked in (each for check in shape.checks for each in check.condition.parameters):
             yield asked.claim, f"The check of {shape.table.name} requires", rule
-    yield from _filter_claims(view, shape.tables)
     if isinstance(shape, QueryShape):
         yield from ((claim, f"The query {shape.name} requires", rule) for claim in shape.claims)
+    else:
+        yield from _filter_claims(view, shape.tables)
 
 
 def _filter_claims(view: View, tables: Iterable[Table]) -> Iterator[NeededClaim]:

@@ -5,6 +5,8 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import anyio
 
@@ -19,8 +21,9 @@ from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.service.transactions import Confirmation, Transactions
 from dbtools.statement import Statement
 from dbtools.tools import unknown_tool
+from dbtools.tools.calls import AnswerT, Call, CatalogCall, ReadCall, SingleCall, SqlCall
 from dbtools.tools.change_calls import ChangeCall
-from dbtools.tools.definition import AnswerT, Call, ListChange, Tool, ToolDefinition
+from dbtools.tools.definition import ListChange, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 
 logger = logging.getLogger("dbtools")
@@ -29,13 +32,13 @@ PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time whil
 COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
 MANY = 12_500  #: cells of a result that takes as long
-NO_ROWS = ResultSet(outputs=(), rows=())
 NOTHING = Snapshot(catalog=Catalog(), views={})  #: before the first snapshot
 
 #: Errors that do not depend on the schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
 
 
+CallT = TypeVar("CallT")
 Resolve = Callable[[], Awaitable[Resolved]]  #: applies the settings to the database as it is now
 #: Gets a snapshot, and the changes in it by role.
 Listener = Callable[[Snapshot, Mapping[str, ListChange]], object]
@@ -145,52 +148,65 @@ class Toolbox:
     ) -> Answer:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
 
+        This is the way of every call. A view holds what was introspected, what its role sees of it, and the
+        tools that are defined from that; here, arguments are bound, executed and rendered.
+
         *seen* is the view of the caller's role, if it has been looked up. *confirmation*: of an answer that
         is pending, if a person is asked.
         """
 
-        async def change(call: ChangeCall, view: View) -> Answer:
-            # After the change, other rows may meet the conditions.
-            counts = await self._inquire(call.inquire(NO_ROWS), view, caller, outdated=True)
-            counted = replace(call, counts=counts)
-            return await self._transactions.make(counted, name, arguments, view, caller, confirmation)
+        def bind(view: View) -> Call[Answer]:
+            return _tool(view, name).bind(arguments)
 
-        return await self._answer(caller, seen, lambda view: _tool(view, name).bind(arguments), change=change)
+        async def answer(call: Call[Answer], view: View) -> Answer:
+            match call:
+                case CatalogCall() | ReadCall():
+                    return await self._read(call, view, caller)
+                case SqlCall():
+                    rows = await self._execution.run_sql(call.statement, view, caller)
+                    return await _rendered(partial(call.answer, rows), rows)
+                case ChangeCall():
+                    # After the change, other rows may meet the conditions.
+                    counts = await self._inquire(call.inquiries, view, caller, outdated=True)
+                    counted = replace(call, counts=counts)
+                    return await self._transactions.make(counted, name, arguments, view, caller, confirmation)
+                case _:
+                    raise TypeError(call)
+
+        return await self._answer(caller, seen, bind, answer)
 
     async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
-        return await self._answer(caller, seen, lambda view: bind_resource(view.context, uri))
+
+        async def answer(call: CatalogCall[Media] | SingleCall[Media], view: View) -> Media:
+            return await self._read(call, view, caller)
+
+        return await self._answer(caller, seen, lambda view: bind_resource(view.context, uri), answer)
 
     async def _answer(
         self,
         caller: Caller,
         seen: View | None,
-        bind: Callable[[View], Call[AnswerT] | ChangeCall],
-        timeout: float = math.inf,
-        change: Callable[[ChangeCall, View], Awaitable[AnswerT]] | None = None,
+        bind: Callable[[View], CallT],
+        answer: Callable[[CallT, View], Awaitable[AnswerT]],
     ) -> AnswerT:
-        """Return the answer of the call that *bind* makes of *seen*, or of a later view.
-
-        *change* makes the change of a call that changes rows.
+        """Return the *answer* to the call that *bind* makes of *seen*, or of a later view.
 
         Any error may be due to a schema change: a tool or a column may be new, or may no longer exist.
-        A transaction runs again only if it found that the schema had changed.
+        A change runs again only if it found that the schema had changed.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
         while True:
-            changes = False
+            is_change = False
             try:
                 call = bind(view)
-                if isinstance(call, ChangeCall):
-                    assert change is not None
-                    changes = True
-                    return await change(call, view)
-                return await self._run(call, view, caller, timeout)
+                is_change = isinstance(call, ChangeCall)
+                return await answer(call, view)
             except FINAL:
                 raise
             except errors.DbtoolsError as exc:
-                if changes and not isinstance(exc, errors.SchemaChanged):
+                if is_change and not isinstance(exc, errors.SchemaChanged):
                     raise
                 later: Snapshot | None = None
                 left = began + view.role.limits.timeout - time.monotonic()
@@ -202,18 +218,22 @@ class Toolbox:
                     raise
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
-    async def _run(self, call: Call[AnswerT], view: View, caller: Caller, timeout: float) -> AnswerT:
-        found = NO_ROWS
-        if call.statement is not None:
-            found = await self._execution.execute(call.statement, view, caller, timeout)
-        inquiries = call.inquire(found)
-        further: Sequence[ResultSet] = ()
-        if inquiries:
-            further = await self._inquire(inquiries, view, caller, outdated=call.statement is None)
-        if len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE):
-            # In a thread, so that other calls need not wait.
-            return await anyio.to_thread.run_sync(call.render, found, further)
-        return call.render(found, further)
+    async def _read(
+        self,
+        call: CatalogCall[AnswerT] | ReadCall[AnswerT],
+        view: View,
+        caller: Caller,
+        timeout: float = math.inf,
+    ) -> AnswerT:
+        """Return the answer of *call*, which changes nothing."""
+        match call:
+            case CatalogCall():
+                further = await self._inquire(call.inquiries, view, caller, outdated=True)
+                return call.answer(further)
+            case ReadCall():
+                rows = await self._execution.execute(call.statement, view, caller, timeout)
+                further = await self._inquire(call.inquire(rows), view, caller, outdated=False)
+                return await _rendered(partial(call.render, rows, further), rows)
 
     async def _later(self, seen: View) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, or None if it has not."""
@@ -262,11 +282,14 @@ class Toolbox:
         *given* has the values of the variables before it. Return none if the database does not answer soon.
         """
 
-        def bind(view: View) -> Call[Completed]:
+        def bind(view: View) -> CatalogCall[Completed] | SingleCall[Completed]:
             return bind_completion(view.context, template, name, value, given)
 
+        async def answer(call: CatalogCall[Completed] | SingleCall[Completed], view: View) -> Completed:
+            return await self._read(call, view, caller, COMPLETION)
+
         try:
-            return await self._answer(caller, seen, bind, COMPLETION)
+            return await self._answer(caller, seen, bind, answer)
         except errors.UnknownArgument:
             raise
         except errors.CallError:
@@ -278,3 +301,10 @@ def _tool(view: View, name: str) -> Tool:
     if tool is None:
         raise unknown_tool(name, view.tools, [each.name for each in view.definitions])
     return tool
+
+
+async def _rendered(render: Callable[[], AnswerT], rows: ResultSet) -> AnswerT:
+    """Return what *render* makes of *rows*: of many in a thread, so that other calls need not wait."""
+    if len(rows.rows) * len(rows.outputs) > MANY or rows.is_longer(LARGE):
+        return await anyio.to_thread.run_sync(render)
+    return render()

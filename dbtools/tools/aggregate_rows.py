@@ -27,6 +27,7 @@ from dbtools.tools.arguments import (
     Steps,
 )
 from dbtools.tools.binding import bind_having, bind_order, bind_where
+from dbtools.tools.calls import ReadCall
 from dbtools.tools.definition import ROWS_SCHEMA, Tool, ToolContext, ToolDefinition
 from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import PAST_END, Reasons, null_note
@@ -115,6 +116,7 @@ class AggregateRows(Tool):
         )
         return AggregateCall(
             context=self.context,
+            shape=shape,
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             limited="limit" in asked.model_fields_set,
@@ -206,11 +208,11 @@ def _measure(names: Expressions, function: Function, column: str, argument: str)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregateCall:
+class AggregateCall(ReadCall[Answer]):
     """A call of `aggregate_rows` whose arguments have been read."""
 
     context: ToolContext
-    statement: Statement
+    shape: Select  #: of the statement
     columns: tuple[str, ...]
     limited: bool  #: whether the caller has set the limit
     reasons: Reasons
@@ -254,12 +256,6 @@ class AggregateCall:
         null = null_note(self.shape.groups, found.columns)
         note = " ".join(filter(None, [said, null, self.meanings.note(counts)]))
         return budget.rows_answer(page, group_count=groups, note=note)
-
-    @property
-    def shape(self) -> Select:
-        """The shape of the statement."""
-        assert isinstance(self.statement.shape, Select)
-        return self.statement.shape
 
     def _counted(self, *, having: bool) -> Statement:
         """Return the statement that counts the groups, all of them if *having* is false."""

@@ -14,6 +14,7 @@ from dbtools.errors import listing
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.results import Answer, Budget, Changed, Pending, Reserve, ResultSet
 from dbtools.statement import Statement
+from dbtools.tools.calls import Call
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.meanings import Meanings
@@ -32,7 +33,7 @@ LONGEST_LINE, SHORTEST = 1_000, 10  #: characters of all cells of a row in a que
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeCall:
+class ChangeCall(Call[Answer]):
     """A call that changes rows of a table, or by a query, with a transaction instead of a statement."""
 
     context: ToolContext
@@ -42,10 +43,10 @@ class ChangeCall:
     arguments: Mapping[str, object] = field(default_factory=dict)  #: of the query
     meanings: Meanings | None = None  #: of the conditions that choose the rows
     counts: Sequence[ResultSet] = ()  #: of the rows that these leave out, before the change
-    statement: None = None
 
-    def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return the statements that count the rows that the conditions leave out."""
+    @property
+    def inquiries(self) -> Sequence[Statement]:
+        """The statements that count the rows that the conditions leave out."""
         return () if self.meanings is None else self.meanings.statements
 
     def again(self, keys: RowKeys | None) -> Sequence[Statement]:
@@ -63,9 +64,8 @@ class ChangeCall:
         found = (lookup.statement(key) for key in keys.rows)
         return [replace(each, shape=replace(each.shape, outputs=shape.outputs)) for each in found]
 
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+    def render(self, found: Changed) -> Answer:
         """Return the answer with the rows that were changed."""
-        assert isinstance(found, Changed)
         budget = self.context.budgets[Reserve.ROWS]
         content, count, notes = self._content(found, budget)
         note = f"{NOTHING_CHANGED * found.dry_run} {notes}".strip()

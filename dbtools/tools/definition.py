@@ -1,10 +1,10 @@
-"""What all tools share: the context of a role's tools, their definitions, and the steps of a call."""
+"""What all tools share: the context of a role's tools, their definitions, and how they bind calls."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table
@@ -14,8 +14,8 @@ from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.queries import Permitted
-from dbtools.results import Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Output, Statement
+from dbtools.results import Answer, Budget, Link, Reserve
+from dbtools.statement import Output
 from dbtools.styles import Surface, Text
 from dbtools.tools.arguments import (
     DEFAULT_LIMIT,
@@ -27,6 +27,7 @@ from dbtools.tools.arguments import (
     read,
     schema_of,
 )
+from dbtools.tools.calls import Call
 from dbtools.tools.wording import LONGEST_LABEL, cleaned, cut_description
 from dbtools.types import STRING, Family, enumerated, quoted
 from dbtools.uris import cell_uri
@@ -250,38 +251,6 @@ def _described(table: Table) -> object:
 
 def _names(columns: Iterable[Column] | None) -> Sequence[str] | None:
     return None if columns is None else [column.name for column in columns]
-
-
-AnswerT = TypeVar("AnswerT", covariant=True)
-
-
-class Call(Protocol[AnswerT]):
-    """A call with validated arguments."""
-
-    @property
-    def statement(self) -> Statement | None:
-        """The statement to run; None if the catalog has the answer."""
-
-    def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return more statements, whose results explain *found*."""
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> AnswerT:
-        """Render the rows *found*; *further* are the results of the inquiries."""
-
-
-class SingleCall(NamedTuple, Generic[AnswerT]):
-    """A call that needs no inquiries."""
-
-    answer: Callable[[ResultSet], AnswerT]
-    statement: Statement | None = None
-
-    def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return nothing."""
-        return ()
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> AnswerT:
-        """Return the answer."""
-        return self.answer(found)
 
 
 class ToolGroup(StrEnum):

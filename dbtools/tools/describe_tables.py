@@ -15,6 +15,7 @@ from dbtools.paths import spelled
 from dbtools.results import Answer, Budget, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
 from dbtools.tools.arguments import Arguments, Array, read
+from dbtools.tools.calls import CatalogCall
 from dbtools.tools.definition import (
     MOST_NAMES,
     TABLES,
@@ -80,7 +81,7 @@ class DescribeTables(Tool):
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
-    def bind(self, arguments: Mapping[str, object]) -> "DescribeCall":
+    def bind(self, arguments: Mapping[str, object]) -> CatalogCall[Answer]:
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         every = self.context.catalog.tables
@@ -88,20 +89,21 @@ class DescribeTables(Tool):
         # For very many tables, names are enough unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
             first = every[:MOST_NAMES]
-            return DescribeCall(context=self.context, tables=first, detail=Detail.NAMES, of=len(every))
-        named = tuple(dict.fromkeys(tables)) or every
-        return DescribeCall(context=self.context, tables=named, detail=asked.detail, of=len(named))
+            description = Description(context=self.context, tables=first, detail=Detail.NAMES, of=len(every))
+        else:
+            named = tuple(dict.fromkeys(tables)) or every
+            description = Description(context=self.context, tables=named, detail=asked.detail, of=len(named))
+        return CatalogCall(inquiries=description.inquiries, answer=description.answer)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeCall:
-    """A call that describes tables, with the values of text columns that have few different ones."""
+class Description:
+    """A description of tables, with the values of text columns that have few different ones."""
 
     context: ToolContext
     tables: Sequence[Table]
     detail: Detail
     of: int  #: number of tables that the caller asked for
-    statement: None = None
 
     @cached_property
     def _columns(self) -> Sequence[tuple[Table, Column]]:
@@ -109,18 +111,19 @@ class DescribeCall:
         pairs = ((table, column) for table in tables for column in _readable(table))
         return tuple(islice(pairs, MOST_COLUMNS))
 
-    def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return the statements that read the values."""
+    @property
+    def inquiries(self) -> Sequence[Statement]:
+        """The statements that read the values."""
         shapes = (
             Select(table=table, outputs=(Output(term=column, cut=LONGEST_STORED),), groups=(column,))
             for table, column in self._columns
         )
         return [Statement(shape=shape, limit=MOST_STORED + 1) for shape in shapes]
 
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the descriptions, as many as fit, with the values in *further*."""
+    def answer(self, results: Sequence[ResultSet]) -> Answer:
+        """Return the descriptions, as many as fit, with the values in *results*."""
         stored: dict[Location, dict[str, list[object]]] = {table.location: {} for table in self.tables}
-        for (table, column), values in zip(self._columns, further, strict=False):
+        for (table, column), values in zip(self._columns, results, strict=False):
             stored[table.location][column.name] = _values(table, column, values)
         budget, tables, of = self.context.budgets[Reserve.NOTE], self.tables, self.of
         described = budget.entries(

@@ -26,7 +26,7 @@ from dbtools.errors import listing
 from dbtools.expressions import Expressions
 from dbtools.paths import folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Output, Select, Statement
+from dbtools.statement import Condition, Output, Select, Statement
 from dbtools.terms import Operand
 from dbtools.tools.arguments import (
     Arguments,
@@ -40,7 +40,8 @@ from dbtools.tools.arguments import (
     unknown_argument,
 )
 from dbtools.tools.binding import equal_value, equality
-from dbtools.tools.definition import ROW_SCHEMA, SingleCall, TableTool, ToolContext, ToolDefinition
+from dbtools.tools.calls import SingleCall
+from dbtools.tools.definition import ROW_SCHEMA, TableTool, ToolContext, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import (
     LONGEST_COLUMN_COMMENT,
@@ -168,16 +169,20 @@ class Lookup:
 
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return the statement for the row with the key *texts*."""
+        conditions, values = self.conditions(texts)
+        # Most calls share one shape.
+        shape = self._shape
+        shape = shape if conditions == shape.conditions else replace(shape, conditions=conditions)
+        return Statement(shape=shape, values={**self.terms.values, **values}, limit=1)
+
+    def conditions(self, texts: Sequence[str]) -> tuple[tuple[Condition, ...], Mapping[str, object]]:
+        """Return the conditions for the row with the key *texts*, and their values."""
         keys = zip(self.keys.items(), texts, strict=True)
         values = {
             f"c{at}_0": equal_value(column, text, name) for at, ((name, column), text) in enumerate(keys)
         }
         pairs = zip(self.keys.values(), values.items(), strict=True)
-        conditions = tuple(equality(column, *pair) for column, pair in pairs)
-        # Most calls share one shape.
-        shape = self._shape
-        shape = shape if conditions == shape.conditions else replace(shape, conditions=conditions)
-        return Statement(shape=shape, values={**self.terms.values, **values}, limit=1)
+        return tuple(equality(column, *pair) for column, pair in pairs), values
 
     @cached_property
     def terms(self) -> Expressions:

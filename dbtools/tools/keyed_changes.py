@@ -202,11 +202,10 @@ class KeyedTool(ChangeTool):
         typed = self.table is not None
         lookup = self._lookup(shape.table)
         texts = lookup.texts(asked.key, "" if typed and not self._wraps else f"{KEY}.")
-        found = lookup.statement(texts)
+        key, keyed = lookup.conditions(texts)
         conditions, expected = _expected(shape.table, asked.expected)
-        key = found.shape.comparisons
         shape = replace(shape, conditions=(*key, *conditions), key_count=len(key))
-        writes = [(shape, {**found.values, **expected, **new})]
+        writes = [(shape, {**keyed, **expected, **new})]
         return self.call(shape.table, writes, asked, missing=[lookup.missing(texts)])
 
     def _lookup(self, table: Table) -> Lookup:
@@ -297,17 +296,16 @@ class UpdateRow(KeyedTool):
             place = f"rows[{at}]"
             key = {name: value for name, value in row.items() if folded(name, keys) is not None}
             texts = lookup.texts(key, f"{place}.")
-            found = lookup.statement(texts)
-            if (first := places.setdefault(repr(found.values), at)) != at:
+            conditions, keyed = lookup.conditions(texts)
+            if (first := places.setdefault(repr(keyed), at)) != at:
                 raise repeated(table.key_columns, at, first)
             others = {name: value for name, value in row.items() if name not in key}
             columns = [each for each in granted_writes(table).update if each.name not in of_key]
             values = read_values(named_columns(table, columns), others, place)
             if not values:
                 raise errors.BadArgument(f"{place} sets no column.", hint=_columns_hint(columns))
-            conditions = found.shape.comparisons
             shape = replace(self._shape_of(table, values), conditions=conditions, key_count=len(conditions))
-            writes.append((shape, {**found.values, **parameters(values)}))
+            writes.append((shape, {**keyed, **parameters(values)}))
             missing.append(lookup.missing(texts))
         return self.call(table, writes, asked, missing=missing)
 

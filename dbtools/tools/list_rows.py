@@ -28,6 +28,7 @@ from dbtools.statement import Match, Output, Select, Statement
 from dbtools.terms import Bucketed, Calculation, Operand, Rank
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
+from dbtools.tools.calls import ReadCall
 from dbtools.tools.definition import ROWS_SCHEMA, TableTool, ToolContext, ToolDefinition
 from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import PAST_END, Reasons, null_note
@@ -125,7 +126,7 @@ def bind_list(context: ToolContext, names: Names, asked: ListArguments) -> "List
     )
     return ListCall(
         context=context,
-        table=names.table,
+        shape=shape,
         asked=asked,
         statement=Statement(shape=shape, values=values, limit=asked.limit),
         columns=columns,
@@ -183,13 +184,12 @@ def _outputs(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListCall:
+class ListCall(ReadCall[Answer]):
     """A call of `list_T` whose arguments have been read."""
 
     context: ToolContext
-    table: Table
+    shape: Select  #: of the statement
     asked: ListArguments
-    statement: Statement
     columns: Mapping[str, Operand]  #: the terms to show, by their names in the result
     total: TotalOrder
     position: Position
@@ -209,8 +209,7 @@ class ListCall:
     @property
     def meanings(self) -> Meanings:
         """What the conditions mean beyond what they say."""
-        assert isinstance(self.statement.shape, Select)
-        return Meanings(reasons=self.reasons, shape=self.statement.shape)
+        return Meanings(reasons=self.reasons, shape=self.shape)
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Render the page of rows in *found*, with a cursor if there are more."""
@@ -224,7 +223,8 @@ class ListCall:
             if isinstance(cell, Cut) and isinstance(place, Column)
         ]
         links = (
-            self.context.link(self.table, found.outputs, row, column) for row, column in cuts[:MOST_LINKS]
+            self.context.link(self.shape.table, found.outputs, row, column)
+            for row, column in cuts[:MOST_LINKS]
         )
         asked = len(self._inquired(found))
         said = self._note(page, further[:asked], cuts=bool(cuts))
@@ -245,7 +245,7 @@ class ListCall:
         last = found.rows[count - 1]
         index = {output.term: at for at, output in enumerate(found.outputs)}
         values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
-        mark = _mark(self.context, self.table, self.asked, self.total)
+        mark = _mark(self.context, self.shape.table, self.asked, self.total)
         return write_cursor(next_position(self.total, self.position, count, values), mark)
 
     def _note(self, page: Page, further: Sequence[ResultSet], *, cuts: bool) -> str:
@@ -260,6 +260,6 @@ class ListCall:
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
             more = "Stopped at your limit." if "limit" in self.asked.model_fields_set else more
-        if cuts and self.table.keys:
+        if cuts and self.shape.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut, null]))

@@ -14,7 +14,8 @@ from dbtools.paging import LONGEST_CURSOR, Position, TotalOrder, digest, read_cu
 from dbtools.results import Answer, Reserve
 from dbtools.styles import Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
-from dbtools.tools.definition import TABLES, SingleCall, Tool, ToolDefinition, content_schema
+from dbtools.tools.calls import CatalogCall
+from dbtools.tools.definition import TABLES, Tool, ToolDefinition, content_schema
 from dbtools.tools.wording import cleaned, without_empty
 from dbtools.types import STRING, caseless
 
@@ -58,13 +59,13 @@ class ListTables(Tool):
         )
         return self.defined(description, TablesArguments, TABLES_SCHEMA)
 
-    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
+    def bind(self, arguments: Mapping[str, object]) -> CatalogCall[Answer]:
         """Bind a search to a call."""
         asked = self.context.read(TablesArguments, arguments)
         search = asked.search.strip()
         mark = digest("list_tables", search, self.context.labels)
         start = read_cursor(asked.cursor, mark, UNORDERED) if asked.cursor else Position()
-        return SingleCall(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
+        return CatalogCall(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
 
     def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:
         """Render the page of tables, as many as fit."""

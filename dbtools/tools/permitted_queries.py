@@ -18,14 +18,13 @@ from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.statement import Output, QueryShape, Statement, argument
 from dbtools.styles import Surface
 from dbtools.tools.arguments import TEXTS, Arguments, Object, Schema, read
+from dbtools.tools.calls import Call, CatalogCall, SingleCall
 from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.changing import CHANGES, ChangeArguments, change_schemas, effects, transaction_of
 from dbtools.tools.definition import (
     BOOLEAN,
     INTEGER,
     READS,
-    Call,
-    SingleCall,
     Tool,
     ToolContext,
     ToolDefinition,
@@ -238,10 +237,10 @@ class FindQueries(GenericQueryTool):
         )
         return self.defined(description, FindArguments, QUERIES_SCHEMA)
 
-    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
+    def bind(self, arguments: Mapping[str, object]) -> CatalogCall[Answer]:
         """Bind a search to a call."""
         asked = read(FindArguments, arguments)
-        return SingleCall(answer=lambda _: self._answer(asked.search.strip()))
+        return CatalogCall(answer=lambda _: self._answer(asked.search.strip()))
 
     def _answer(self, search: str) -> Answer:
         """Render the matching queries, as many as fit."""

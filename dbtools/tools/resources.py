@@ -15,7 +15,8 @@ from dbtools.errors import listing
 from dbtools.policy import Limits
 from dbtools.results import Answer, Budget, Media, ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
-from dbtools.tools.definition import Call, SingleCall, ToolContext
+from dbtools.tools.calls import CatalogCall, SingleCall
+from dbtools.tools.definition import ToolContext
 from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
@@ -80,7 +81,7 @@ def unknown(uri: str) -> errors.UnknownResource:
     return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
 
 
-def bind_resource(context: ToolContext, uri: str) -> SingleCall[Media]:
+def bind_resource(context: ToolContext, uri: str) -> CatalogCall[Media] | SingleCall[Media]:
     """Return the call that reads *uri*, or raise UnknownResource."""
     address = address_of(uri)
     if address is None or not context.catalog.tables:
@@ -89,7 +90,8 @@ def bind_resource(context: ToolContext, uri: str) -> SingleCall[Media]:
         if address.key:
             return _bind_row(context, uri, address)
         one = {} if address.table is None else {"tables": [address.table], "detail": Detail.FULL}
-        return _as_json(uri, DescribeTables(context=context).bind(one))
+        description = DescribeTables(context=context).bind(one)
+        return CatalogCall(answer=lambda results: _as_json(uri, description.answer(results)))
     except errors.CallError as exc:
         raise unknown(uri) from exc
 
@@ -106,18 +108,16 @@ def _bind_row(context: ToolContext, uri: str, address: Address) -> SingleCall[Me
     if len(key) != len(keys) or (address.column is not None and column is None):
         raise unknown(uri)
     if column is None:
-        return _as_json(uri, found.bind(key))
+        call = found.bind(key)
+        return SingleCall(statement=call.statement, answer=lambda rows: _as_json(uri, call.answer(rows)))
     statement = found.statement(key)
     shape = replace(statement.shape, outputs=(Output(term=column, cut=LARGEST_CELL),))
     return SingleCall(statement=replace(statement, shape=shape), answer=partial(_whole, uri, column))
 
 
-def _as_json(uri: str, call: Call[Answer]) -> SingleCall[Media]:
-    """Return *call* with its answer as a resource."""
-    return SingleCall(
-        statement=call.statement,
-        answer=lambda found: Media(uri=uri, type=JSON, content=call.render(found).text.encode()),
-    )
+def _as_json(uri: str, answer: Answer) -> Media:
+    """Return *answer* as a resource."""
+    return Media(uri=uri, type=JSON, content=answer.text.encode())
 
 
 def _whole(uri: str, column: Column, found: ResultSet) -> Media:
@@ -152,7 +152,7 @@ class Completed:
 
 def bind_completion(
     context: ToolContext, template: str, name: str, value: str, given: Mapping[str, str]
-) -> SingleCall[Completed]:
+) -> CatalogCall[Completed] | SingleCall[Completed]:
     """Return the call that completes *value* of the variable *name* of *template*.
 
     *given* are the variables before it.
@@ -176,7 +176,7 @@ def bind_completion(
     found = sorted(
         (each for each in names if low in each.lower()), key=lambda each: not each.lower().startswith(low)
     )
-    return SingleCall(answer=lambda _: _completed(context.limits, found))
+    return CatalogCall(answer=lambda _: _completed(context.limits, found))
 
 
 def _keys(limits: Limits, table: Table, value: str) -> Statement | None:

@@ -15,7 +15,8 @@ from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.sql import words
 from dbtools.statement import FreeStatement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
-from dbtools.tools.definition import ROWS, SingleCall, Tool, ToolContext, ToolDefinition, content_schema
+from dbtools.tools.calls import SqlCall
+from dbtools.tools.definition import ROWS, Tool, ToolContext, ToolDefinition, content_schema
 from dbtools.types import Family
 
 LONGEST_SQL = 20_000  #: characters
@@ -82,13 +83,13 @@ class RunSql(Tool):
             DESCRIPTION.format(self.context.dialect), SqlArguments, content_schema(ROWS), title="Run SQL"
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
+    def bind(self, arguments: Mapping[str, object]) -> SqlCall:
         """Return the call that runs the SQL in *arguments*."""
         asked, limits = self.context.read(SqlArguments, arguments), self.context.limits
         statement = FreeStatement(
             sql=asked.sql, limit=asked.limit, longest=limits.max_cell, most_bytes=limits.max_bytes
         )
-        return SingleCall(statement=statement, answer=partial(self._answer, asked))
+        return SqlCall(statement=statement, answer=partial(self._answer, asked))
 
     def _answer(self, asked: SqlArguments, found: ResultSet) -> Answer:
         """Render the rows *found*, as many as fit."""

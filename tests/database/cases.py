@@ -43,6 +43,7 @@ from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
+from tests.calls import statement_of
 from tests.database.sharing import rows_in
 from tests.database.shop import ROLE, Bare, open_bare
 from tests.postgresql_server import PostgresqlServer, open_server
@@ -221,8 +222,7 @@ class Served:
         """Return the SQL of a call if *case* pins it."""
         if not case.sql:
             return ""
-        statement = (await self.toolbox.view(case.role)).tools[case.tool].bind(arguments).statement
-        assert statement is not None, case.name
+        statement = statement_of((await self.toolbox.view(case.role)).tools[case.tool].bind(arguments))
         runner = await self.database.runner()
         return sql_lines(runner.compile(statement.shape).sql)
 

@@ -12,6 +12,7 @@ from dbtools.results import ResultSet
 from dbtools.settings import LimitsSection
 from dbtools.tools.resources import Completed
 from dbtools.uris import ROW_TEMPLATE
+from tests.calls import statement_of
 from tests.database.shop import ROLE, Serve, Shop, rows_of
 from tests.database.slow_tables import code_of, shops as shops
 
@@ -50,7 +51,7 @@ def _read(shop: Shop, tool: str, arguments: Mapping[str, object]) -> ResultSet:
     """Return what the database answers to a call of *tool*, before the answer is cut to fit."""
 
     async def read() -> ResultSet:
-        statement = (await shop.toolbox.view(ROLE)).tools[tool].bind(arguments).statement
+        statement = statement_of((await shop.toolbox.view(ROLE)).tools[tool].bind(arguments))
         assert statement is not None
         runner = await shop.database.runner()
         run = Run(runner.compile(statement.shape), statement.values, limit=statement.limit, timeout=60)

@@ -7,6 +7,7 @@ import pytest
 from dbtools.backends.sqlite.arithmetic import install
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
+from tests.calls import statement_of
 from tests.database.role_callers import COUNT, KEYED, ROLE, Caller, Grants, calling_as
 from tests.database.shop import BareSqlite, Serve, Shop, Shops, open_shops
 
@@ -42,7 +43,7 @@ def indexed(serve: Serve) -> Iterator[Shops]:
 def _plan(shop: Shop, caller: Caller, tool: str, arguments: Mapping[str, object]) -> str:
     """Return how the database runs the statement of a call."""
     view = caller.portal.call(caller.toolbox.view, ROLE)
-    statement = view.tools[tool].bind(arguments).statement
+    statement = statement_of(view.tools[tool].bind(arguments))
     assert statement is not None
     plan = caller.portal.call(caller.database.runner).compile(statement.shape)
     if isinstance(shop.bare, BareSqlite):

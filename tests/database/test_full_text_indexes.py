@@ -8,6 +8,7 @@ from dbtools.errors import BadOperator, CallError
 from dbtools.settings.sections import GrantSection
 from dbtools.statement import Select
 from dbtools.types import Mask
+from tests.calls import statement_of
 from tests.database.role_callers import Caller, calling, calling_as
 from tests.database.shop import Serve, Shop
 
@@ -185,7 +186,7 @@ def test_number_that_rows_share_finds_no_words_of_hidden_rows(serve: Serve) -> N
 def plan_of(shop: Shop, caller: Caller, asked: Mapping[str, object]) -> str:
     """Return the plan of the statement that *asked* makes."""
     tools = caller.portal.call(caller.toolbox.view, caller.role).tools
-    statement = tools["list_rows"].bind(asked).statement
+    statement = statement_of(tools["list_rows"].bind(asked))
     assert statement is not None
     assert isinstance(statement.shape, Select)
     plan = caller.portal.call(caller.database.runner).compile(statement.shape)

@@ -12,6 +12,7 @@ from dbtools.backends.sqlite.arithmetic import install
 from dbtools.backends.sqlite.connections import Search
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Operator
+from tests.calls import statement_of
 from tests.database.role_callers import calling_as
 from tests.database.shop import ROLE, BareSqlite, Serve, Shop, Shops, open_shops, rows_of
 from tests.database.test_values import examples
@@ -391,7 +392,7 @@ def plan_of(shop: Shop, tool: str, asked: Mapping[str, object]) -> str:
     assert isinstance(shop.bare, BareSqlite)
     install(shop.bare.connection)
     Search(shop.bare.connection)
-    statement = shop.portal.call(shop.toolbox.view, ROLE).tools[tool].bind(asked).statement
+    statement = statement_of(shop.portal.call(shop.toolbox.view, ROLE).tools[tool].bind(asked))
     assert statement is not None
     plan = shop.portal.call(shop.database.runner).compile(statement.shape)
     values = plan.bound(statement.values, statement.limit)

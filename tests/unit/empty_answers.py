@@ -6,8 +6,10 @@ from dataclasses import replace
 from dbtools.catalog import ForeignKey, Key
 from dbtools.results import Answer, ResultSet
 from dbtools.statement import Statement
-from dbtools.tools.definition import Call, Toolset
+from dbtools.tools.calls import Call
+from dbtools.tools.definition import Toolset
 from dbtools.types import Family
+from tests.calls import read_call, result
 from tests.unit.shop import ID, column, table, tools
 
 CITY = table(ID, column("name"), column("code", Family.INTEGER), name="city")
@@ -55,8 +57,7 @@ def asked_by(call: Call[Answer]) -> Sequence[Statement]:
 
 def inquiries_of(call: Call[Answer], *rows: tuple[object, ...]) -> Sequence[Statement]:
     """Return what *call* asks of the database where it has found the *rows*."""
-    assert call.statement is not None
-    return call.inquire(ResultSet(outputs=call.statement.shape.outputs, rows=rows))
+    return read_call(call).inquire(result(call, *rows))
 
 
 def note_of(call: Call[Answer], *stored: Stored, more: bool = False) -> str:
@@ -71,10 +72,9 @@ def said_by(
     more: bool = False,
 ) -> str:
     """Return the note of *call* that has *found* rows, whose inquiries brought the *further* ones."""
-    assert call.statement is not None
     results = [
         ResultSet(outputs=each.shape.outputs, rows=tuple(rows), more=more)
         for each, rows in zip(inquiries_of(call, *found), further, strict=False)
     ]
-    answer = call.render(ResultSet(outputs=call.statement.shape.outputs, rows=tuple(found)), results)
+    answer = read_call(call).render(result(call, *found), results)
     return str(answer.structured.get("note", ""))

@@ -10,6 +10,7 @@ from dbtools.statement import Statement
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.permitted_queries import QueryTool
 from dbtools.types import ColumnType, Family
+from tests import calls
 from tests.unit.shop import TYPES, column, context
 
 #: What a database without surprises takes a parameter for.
@@ -64,6 +65,4 @@ def tool_of(permitted: Permitted, **more: object) -> QueryTool:
 def statement_of(of: Permitted | QueryTool, arguments: Mapping[str, object]) -> Statement:
     """Return what the tool *of* a query asks of the database for *arguments*."""
     tool = of if isinstance(of, QueryTool) else tool_of(of)
-    statement = tool.bind(arguments).statement
-    assert statement is not None
-    return statement
+    return calls.statement_of(tool.bind(arguments))

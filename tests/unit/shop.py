@@ -8,7 +8,7 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.expressions import Expressions
 from dbtools.paths import Names, Paths
 from dbtools.policy import Finding, Limits, Role
-from dbtools.results import Answer, ResultSet
+from dbtools.results import Answer
 from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
 from dbtools.settings import Settings, ToolsSection
@@ -17,6 +17,7 @@ from dbtools.styles import Listing, Text
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.types import ColumnType, Family
+from tests.calls import answered
 
 LABELS = ("small", "large")
 
@@ -124,14 +125,11 @@ def answer(
     toolset: Toolset, name: str, arguments: Mapping[str, object], *rows: Sequence[object], more: bool = False
 ) -> Answer:
     """Return the answer of the tool *name* where the database answers with *rows*."""
-    call = toolset[name].bind(arguments)
-    outputs = call.statement.shape.outputs if call.statement else ()
-    return call.render(ResultSet(outputs=outputs, rows=tuple(map(tuple, rows)), more=more))
+    return answered(toolset[name].bind(arguments), *rows, more=more)
 
 
-def select_of(statement: Statement | None) -> Select:
+def select_of(statement: Statement) -> Select:
     """Return the shape of *statement*, which reads a table."""
-    assert statement is not None
     assert isinstance(statement.shape, Select)
     return statement.shape
 

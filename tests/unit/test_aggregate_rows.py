@@ -15,6 +15,7 @@ from dbtools.styles import Text
 from dbtools.terms import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
 from dbtools.tools.definition import ROWS_SCHEMA, Toolset
 from dbtools.types import ColumnType, Family, Operator
+from tests.calls import statement_of
 from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools
 
 COUNTRY = table(ID, column("name"), column("founded", Family.DATE), name="country")
@@ -41,9 +42,7 @@ ROWS_COUNTED = Measure(function=Function.COUNT)
 
 
 def _statement(**arguments: object) -> Statement:
-    call = TOOLS["aggregate_rows"].bind({"table": "sale", "measures": [COUNT], **arguments})
-    assert call.statement is not None
-    return call.statement
+    return statement_of(TOOLS["aggregate_rows"].bind({"table": "sale", "measures": [COUNT], **arguments}))
 
 
 def _own(name: str) -> Column:
@@ -259,8 +258,7 @@ def test_order_is_total_where_none_is_asked_for() -> None:
 def test_limit_is_never_above_what_the_role_may_have() -> None:
     few = tools(SALE, COUNTRY, limits=Limits(max_rows=20))["aggregate_rows"]
 
-    statement = few.bind({"table": "sale", "measures": [COUNT]}).statement
-    assert statement is not None
+    statement = statement_of(few.bind({"table": "sale", "measures": [COUNT]}))
     assert statement.limit == 20
     with pytest.raises(CallError):
         few.bind({"table": "sale", "measures": [COUNT], "limit": 21})
@@ -335,7 +333,6 @@ def test_group_may_begin_and_end_with_blanks() -> None:
     odd = table(column(" day ", Family.DATE), name="odd", key=())
     arguments: dict[str, object] = {"table": "odd", "measures": [COUNT], "group_by": [" day "]}
 
-    statement = tools(odd)["aggregate_rows"].bind(arguments).statement
+    statement = statement_of(tools(odd)["aggregate_rows"].bind(arguments))
 
-    assert statement is not None
     assert select_of(statement).groups == odd.columns

@@ -11,6 +11,7 @@ from dbtools.results import ResultSet
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset, tool_content
 from dbtools.types import ColumnType, Family, Mask
+from tests.calls import answered, statement_of
 from tests.unit.granted import FILTER, role_of
 from tests.unit.shop import column
 
@@ -141,17 +142,14 @@ def _related(
 def _told(tools: Toolset) -> dict[str, object]:
     """Return all that *tools* tell without reading a row: definitions, descriptions and complaints."""
     told: dict[str, object] = {name: tool_content(tool.definition) for name, tool in tools.items()}
-    told["all"] = tools["list_tables"].bind({}).render(NOTHING).structured
-    told["full"] = tools["describe_tables"].bind({"detail": "full"}).render(NOTHING).structured
+    told["all"] = answered(tools["list_tables"].bind({})).structured
+    told["full"] = answered(tools["describe_tables"].bind({"detail": "full"})).structured
     for name in (*TABLE_NAMES, "old.item", "main.person", "nothing"):
         for each in (*COLUMN_NAMES, "item.name", "person.size", "item_id.person.name", "rowid"):
             try:
                 call = tools["list_rows"].bind({"table": name, "columns": [each], "order_by": [each]})
-                told[f"{name} {each}"] = (
-                    [output.term.name for output in call.statement.shape.outputs]
-                    if (call.statement)
-                    else None
-                )
+                outputs = statement_of(call).shape.outputs
+                told[f"{name} {each}"] = [output.term.name for output in outputs]
             except errors.CallError as exc:
                 told[f"{name} {each}"] = f"{exc.code}: {exc}"
     return told

@@ -22,10 +22,11 @@ from dbtools.tools.arguments import (
     check,
     read,
 )
-from dbtools.tools.definition import Call
+from dbtools.tools.calls import Call, CatalogCall
 from dbtools.tools.describe_tables import DescribeArguments
 from dbtools.tools.list_rows import ListArguments
 from dbtools.types import Family, Operator
+from tests.calls import statement_of
 from tests.unit.shop import ANYTHING, select_of, tools
 
 TOOLS = tools()
@@ -308,14 +309,13 @@ def test_any_arguments_are_a_call_or_a_clear_error(name: str, arguments: dict[st
         assert str(refusal).isprintable()
         assert len(str(refusal)) < 3_000
     if call is not None:
-        assert (call.statement is None) is (name in ("describe_tables", "list_tables"))
-        assert call.statement is None or 1 <= call.statement.limit <= 200
+        assert isinstance(call, CatalogCall) is (name in ("describe_tables", "list_tables"))
+        assert isinstance(call, CatalogCall) or 1 <= statement_of(call).limit <= 200
 
 
 @given(st.lists(MEANT, min_size=1, max_size=4))
 def test_no_condition_is_dropped(where: list[dict[str, object]]) -> None:
-    statement = TOOLS["list_anything"].bind({"where": where}).statement
-    assert statement is not None
+    statement = statement_of(TOOLS["list_anything"].bind({"where": where}))
     conditions = select_of(statement).comparisons
 
     assert [each.term.name for each in conditions] == [each["column"] for each in where]

@@ -6,10 +6,12 @@ from dbtools.errors import UnknownArgument
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
-from dbtools.tools.definition import SingleCall, ToolContext
+from dbtools.tools.calls import CatalogCall, SingleCall
+from dbtools.tools.definition import ToolContext
 from dbtools.tools.resources import Completed, bind_completion
 from dbtools.types import Family, Operator
 from dbtools.uris import CELL_TEMPLATE
+from tests.calls import answered, statement_of
 from tests.unit.shop import ID, PRODUCT, SHOP, column, context, select_of, table
 
 NOTHING = ResultSet(outputs=(), rows=())
@@ -19,26 +21,22 @@ CONTEXT = context(*SHOP.tables, WORD)
 
 def _completion(
     name: str, value: str = "", of: ToolContext = CONTEXT, /, **given: str
-) -> SingleCall[Completed]:
+) -> CatalogCall[Completed] | SingleCall[Completed]:
     return bind_completion(of, CELL_TEMPLATE, name, value, given)
 
 
 def _known(name: str, value: str = "", of: ToolContext = CONTEXT, /, **given: str) -> list[str]:
     completion = _completion(name, value, of, **given)
-    assert completion.statement is None
-    return list(completion.render(NOTHING).values)
+    assert isinstance(completion, CatalogCall)
+    return list(answered(completion).values)
 
 
 def _asked(value: str, of: ToolContext = CONTEXT, /, **given: str) -> Statement:
-    statement = _completion("key", value, of, **given).statement
-    assert statement is not None
-    return statement
+    return statement_of(_completion("key", value, of, **given))
 
 
 def _keys(table: str, *rows: tuple[object, ...], more: bool = False) -> Completed:
-    completion = _completion("key", table=table)
-    assert completion.statement is not None
-    return completion.render(ResultSet(outputs=completion.statement.shape.outputs, rows=rows, more=more))
+    return answered(_completion("key", table=table), *rows, more=more)
 
 
 def test_tables_are_those_whose_rows_have_an_address() -> None:
@@ -66,7 +64,7 @@ def test_no_more_values_are_offered_than_a_hundred_or_rows_and_tokens_allow() ->
     tokens = context(*long, limits=Limits(max_tokens=500))
 
     assert [len(_known("table", "", each)) for each in (many, enough, rows, tokens)] == [100, 100, 2, 7]
-    more = [_completion("table", "", each).render(NOTHING).more for each in (many, enough, rows, tokens)]
+    more = [answered(_completion("table", "", each)).more for each in (many, enough, rows, tokens)]
     assert more == [True, False, True, True]
     assert _asked("", rows, table=long[0].name).limit == 2
 
@@ -89,7 +87,7 @@ def test_nothing_is_known_without_a_table_or_with_two(name: str) -> None:
 
     assert _known(name) == []
     assert _known(name, "", twins, table="twin") == []
-    assert (_completion(name, "", twins, table="x.twin").statement is None) is (name == "column")
+    assert isinstance(_completion(name, "", twins, table="x.twin"), CatalogCall) is (name == "column")
 
 
 @pytest.mark.parametrize("name", ["", "tables", "KEY", "\x1b"])
@@ -133,7 +131,7 @@ def test_composite_key_is_not_completed() -> None:
 def test_keys_are_completed_where_people_write_them(family: Family, completes: bool) -> None:
     of = context(table(column("k", family, nullable=False), name="keyed", key=("k",)))
 
-    assert (_completion("key", "", of, table="keyed").statement is not None) is completes
+    assert isinstance(_completion("key", "", of, table="keyed"), SingleCall) is completes
 
 
 def test_keys_are_written_as_in_an_address_or_left_out() -> None:

@@ -14,6 +14,7 @@ from dbtools.statement import Condition, Output, Select, Statement
 from dbtools.styles import Text
 from dbtools.tools.definition import ROW_SCHEMA, Toolset
 from dbtools.types import Family, Operator
+from tests.calls import statement_of
 from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools
 
 PHOTO = table(ID, column("title"), column("content", Family.BYTES), name="photo")
@@ -25,10 +26,10 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 def test_call_asks_for_the_row_with_its_key() -> None:
     order_id, product_id, _ = ORDER_LINE.columns
 
-    call = TOOLS["get_order_line"].bind({"product_id": "7", "order_id": 3})
-    photo = TOOLS["get_photo"].bind({"id": 1}).statement
+    line = statement_of(TOOLS["get_order_line"].bind({"product_id": "7", "order_id": 3}))
+    photo = statement_of(TOOLS["get_photo"].bind({"id": 1}))
 
-    assert call.statement == Statement(
+    assert line == Statement(
         shape=Select(
             table=ORDER_LINE,
             outputs=tuple(Output(term=each, cut=60_000) for each in ORDER_LINE.columns),
@@ -71,8 +72,7 @@ def test_key_that_cannot_be_read_is_named(arguments: dict[str, object], code: st
 def test_empty_text_is_a_key_like_any_other() -> None:
     coded = tools(table(column("code"), name="coded", key=("code",)))
 
-    statement = coded["get_coded"].bind({"code": ""}).statement
-    assert statement is not None
+    statement = statement_of(coded["get_coded"].bind({"code": ""}))
 
     assert dict(statement.values) == {"c0_0": ""}
 

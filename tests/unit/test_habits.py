@@ -12,6 +12,7 @@ from dbtools.habits import CONDITION_KEYS, MEASURE_KEYS, RESERVED, STEP_KEYS, hi
 from dbtools.tools.aggregate_rows import AggregateArguments
 from dbtools.tools.arguments import read
 from dbtools.tools.list_rows import ListArguments
+from tests.calls import statement_of
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, terms, tools
 
 TOOLS = tools(PRODUCT, SALE)
@@ -163,11 +164,12 @@ def test_measure_in_the_form_of_another_tool_is_understood(item: object, measure
     ],
 )
 def test_order_in_the_form_of_another_tool_is_understood(order: object, steps: Sequence[str]) -> None:
-    understood = TOOLS["list_product"].bind({"order_by": order, "columns": ["id"]})
-
-    assert (
-        understood.statement == TOOLS["list_product"].bind({"order_by": steps, "columns": ["id"]}).statement
+    understood, expected = (
+        statement_of(TOOLS["list_product"].bind({"order_by": each, "columns": ["id"]}))
+        for each in (order, steps)
     )
+
+    assert understood == expected
 
 
 @pytest.mark.parametrize(

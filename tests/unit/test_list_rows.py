@@ -18,6 +18,7 @@ from dbtools.statement import Condition, Direction, Match, Order, Output, Select
 from dbtools.styles import Text
 from dbtools.tools.definition import ROWS_SCHEMA
 from dbtools.types import Family, Operator
+from tests.calls import statement_of
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, answer, column, select_of, table, tools
 
 TOOLS = tools()
@@ -26,9 +27,7 @@ CELL = st.none() | st.integers() | st.floats() | st.text(max_size=40) | st.binar
 
 
 def _statement(name: str, arguments: dict[str, object]) -> Statement:
-    statement = TOOLS[name].bind(arguments).statement
-    assert statement is not None
-    return statement
+    return statement_of(TOOLS[name].bind(arguments))
 
 
 def _columns(of: Table, *names: str) -> list[Any]:
@@ -104,8 +103,7 @@ def test_bytes_are_read_whole_only_where_they_are_named() -> None:
 def test_limit_is_never_above_what_the_role_may_have() -> None:
     few = tools(limits=Limits(max_rows=20))
 
-    statement = few["list_sale"].bind({}).statement
-    assert statement is not None
+    statement = statement_of(few["list_sale"].bind({}))
     assert statement.limit == 20
     with pytest.raises(BadArgument):
         few["list_sale"].bind({"limit": 21})
@@ -166,7 +164,7 @@ def test_cursor_counts_after_a_key_that_is_too_long_for_it() -> None:
         more=True,
     )
 
-    third = titled["list_titled"].bind({"cursor": second.structured["next_cursor"]}).statement
+    third = statement_of(titled["list_titled"].bind({"cursor": second.structured["next_cursor"]}))
     assert third is not None
 
     assert dict(third.values) == {"k0": "a", "skip": 2}
@@ -200,7 +198,7 @@ def test_rows_beyond_the_cap_are_left_for_the_next_page() -> None:
     rows = [(number, "t", "x" * 300) for number in range(20)]
 
     page = answer(toolset, "list_note", {}, *rows)
-    following = toolset["list_note"].bind({"cursor": page.structured["next_cursor"]}).statement
+    following = statement_of(toolset["list_note"].bind({"cursor": page.structured["next_cursor"]}))
     assert following is not None
 
     assert 1 < page.rows < 20
@@ -295,7 +293,7 @@ def test_any_page_is_valid_and_below_the_cap(
         assert json.loads(page.text) == structured
     if page.truncated:
         following = toolset["list_note"].bind({"order_by": ["title"], "cursor": structured["next_cursor"]})
-        assert following.statement is not None
+        assert statement_of(following).limit > 0
 
 
 def test_limits_of_a_list_are_kept_by_every_family() -> None:

@@ -19,6 +19,7 @@ from dbtools.tools.resources import VARIABLES, bind_completion, bind_resource
 from dbtools.types import Family
 from dbtools.uris import CELL_TEMPLATE, SCHEME
 from dbtools.writes import EVERYTHING
+from tests.calls import statement_of
 from tests.unit.granted import granted_to
 from tests.unit.permitted_queries import permitted_query
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, column, table, tools
@@ -153,5 +154,4 @@ def test_a_long_value_is_no_long_text() -> None:
     TOOLS["update_product"].bind({"id": 1, "set": {"name": value}})
     TOOLS["q"].bind({"a": value})
 
-    assert call.statement is not None
-    assert value in call.statement.values.values()
+    assert value in statement_of(call).values.values()

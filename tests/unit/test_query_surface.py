@@ -10,12 +10,13 @@ from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.catalog import Catalog
 from dbtools.policy import Limits
 from dbtools.queries import Permitted, read_queries
-from dbtools.results import Answer, ResultSet
+from dbtools.results import Answer
 from dbtools.statement import QueryShape
 from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
+from tests.calls import answered
 from tests.unit.permitted_queries import EXACT, permitted_query, statement_of, tool_of
 from tests.unit.shop import column, context
 
@@ -100,18 +101,14 @@ def test_role_of_queries_alone_has_no_tools_for_tables() -> None:
 def test_schema_of_many_rows_has_what_answers_have() -> None:
     of = _context(permitted_query(header="-- max_rows: 1\n"))
     schema = define(of)["q"].definition.output_schema
-    call = define(of)["q"].bind({})
-    assert call.statement is not None
-    cut = call.render(ResultSet(outputs=call.statement.shape.outputs, rows=((1,),), more=True))
+    cut = answered(define(of)["q"].bind({}), (1,), more=True)
 
     assert list(schema["properties"]) == ["row_count", "truncated", "columns", "rows", "note"]  # type: ignore[call-overload]
     assert list(cut.structured) == list(schema["properties"])  # type: ignore[call-overload]
 
 
 def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: ToolContext) -> Answer:
-    call = define(of)[tool].bind(arguments)
-    outputs = call.statement.shape.outputs if call.statement else ()
-    return call.render(ResultSet(outputs=outputs, rows=rows))
+    return answered(define(of)[tool].bind(arguments), *rows)
 
 
 def test_queries_over_the_budget_are_mentioned() -> None:

@@ -6,26 +6,25 @@ import pytest
 
 from dbtools.cells import Cut
 from dbtools.errors import NoRow, UnknownResource
-from dbtools.results import Media, ResultSet
+from dbtools.results import Media
 from dbtools.statement import Output
 from dbtools.tools.resources import LARGE_JSON, LARGEST_CELL, bind_resource
 from dbtools.types import Family
+from tests.calls import answered, statement_of
 from tests.unit.shop import ID, ORDER_LINE, column, context, select_of, table
 
 
 def _read(uri: str, *row: object) -> Media:
     call = bind_resource(context(), uri)
-    assert call.statement is not None
-    return call.render(ResultSet(outputs=call.statement.shape.outputs, rows=(row,) if row else ()))
+    return answered(call, *([row] if row else []))
 
 
 def test_cell_is_read_whole_by_the_key_of_its_row() -> None:
-    call = bind_resource(context(), "dbtools://cell/order%20line/3,7/quantity")
+    statement = statement_of(bind_resource(context(), "dbtools://cell/order%20line/3,7/quantity"))
 
-    assert call.statement is not None
-    assert call.statement.shape.outputs == (Output(term=ORDER_LINE.columns[2], cut=LARGEST_CELL),)
-    assert dict(call.statement.values) == {"c0_0": 3, "c1_0": 7}
-    assert call.statement.limit == 1
+    assert statement.shape.outputs == (Output(term=ORDER_LINE.columns[2], cut=LARGEST_CELL),)
+    assert dict(statement.values) == {"c0_0": 3, "c1_0": 7}
+    assert statement.limit == 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_table_in_several_schemas_is_read_by_its_label() -> None:
     twins = tuple(table(ID, column("a"), schema=schema, name="twin") for schema in ("x", "y"))
     of = context(*twins)
 
-    assert select_of(bind_resource(of, "dbtools://cell/y.twin/1/a").statement).table is twins[1]
+    assert select_of(statement_of(bind_resource(of, "dbtools://cell/y.twin/1/a"))).table is twins[1]
     with pytest.raises(UnknownResource):
         bind_resource(of, "dbtools://cell/twin/1/a")
 

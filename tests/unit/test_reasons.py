@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dbtools.results import Answer
-from dbtools.tools.definition import Call
+from dbtools.tools.calls import Call
 from dbtools.tools.reasons import TOGETHER
 from tests.unit.empty_answers import (
     CITIES,

@@ -26,7 +26,8 @@ from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSection
 from dbtools.statement import FreeStatement, Output
 from dbtools.tools import define, unknown_tool
-from dbtools.tools.definition import SingleCall, ToolContext, tokens_in
+from dbtools.tools.calls import SqlCall
+from dbtools.tools.definition import ToolContext, tokens_in
 from dbtools.tools.run_sql import MISSPELT, TRUNCATED, unique_names
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import resolved
@@ -91,7 +92,7 @@ def test_answer_without_a_match_says_how_texts_are_compared(condition: str, is_e
         {"sql": f"select id from orders where {condition}"}
     )
     one = ResultSet(outputs=(Output(term=Column(name="id", type=INTEGER)),), rows=((1,),))
-    assert isinstance(call, SingleCall)
+    assert isinstance(call, SqlCall)
     full, *empty = (call.answer(replace(one, rows=rows)) for rows in (one.rows, (), ((0,),), ((None,),)))
 
     assert [each.structured.get("note") == MISSPELT for each in empty] == [is_explained] * 3
@@ -117,7 +118,7 @@ def test_answer_without_a_match_says_how_texts_are_compared(condition: str, is_e
 )
 def test_quotient_of_integers_is_explained(sql: str, cell: object, is_explained: bool) -> None:
     call = define(context("SQLite 3.40.1"))["run_sql"].bind({"sql": sql})
-    assert isinstance(call, SingleCall)
+    assert isinstance(call, SqlCall)
     outputs = tuple(Output(term=Column(name=name, type=INTEGER)) for name in ("a", "b"))
     answer = call.answer(ResultSet(outputs=outputs, rows=((cell, "x"), (None, "y"))))
 
@@ -126,7 +127,7 @@ def test_quotient_of_integers_is_explained(sql: str, cell: object, is_explained:
 
 def test_quotient_of_decimals_is_not_explained() -> None:
     call = define(context("PostgreSQL 16.2"))["run_sql"].bind({"sql": "select id, total / 2 from orders"})
-    assert isinstance(call, SingleCall)
+    assert isinstance(call, SqlCall)
     outputs = tuple(Output(term=Column(name=each.name, type=each)) for each in (INTEGER, DECIMAL))
     answer = call.answer(ResultSet(outputs=outputs, rows=((1, "0.50"),)))
 

@@ -18,6 +18,7 @@ from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed, unknown_tool
 from dbtools.tools.definition import Tool, ToolContext, ToolDefinition, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
+from tests.calls import statement_of
 from tests.unit.shop import (
     ID,
     PRODUCT,
@@ -179,7 +180,7 @@ def test_pinned_tables_keep_their_own_tools(
 def test_both_surfaces_ask_the_same_of_the_database(
     typed: tuple[str, dict[str, object]], generic: tuple[str, dict[str, object]]
 ) -> None:
-    statements = [SMALL_TOOLS[name].bind(arguments).statement for name, arguments in (typed, generic)]
+    statements = [statement_of(SMALL_TOOLS[name].bind(arguments)) for name, arguments in (typed, generic)]
 
     assert statements[0] == statements[1]
 
@@ -188,9 +189,8 @@ def test_cursor_of_one_surface_goes_on_with_the_other() -> None:
     page = answer(SMALL_TOOLS, "list_sale", {}, ("2024-03-05", "1.10"), more=True)
     cursor = page.structured["next_cursor"]
 
-    statement = SMALL_TOOLS["list_rows"].bind({"table": "sale", "cursor": cursor}).statement
+    statement = statement_of(SMALL_TOOLS["list_rows"].bind({"table": "sale", "cursor": cursor}))
 
-    assert statement is not None
     assert select_of(statement).skip
 
 
