@@ -38,6 +38,7 @@ FLOORS = (
     {"tools", "backends"},
     {"settings"},
     {"records", "alembic"},
+    {"configured"},
     {"service"},
     {"server"},
     {"cli"},

@@ -85,8 +85,8 @@ def pairs_of(words: Sequence[str], problem: str) -> dict[str, str]:
 
 def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller":
     """Return the caller with *role* and the claims of the environment and of NAME=VALUE words."""
+    from dbtools.configured.roles import typed_claims
     from dbtools.policy import Caller
-    from dbtools.settings import typed_claims
 
     written = os.environ.get(CLAIMS) or "{}"
     try:
@@ -125,8 +125,8 @@ def with_writes(settings: "Settings", write: bool) -> "Settings":
 
 def check_roles(settings: "Settings", *roles: str) -> None:
     """Raise ConfigurationError if *settings* lack one of *roles*."""
+    from dbtools.configured.roles import role_names
     from dbtools.errors import ConfigurationError, listing
-    from dbtools.settings.roles import role_names
 
     names = role_names(settings)
     for role in roles:

@@ -84,9 +84,9 @@ def add(words: Sequence[str], as_json: bool) -> None:
     dbtools checks all of them against the database first, and saves none if one is wrong. It keeps the
     previous version of each query.
     """
+    from dbtools.configured.query_sources import UNREAD, registry_url
     from dbtools.errors import DbtoolsError
     from dbtools.records.registry import add as save, read_entries
-    from dbtools.service.query_sources import UNREAD, registry_url
     from dbtools.service.serving import snapshot_of
 
     with_target = bool(words) and is_target(words[0]) and not words[0].lower().endswith(QUERY)
@@ -123,7 +123,7 @@ def _check_files(paths: Sequence[str]) -> None:
 
 def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
     """Return the texts of the queries in *paths* by name, or print their problems and exit."""
-    from dbtools.service.permitted import candidates
+    from dbtools.configured.permitted import candidates
 
     texts: Mapping[str, str]
     texts, findings = with_toolbox(
@@ -144,8 +144,8 @@ def list_queries(target: str | None, as_json: bool) -> None:
     """List the queries in the registry."""
     from dbtools.backends import open_backend
     from dbtools.cli.presentation import print_entries
+    from dbtools.configured.query_sources import query_of
     from dbtools.records.registry import read_entries
-    from dbtools.service.query_sources import query_of
 
     settings = settings_for(target)
     lexis = open_backend(settings.database.url).facts.lexis

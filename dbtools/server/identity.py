@@ -11,10 +11,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from dbtools.configured.roles import role_names, typed_claims
 from dbtools.policy import Caller
 from dbtools.service.serving import Served
-from dbtools.settings import JwtSection, Settings, typed_claims
-from dbtools.settings.roles import role_names
+from dbtools.settings import JwtSection, Settings
 from dbtools.types import quoted
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Location, Selection, Table
+from dbtools.configured.permitted import Library
+from dbtools.configured.query_sources import UNREAD, registry_url
+from dbtools.configured.resolve import Resolved, ResolvedRole, able_to_write, resolve
+from dbtools.configured.roles import roles_of
 from dbtools.errors import listing, nearest
 from dbtools.policy import Caller, Finding, Role, Source
 from dbtools.queries import Effects, Permitted
 from dbtools.service.lenses import unread_findings
-from dbtools.service.permitted import Library
-from dbtools.service.query_sources import UNREAD, registry_url
-from dbtools.service.resolve import Resolved, ResolvedRole, able_to_write, resolve
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, compare
 from dbtools.types import quoted

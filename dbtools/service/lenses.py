@@ -9,8 +9,8 @@ from dbtools.backends.free import FreeRun, FreeRunner
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
+from dbtools.configured.resolve import ResolvedRole
 from dbtools.policy import Finding
-from dbtools.service.resolve import ResolvedRole
 from dbtools.settings.sections import Settings
 from dbtools.sql import Parameter
 from dbtools.types import Family

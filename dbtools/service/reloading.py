@@ -6,10 +6,10 @@ from operator import attrgetter
 from pathlib import Path
 
 from dbtools import errors
+from dbtools.configured.query_sources import LoadedQueries, queries_in, query_files
+from dbtools.configured.roles import role_names
 from dbtools.policy import Finding, Source
-from dbtools.service.query_sources import LoadedQueries, queries_in, query_files
 from dbtools.settings.files import load
-from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import FileStamp, file_error, stamp_of
 from dbtools.sql import Lexis

@@ -17,18 +17,18 @@ import anyio
 from dbtools import errors
 from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard
+from dbtools.configured.permitted import may_change
+from dbtools.configured.privileges import remedy
+from dbtools.configured.query_sources import registry_url
+from dbtools.configured.resolve import Resolved, able_to_write, resolve
+from dbtools.configured.roles import roles_of, typed_claims
 from dbtools.policy import Caller, Finding
 from dbtools.results import Answer
 from dbtools.service.execution import Execution
-from dbtools.service.permitted import may_change
-from dbtools.service.posture import remedy
-from dbtools.service.query_sources import registry_url
 from dbtools.service.reloading import CurrentSettings
-from dbtools.service.resolve import Resolved, able_to_write, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.settings import Settings, settings_of, typed_claims
-from dbtools.settings.roles import roles_of
+from dbtools.settings import Settings, settings_of
 from dbtools.tools.definition import ListChange, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps

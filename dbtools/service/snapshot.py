@@ -7,9 +7,9 @@ from functools import cached_property
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.cells import json_of
+from dbtools.configured.permitted import UNCHECKED
+from dbtools.configured.resolve import Resolved
 from dbtools.policy import Finding, Role
-from dbtools.service.permitted import UNCHECKED
-from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
 from dbtools.styles import Listing, Surface
 from dbtools.tools import MOST_TOOLS, choose, define, listed

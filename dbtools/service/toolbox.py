@@ -12,11 +12,11 @@ import anyio
 
 from dbtools import errors
 from dbtools.catalog import Catalog
+from dbtools.configured.resolve import Resolved
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.execution import Execution
 from dbtools.service.reloading import internal_error
-from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.service.transactions import Confirmation, Transactions
 from dbtools.statement import Statement

@@ -1,7 +1,6 @@
 """Load `dbtools.toml`. A file and the environment in, frozen settings or errors with file and line out."""
 
 from dbtools.settings.files import is_file, load, settings_of
-from dbtools.settings.roles import typed_claims
 from dbtools.settings.sections import (
     DatabaseSection,
     JwtSection,
@@ -25,5 +24,4 @@ __all__ = [
     "is_file",
     "load",
     "settings_of",
-    "typed_claims",
 ]

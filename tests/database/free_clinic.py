@@ -12,9 +12,9 @@ from dbtools.backends.sqlite.lens import lens_of, specification
 from dbtools.backends.sqlite.syntax import lexis, names_in
 from dbtools.backends.sqlite.worker import Refusal, Sandbox
 from dbtools.catalog import Selection
+from dbtools.configured.roles import roles_of
 from dbtools.policy import FunctionRules, restrict
 from dbtools.settings import DatabaseSection, Settings
-from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
 from dbtools.types import Mask
 from tests.database.role_callers import KEY, Caller, Grants, calling_as

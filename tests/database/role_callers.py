@@ -10,9 +10,10 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools import errors, policy
 from dbtools.backends.port import Backend
+from dbtools.configured.roles import typed_claims
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
-from dbtools.settings import DatabaseSection, Settings, typed_claims
+from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection, TableSection
 from dbtools.types import Mask, ParameterName
 from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of

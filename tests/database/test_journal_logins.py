@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from dbtools.alembic import upgrade
-from dbtools.service.permitted import UNCHECKED
+from dbtools.configured.permitted import UNCHECKED
 from dbtools.service.serving import snapshot_of
 from dbtools.service.snapshot import DATABASE
 from dbtools.settings import settings_of

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dbtools.service.query_sources import UNREAD
+from dbtools.configured.query_sources import UNREAD
 from tests.database.query_shop import FILES, ServeQueries
 from tests.database.query_tables import DDL, QUERIES, findings_of, known_of, queries_of, shops as shops
 from tests.protocol.command_line import run

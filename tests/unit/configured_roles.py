@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
+from dbtools.configured.roles import roles_of
 from dbtools.policy import Role, Source
 from dbtools.settings import load
-from dbtools.settings.roles import roles_of
 
 HEAD = '[database]\nurl = "shop.db"\n'  #: two lines
 Roles = Callable[[str], dict[str, Role]]

@@ -5,11 +5,11 @@ from typing import Any
 
 from dbtools.backends.plans import Plan
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
+from dbtools.configured.resolve import Resolved, seen_by
 from dbtools.expressions import Expressions
 from dbtools.paths import Names, Paths
 from dbtools.policy import Finding, Limits, Role
 from dbtools.results import Answer
-from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
 from dbtools.settings import Settings, ToolsSection
 from dbtools.statement import Select, Shape, Statement

@@ -4,8 +4,8 @@ import pytest
 
 from dbtools.backends.postgresql.types import lexis as postgresql
 from dbtools.backends.sqlite.syntax import lexis, lexis as sqlite
+from dbtools.configured.roles import roles_of
 from dbtools.settings import Settings
-from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
 from dbtools.sql import Lexis, scan, words
 from dbtools.vetting import KnownNames, is_total, uncertain_claims

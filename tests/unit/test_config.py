@@ -10,13 +10,13 @@ from jsonschema import Draft202012Validator
 from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
+from dbtools.configured.declarations import declared
+from dbtools.configured.query_sources import query_files
+from dbtools.configured.roles import roles_of, typed_claims
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
-from dbtools.service.declarations import declared
-from dbtools.service.query_sources import query_files
 from dbtools.service.serving import open_toolbox
-from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of, typed_claims
-from dbtools.settings.roles import roles_of
+from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from dbtools.styles import Listing, Surface, Text
 from tests.unit.shop import ID, PRODUCT, SALE, table
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from dbtools.backends.sqlite.syntax import lexis
+from dbtools.configured.roles import roles_of
 from dbtools.errors import ConfigurationError
 from dbtools.settings import Settings, load
-from dbtools.settings.roles import roles_of
 from tests.odd_settings import KEYS, NAMES, ODD
 
 DATABASE = '[database]\nurl = "shop.db"\n'

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
+from dbtools.configured.query_sources import MOST_FILES
 from dbtools.errors import ConfigurationError
-from dbtools.service.query_sources import MOST_FILES
 from dbtools.service.reloading import CurrentSettings
 from dbtools.settings import ToolsSection, load
 from dbtools.styles import Surface

@@ -8,10 +8,10 @@ from hypothesis import given, strategies as st
 
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, RowFilter
+from dbtools.configured.roles import roles_of
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Grant, Limits, Role, Rule
 from dbtools.settings import LimitsSection, Settings, load
-from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import RoleLimitsSection, RoleSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Mask

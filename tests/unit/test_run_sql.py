@@ -15,14 +15,14 @@ from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.lens import literal
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Column, Table
+from dbtools.configured.privileges import offered
+from dbtools.configured.roles import roles_of
 from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role, Source
 from dbtools.records.entries import AuditEntry
 from dbtools.results import ResultSet
 from dbtools.service.execution import free_run
-from dbtools.service.posture import offered
 from dbtools.service.snapshot import take_snapshot
 from dbtools.settings import Settings
-from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSection
 from dbtools.statement import FreeStatement, Output
 from dbtools.tools import define, unknown_tool

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
+from dbtools.configured.resolve import ResolvedRole, seen_by
 from dbtools.policy import Finding
-from dbtools.service.resolve import ResolvedRole, seen_by
 from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content

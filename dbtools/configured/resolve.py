@@ -14,11 +14,8 @@ from dbtools import errors
 from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, Location, RowFilter, Table
-from dbtools.errors import listing
-from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, restriction_of
-from dbtools.queries import Permitted
-from dbtools.service.declarations import declared, secret_findings
-from dbtools.service.permitted import (
+from dbtools.configured.declarations import declared, secret_findings
+from dbtools.configured.permitted import (
     UNCHECKED,
     UNREACHABLE,
     Inspectors,
@@ -26,7 +23,7 @@ from dbtools.service.permitted import (
     inspected,
     library_of,
 )
-from dbtools.service.posture import (
+from dbtools.configured.privileges import (
     hindrance_findings,
     offered,
     posture_findings,
@@ -34,8 +31,11 @@ from dbtools.service.posture import (
     sql_findings,
     writable_findings,
 )
-from dbtools.service.query_sources import NO_REGISTRY, LoadedQueries
-from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
+from dbtools.configured.query_sources import NO_REGISTRY, LoadedQueries
+from dbtools.configured.roles import Unusable, declared_cast, roles_of, token_findings, untyped
+from dbtools.errors import listing
+from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, restriction_of
+from dbtools.queries import Permitted
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family

@@ -8,11 +8,11 @@ from pathlib import Path
 from dbtools import errors
 from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Facts, Inspected, Inspector
 from dbtools.catalog import Catalog, Column
+from dbtools.configured.query_sources import LoadedQueries, about, queries_in, read_files, registered_in
+from dbtools.configured.roles import Unusable, declared_cast, untyped
 from dbtools.policy import Finding
 from dbtools.queries import Effect, Effects, Permitted, Query, texts_of
 from dbtools.queries.headers import values_in
-from dbtools.service.query_sources import LoadedQueries, about, queries_in, read_files, registered_in
-from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import define
