@@ -29,7 +29,7 @@ FLOORS = (
     {"errors", "dates"},
     {"types", "sql"},
     {"catalog", "cells"},
-    {"policy", "vetting", "writes", "queries", "uris"},
+    {"policy", "sensitive", "writes", "queries", "uris"},
     {"paths"},
     {"terms"},
     {"habits", "operations"},

@@ -85,7 +85,7 @@ def pairs_of(words: Sequence[str], problem: str) -> dict[str, str]:
 
 def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller":
     """Return the caller with *role* and the claims of the environment and of NAME=VALUE words."""
-    from dbtools.configured.roles import typed_claims
+    from dbtools.configured.claims import typed_claims
     from dbtools.policy import Caller
 
     written = os.environ.get(CLAIMS) or "{}"

@@ -162,7 +162,7 @@ def _ask(question: str, default: str) -> str:
 async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
     """Return the URL of the database, the variables it needs, its catalog, and columns to hide."""
     from dbtools.backends import is_url, open_backend
-    from dbtools.vetting import secret_columns
+    from dbtools.sensitive import secret_columns
 
     settings = settings_for(place)
     backend = open_backend(settings.database.url)

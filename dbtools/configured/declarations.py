@@ -10,11 +10,12 @@ from functools import partial
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Table
 from dbtools.cells import REDACTED
+from dbtools.configured.rules import UNKNOWN_TABLE
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Source
+from dbtools.sensitive import is_secret
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.types import quoted
-from dbtools.vetting import UNKNOWN_TABLE, is_secret
 
 #: A table as in [tables.T], and a column, in double quotes if it contains a dot.
 REFERENCE = re.compile(r'(.+)\.(?:"((?:[^"]|"")+)"|([^."]+))', re.DOTALL)

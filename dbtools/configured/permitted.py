@@ -8,9 +8,10 @@ from pathlib import Path
 from dbtools import errors
 from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Facts, Inspected, Inspector
 from dbtools.catalog import Catalog, Column
+from dbtools.configured.claims import declared_cast, untyped
 from dbtools.configured.query_sources import LoadedQueries, about, queries_in, read_files, registered_in
-from dbtools.configured.roles import Unusable, declared_cast, untyped
-from dbtools.policy import Finding
+from dbtools.configured.roles import Unusable
+from dbtools.policy import Finding, QueryGrant, Role
 from dbtools.queries import Effect, Effects, Permitted, Query, texts_of
 from dbtools.queries.headers import values_in
 from dbtools.settings.sections import Settings
@@ -203,6 +204,32 @@ def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
         next((column for column in columns if column.type.lenient), columns[0])
         for columns in zip(*(each.columns for each in found), strict=True)
     )
+
+
+async def working_queries(
+    role: Role, inspectors: Inspectors, queries: Sequence[Permitted]
+) -> tuple[tuple[QueryGrant, ...] | None, tuple[Finding, ...]]:
+    """Return the grants of *role* for *queries* that work in its session, and findings about the others."""
+    if not role.queries:
+        return role.queries, ()
+    findings: list[Finding] = []
+    working: list[QueryGrant] = []
+    for permitted in queries:
+        grant = next((each for each in role.queries if each.means(permitted.name)), None)
+        if grant is None:
+            continue
+        try:
+            for present in permitted.query.body.variants():
+                await inspected(permitted.query, present, await inspectors.of(permitted.query))
+        except Unusable as exc:
+            name = permitted.name
+            message = f"role {role.name}, queries: {name} is withdrawn: {exc}"
+            found = replace(exc.finding, message=message, source=grant.source, role=role.name, subject=name)
+            findings.append(found)
+            if found.code != UNCHECKED:
+                continue
+        working.append(replace(grant, pattern=permitted.name))
+    return tuple(working), tuple(findings)
 
 
 async def candidates(

@@ -1,12 +1,13 @@
 """Read the roles and the types of claims in a configuration. Settings in, Roles as written out."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from dbtools.catalog import RowFilter
+from dbtools.configured.claims import listed_json
+from dbtools.configured.conditions import vain
 from dbtools.errors import listing, nearest
 from dbtools.policy import (
     SET_ROLE,
@@ -22,9 +23,8 @@ from dbtools.policy import (
 )
 from dbtools.settings.sections import GrantSection, Settings
 from dbtools.settings.toml_file import file_error
-from dbtools.sql import Fragment, Lexis, SqlError, scan
-from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
-from dbtools.vetting import listed_json, uncertain_claims, vain
+from dbtools.sql import Lexis, SqlError, scan
+from dbtools.types import Mask, quoted
 from dbtools.writes import WriteGrant, claim_in
 
 FIELD = re.compile(r"\.(\w+)")
@@ -257,42 +257,3 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
         if token.role not in roles:
             message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
             yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
-
-
-def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
-    """Return *claims* as values of their declared types, without those that do not fit."""
-    declared = {name: PARAMETERS[type] for name, type in settings.policy.claims.items()}
-    typed = {name: _typed(value, declared.get(name)) for name, value in claims.items()}
-    return {name: value for name, value in typed.items() if value is not None}
-
-
-def _typed(value: object, type: ColumnType | None) -> object:
-    """Return *value* as one of *type*, or None; a text may spell the value.
-
-    Without a declared type, return None for an array or an object, since it equals nothing.
-    """
-    if type is None:
-        return None if isinstance(value, list | dict) else value
-    if isinstance(value, list | dict) and type.family is not Family.JSON:
-        return None
-    try:
-        read = type.read(value if isinstance(value, str) else json.dumps(value))
-    except ValueError:
-        return None
-    return read if type.family is Family.BOOLEAN else value
-
-
-def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Mapping[str, str]:
-    """Return the problem of each claim of *fragment* that may let rows in if its value has another type."""
-    return {
-        claim: f"the claim {claim} needs a type, since a value of another type could let rows in: declare it "
-        f'under [policy.claims], such as {claim} = "integer".'
-        for claim in uncertain_claims(fragment, lexis)
-        if claim not in settings.policy.claims
-    }
-
-
-def declared_cast(settings: Settings, claim: str | None, casts: Mapping[str, str]) -> str:
-    """Return the one of *casts* for the declared type of *claim*, or an empty text if it has none."""
-    declared = settings.policy.claims.get(claim or "")
-    return casts.get(declared, "text") if declared else ""

@@ -11,7 +11,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from dbtools.configured.roles import role_names, typed_claims
+from dbtools.configured.claims import typed_claims
+from dbtools.configured.roles import role_names
 from dbtools.policy import Caller
 from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings

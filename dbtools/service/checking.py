@@ -12,7 +12,8 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.configured.permitted import Library
 from dbtools.configured.query_sources import UNREAD, registry_url
-from dbtools.configured.resolve import Resolved, ResolvedRole, able_to_write, resolve
+from dbtools.configured.resolve import able_to_write, resolve
+from dbtools.configured.resolved import Resolved, ResolvedRole
 from dbtools.configured.roles import roles_of
 from dbtools.errors import listing, nearest
 from dbtools.policy import Caller, Finding, Role, Source

@@ -9,7 +9,7 @@ from dbtools.backends.free import FreeRun, FreeRunner
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
-from dbtools.configured.resolve import ResolvedRole
+from dbtools.configured.resolved import ResolvedRole
 from dbtools.policy import Finding
 from dbtools.settings.sections import Settings
 from dbtools.sql import Parameter

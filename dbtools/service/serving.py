@@ -17,11 +17,13 @@ import anyio
 from dbtools import errors
 from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard
+from dbtools.configured.claims import typed_claims
 from dbtools.configured.permitted import may_change
 from dbtools.configured.privileges import remedy
 from dbtools.configured.query_sources import registry_url
-from dbtools.configured.resolve import Resolved, able_to_write, resolve
-from dbtools.configured.roles import roles_of, typed_claims
+from dbtools.configured.resolve import able_to_write, resolve
+from dbtools.configured.resolved import Resolved
+from dbtools.configured.roles import roles_of
 from dbtools.policy import Caller, Finding
 from dbtools.results import Answer
 from dbtools.service.execution import Execution

@@ -8,7 +8,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.cells import json_of
 from dbtools.configured.permitted import UNCHECKED
-from dbtools.configured.resolve import Resolved
+from dbtools.configured.resolved import Resolved
 from dbtools.policy import Finding, Role
 from dbtools.settings.sections import Settings
 from dbtools.styles import Listing, Surface

@@ -12,7 +12,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.configured.resolve import Resolved
+from dbtools.configured.resolved import Resolved
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.execution import Execution

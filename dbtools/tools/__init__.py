@@ -6,6 +6,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import alternatives, nearest
 from dbtools.paths import LONGEST_TEXT
+from dbtools.sensitive import words_of
 from dbtools.styles import Listing, Surface
 from dbtools.tools import permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
@@ -19,7 +20,6 @@ from dbtools.tools.list_rows import ListRows
 from dbtools.tools.list_tables import ListTables
 from dbtools.tools.run_sql import RunSql
 from dbtools.types import quoted
-from dbtools.vetting import words_of
 
 #: The kinds of tools, in the order of the list.
 KINDS: tuple[Callable[[ToolContext], Iterator[Tool]], ...] = (

@@ -13,6 +13,7 @@ from dbtools.catalog import Column, Location, Table, TableKind, Writes
 from dbtools.cells import Cut, encoder, json_of, size
 from dbtools.paths import spelled
 from dbtools.results import Answer, Budget, Reserve, ResultSet
+from dbtools.sensitive import is_secret
 from dbtools.statement import Output, Select, Statement
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.calls import CatalogCall
@@ -33,7 +34,6 @@ from dbtools.tools.wording import (
     without_empty,
 )
 from dbtools.types import STRING, Family
-from dbtools.vetting import is_secret
 
 LONGEST_COMMENT = 500
 LONGEST_DEFINITION = 2_000

@@ -18,6 +18,7 @@ from dbtools.errors import unaccented
 from dbtools.expressions import Expressions
 from dbtools.paths import PathColumn
 from dbtools.results import ResultSet
+from dbtools.sensitive import is_secret
 from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
 from dbtools.terms import (
     Bucketed,
@@ -34,7 +35,6 @@ from dbtools.terms import (
 from dbtools.tools.arguments import Comparison, Where, Within
 from dbtools.tools.binding import FOR_NULL, NULLS, SEARCH_FORM, column_advice
 from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, caseless, quoted
-from dbtools.vetting import is_secret
 
 MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
 MOST_VALUES = 1_000

@@ -14,6 +14,7 @@ from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, vali
 from dbtools.errors import listing
 from dbtools.policy import Limits
 from dbtools.results import Answer, Budget, Media, ResultSet
+from dbtools.sensitive import is_secret
 from dbtools.statement import Condition, Order, Output, Select, Statement
 from dbtools.tools.calls import CatalogCall, SingleCall
 from dbtools.tools.definition import ToolContext
@@ -22,7 +23,6 @@ from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
 from dbtools.types import Family, Operator, quoted
 from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
-from dbtools.vetting import is_secret
 
 LARGEST_CELL = 10_000_000  #: characters or bytes
 LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it

@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools import errors, policy
 from dbtools.backends.port import Backend
-from dbtools.configured.roles import typed_claims
+from dbtools.configured.claims import typed_claims
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings

@@ -7,7 +7,7 @@ from dbtools import errors
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.port import Backend, Runner, Writer, WriteResult, WriteRun
 from dbtools.changes import WriteShape
-from dbtools.configured.resolve import Resolved
+from dbtools.configured.resolved import Resolved
 from dbtools.service.execution import Execution
 from dbtools.service.toolbox import Toolbox
 from tests.database.logged_calls import Logged

@@ -5,7 +5,8 @@ from typing import Any
 
 from dbtools.backends.plans import Plan
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
-from dbtools.configured.resolve import Resolved, seen_by
+from dbtools.configured.resolve import seen_by
+from dbtools.configured.resolved import Resolved
 from dbtools.expressions import Expressions
 from dbtools.paths import Names, Paths
 from dbtools.policy import Finding, Limits, Role

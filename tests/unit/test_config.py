@@ -10,9 +10,10 @@ from jsonschema import Draft202012Validator
 from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
+from dbtools.configured.claims import typed_claims
 from dbtools.configured.declarations import declared
 from dbtools.configured.query_sources import query_files
-from dbtools.configured.roles import roles_of, typed_claims
+from dbtools.configured.roles import roles_of
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.service.serving import open_toolbox

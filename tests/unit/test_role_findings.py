@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dbtools.catalog import Catalog
+from dbtools.configured.rules import vetted
 from dbtools.policy import Finding, Source, restrict
-from dbtools.vetting import vetted
 from tests.unit.configured_roles import Roles, at, roles as roles
 from tests.unit.shop import ID, PRODUCT, SALE, column, table
 

@@ -9,13 +9,13 @@ from hypothesis import given, strategies as st
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.configured.roles import roles_of
+from dbtools.configured.rules import vetted
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Grant, Limits, Role, Rule
 from dbtools.settings import LimitsSection, Settings, load
 from dbtools.settings.sections import RoleLimitsSection, RoleSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Mask
-from dbtools.vetting import vetted
 from tests.unit.configured_roles import HEAD, Roles, at, roles as roles
 from tests.unit.shop import SALE
 

@@ -3,9 +3,10 @@
 import pytest
 
 from dbtools.catalog import Catalog, Column, Table
+from dbtools.configured.rules import vetted
 from dbtools.policy import Grant, Role, Rule, Source, restrict
+from dbtools.sensitive import secret_columns
 from dbtools.types import ColumnType, Family, Mask
-from dbtools.vetting import secret_columns, vetted
 from tests.unit.granted import role_of
 from tests.unit.shop import ID, column, table
 

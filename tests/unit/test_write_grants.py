@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
-from dbtools.configured.resolve import ResolvedRole, seen_by
+from dbtools.configured.resolve import seen_by
+from dbtools.configured.resolved import ResolvedRole
 from dbtools.policy import Finding
 from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
