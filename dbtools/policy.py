@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, Location, RowFilter, Table, matching
-from dbtools.cells import BLANK, one_line
+from dbtools.cells import BLANK
+from dbtools.findings import Finding, Source
 from dbtools.types import Mask, masked_type
 from dbtools.writes import COLUMNLESS, EVERYTHING, KEYLESS, Problem, WriteGrant, with_writes
 
@@ -40,39 +41,6 @@ class Caller:
     role: str = "default"
     claims: Mapping[str, object] = field(default_factory=dict)  #: facts for row filters, by name
     identity: str | None = None  #: None: the user who started the server
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """A place in a file."""
-
-    file: str = ""
-    line: int | None = None
-
-    def __str__(self) -> str:
-        """Return the place as the prefix of a message; empty without a file."""
-        return f"{one_line(self.file)}:{self.line or 1}: " if self.file else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A problem with a configuration, query or policy."""
-
-    code: str
-    message: str
-    level: str = "error"  #: or "warning"
-    source: Source = field(default_factory=Source)
-    role: str = field(default="", compare=False)  #: that it concerns, if any
-    subject: str = field(default="", compare=False)  #: the query or view that is withheld, if any
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """The file and line, to sort findings by."""
-        return self.source.file, self.source.line or 0
-
-    def __str__(self) -> str:
-        """Return the finding as one line that begins with its place."""
-        return f"{self.source}{self.level}: {one_line(self.message)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from dbtools.catalog import (
     Writes,
 )
 from dbtools.errors import Broken, ConstraintViolated, listing, nearest
+from dbtools.findings import Kind
 from dbtools.sql import has_name
 from dbtools.types import Family, Mask, quoted
 
@@ -184,18 +185,16 @@ def _conflict_keys(
     )
 
 
-def revealing_masks(shown: Table) -> Iterator[str]:
-    """Yield how a role could find the cells of masked columns of *shown* by writing them."""
+def revealing_masks(shown: Table) -> Iterator[tuple[Kind, str]]:
+    """Yield the masked columns of *shown* whose cells a role could find by writing them, and how."""
     writes = shown.writes
     given = () if writes is None else dict.fromkeys((*(writes.insert or ()), *writes.update))
     unique = shown.unique.union(*(key.columns for key in shown.lesser_keys if len(key.columns) == 1))
     for column in (shown.column_by_name[each.name] for each in given if each.name in shown.column_by_name):
         if column.type.mask is Mask.HASH:
-            way = "can find its values by comparing hashes. Use the mask redact"
-            yield f"a caller who may write {column.name} {way}, or leave it out of insert and update."
+            yield Kind.COMPARABLE_HASHES, column.name
         elif column.type.mask is not None and column.name in unique:
-            way = "can find which values exist, since it is unique."
-            yield f"a caller who may write {column.name} {way}"
+            yield Kind.UNIQUE_VALUES, column.name
 
 
 def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str]:

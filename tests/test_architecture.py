@@ -28,7 +28,7 @@ FLOORS = (
     {"__init__"},
     {"errors", "dates"},
     {"types", "sql"},
-    {"catalog", "cells"},
+    {"catalog", "cells", "findings"},
     {"policy", "sensitive", "writes", "queries", "uris"},
     {"paths"},
     {"terms"},

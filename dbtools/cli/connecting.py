@@ -33,7 +33,7 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.policy import Finding
+    from dbtools.findings import Finding
     from dbtools.settings import Settings
 
 PACKAGE = "dbtools-mcp"

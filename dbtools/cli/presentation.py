@@ -14,7 +14,7 @@ from rich.text import Text
 from dbtools.cells import json_of, visible
 from dbtools.cli.options import counted, has_colours, width_of
 from dbtools.errors import listing, series
-from dbtools.policy import Finding
+from dbtools.findings import Finding
 from dbtools.results import Answer
 from dbtools.service.checking import Review
 from dbtools.service.explanation import Explanation

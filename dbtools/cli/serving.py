@@ -29,7 +29,7 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.policy import Finding
+    from dbtools.findings import Finding
     from dbtools.service.snapshot import Snapshot, View
     from dbtools.settings import Settings
     from dbtools.tools.definition import ListChange

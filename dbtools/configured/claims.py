@@ -6,7 +6,7 @@ that is not negated: there, another type only finds fewer rows.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import dropwhile, pairwise
 
 from dbtools.settings.sections import Settings
@@ -43,14 +43,9 @@ def _typed(value: object, type: ColumnType | None) -> object:
     return read if type.family is Family.BOOLEAN else value
 
 
-def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Mapping[str, str]:
-    """Return the problem of each claim of *fragment* that may let rows in if its value has another type."""
-    return {
-        claim: f"the claim {claim} needs a type, since a value of another type could let rows in: declare it "
-        f'under [policy.claims], such as {claim} = "integer".'
-        for claim in uncertain_claims(fragment, lexis)
-        if claim not in settings.policy.claims
-    }
+def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Sequence[str]:
+    """Return the claims of *fragment* that need a type: a value of another type may let rows in."""
+    return [each for each in uncertain_claims(fragment, lexis) if each not in settings.policy.claims]
 
 
 def declared_cast(settings: Settings, claim: str | None, casts: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from dbtools.findings import Kind
 from dbtools.sql import Fragment, Group, Lexis, Part, Token, TokenKind, code_of, grouped, split, words
 
 CONSTANTS = (TokenKind.TEXT, TokenKind.PARAMETER, TokenKind.NUMBER)
@@ -116,35 +117,35 @@ def _is_table(parts: Sequence[Part], names: KnownNames) -> bool:
             return False
 
 
-def vain(condition: Fragment, lexis: Lexis) -> str:
-    """Return why *condition* is true of no row, whatever it has; empty if that is not certain."""
+def vain(condition: Fragment, lexis: Lexis) -> Kind | None:
+    """Return why *condition* is true of no row, whatever it has; None if that is not certain."""
     return _vain(grouped(code_of(condition.text, lexis), condition.text).parts)
 
 
-def _vain(parts: Sequence[Part]) -> str:
+def _vain(parts: Sequence[Part]) -> Kind | None:
     if not UNSPLIT.isdisjoint(part.word for part in parts):
-        return ""
-    reasons = [next(filter(None, map(_vain_part, split(each, "and"))), "") for each in split(parts, "or")]
-    return reasons[0] if all(reasons) else ""
+        return None
+    reasons = [next(filter(None, map(_vain_part, split(each, "and"))), None) for each in split(parts, "or")]
+    return reasons[0] if all(reasons) else None
 
 
-def _vain_part(parts: Sequence[Part]) -> str:
+def _vain_part(parts: Sequence[Part]) -> Kind | None:
     match parts:
         case [Group(word="(", parts=inner)]:
             return _vain(inner)
         case [Token(word="false" | "0" | "null")]:
-            return "it is false for every row"
+            return Kind.FALSE_FILTER
         case [*before, Token(word=word), Token(word="null")] if before and word in COMPARISONS:
             # Such as `a is b = null`, which is another comparison.
             if any(part.word == "is" for part in before):
-                return ""
-            return "nothing equals null, or differs from it: write is null, or is not null"
+                return None
+            return Kind.NULL_FILTER
         case [Token() as left, Token(word=word), Token() as right] if (
             word in EQUALITY and left.kind == right.kind
         ):
             if _differ(left, right) is (word in ("=", "==")):
-                return "it is false for every row"
-    return ""
+                return Kind.FALSE_FILTER
+    return None
 
 
 def _differ(left: Token, right: Token) -> bool | None:

@@ -6,13 +6,11 @@ What looks like a secret and is not declared is masked.
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Table
 from dbtools.cells import REDACTED
-from dbtools.configured.rules import UNKNOWN_TABLE
 from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Source
+from dbtools.findings import Finding, Kind, Source, finding
 from dbtools.sensitive import is_secret
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.types import quoted
@@ -58,16 +56,22 @@ def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Fin
     whole = catalog.whole
     found = whole.named(name)
     labels = [whole.label(table) for table in found or whole.tables]
-    problem = "matches several tables" if found else "is not a table of the database"
-    message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
-    return Finding(code=UNKNOWN_TABLE, message=message, source=source)
+    kind = Kind.AMBIGUOUS_NAME if found else Kind.UNKNOWN_NAME
+    tables, meant = listing(labels), nearest(name, labels)
+    return finding(kind, source, key=key, name=quoted(name), tables=tables, nearest=meant)
 
 
 def _unknown_column(table: Table, column: str, key: str, source: Source) -> Finding:
     known = table.column_by_name
-    message = f"{key}: {table.name} has no column {quoted(column)}."
-    hint = f"{nearest(column, known)}There are: {listing(known)}."
-    return Finding(code="unknown_column", message=f"{message} {hint}", source=source)
+    return finding(
+        Kind.UNKNOWN_DECLARED,
+        source,
+        key=key,
+        table=table.name,
+        column=quoted(column),
+        nearest=nearest(column, known),
+        columns=listing(known),
+    )
 
 
 def _described(table: Table, section: TableSection, keys: Sequence[ForeignKey]) -> Table:
@@ -106,10 +110,9 @@ def _reference(
     text = settings.tables[name].references[column]
     key = f"[tables.{name}.references] {column}"
     source = settings.source("tables", name, "references", column)
-    wrong = partial(_wrong, key, source)
     parts = REFERENCE.fullmatch(text)
     if parts is None:
-        return wrong(f'{quoted(text)} is not written as "table.column".')
+        return finding(Kind.REFERENCE_UNREADABLE, source, key=key, text=quoted(text))
     end, target = parts[3] or parts[2].replace('""', '"'), _meant(catalog, parts[1])
     if target is None:
         return _unknown_table(catalog, parts[1], key, source)
@@ -120,22 +123,16 @@ def _reference(
     if UNREADABLE in (here.type, there.type):
         return None
     if any(each.declared and each.columns == (column,) for each in table.foreign_keys):
-        return wrong(
-            "the database declares a foreign key for this column, which takes precedence.", "warning"
-        )
+        return finding(Kind.REFERENCE_DECLARED, source, key=key)
     if end not in target.unique:
-        return wrong(f"{text} is not a primary or unique key.")
+        return finding(Kind.REFERENCE_NOT_UNIQUE, source, key=key, text=text)
     if not alike(there, here):
-        types = f"{here.type.name} and {there.type.name}"
-        return wrong(f"it cannot be compared with {text}: {types} differ in type or collation.")
+        types = {"here": here.type.name, "there": there.type.name}
+        return finding(Kind.REFERENCE_NOT_ALIKE, source, key=key, text=text, **types)
     schema, other = target.location
     return ForeignKey(
         columns=(column,), target_schema=schema, target=other, target_columns=(end,), declared=False
     )
-
-
-def _wrong(key: str, source: Source, problem: str, level: str = "error") -> Finding:
-    return Finding(code="bad_reference", message=f"{key}: {problem}", level=level, source=source)
 
 
 def secret_findings(catalogs: Sequence[Catalog]) -> Iterator[Finding]:
@@ -147,11 +144,7 @@ def secret_findings(catalogs: Sequence[Catalog]) -> Iterator[Finding]:
         for column in _masked_secrets(table)
     )
     if named:
-        message = (
-            f"{listing(named)} may hold secrets, so the tools show *** instead. To show such a column, name "
-            "it in dbtools.toml: in columns of a rule for its table, or in [tables.TABLE.columns]."
-        )
-        yield Finding(code="masked_secrets", message=message, level="warning")
+        yield finding(Kind.MASKED_SECRETS, columns=listing(named))
 
 
 def _masked_secrets(table: Table) -> Sequence[Column]:

@@ -9,14 +9,12 @@ from dbtools.backends.port import Facts
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.configured.claims import declared_cast, untyped
 from dbtools.configured.conditions import KnownNames, is_total
-from dbtools.configured.permitted import UNCHECKED, Inspectors
-from dbtools.configured.roles import Unusable
-from dbtools.policy import Finding, Role, Rule
+from dbtools.configured.permitted import Inspectors
+from dbtools.findings import Finding, Kind, Unusable
+from dbtools.policy import Role, Rule
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
-
-BAD_FILTER = "bad_filter"
 
 
 async def typed_filters(
@@ -69,23 +67,23 @@ class _Filters:
         Raise Unusable if the database does not accept it.
         """
         facts, condition = self.inspectors.backend.facts, filter.condition
-        where = f"role {self.role.name}, tables.{rule.pattern}.{key}"
+        place = {"role": self.role.name, "pattern": rule.pattern, "key": key}
         found: list[RowFilter] = []
         inspector = await self.inspectors.reading()
         for table in tables:
             try:
                 found.append(await inspector.condition(table, condition))
             except errors.Refused as exc:
-                code = UNCHECKED if exc.temporary else BAD_FILTER
-                message = f"{where}, of {self.catalog.label(table)}: {exc}"
-                raise Unusable(code, message, rule.source) from exc
+                kind = Kind.UNCHECKED_FILTER if exc.temporary else Kind.REFUSED_FILTER
+                raise Unusable(
+                    kind, rule.source, **place, table=self.catalog.label(table), problem=exc
+                ) from exc
         if len({each.casts for each in found}) > 1:
-            message = f"{where}: its claims have different types in its tables."
-            raise Unusable(BAD_FILTER, message, rule.source)
+            raise Unusable(Kind.CLAIMS_DIFFER, rule.source, **place)
         known = found[0].casts
         if facts.claim_casts is not None:
-            for problem in untyped(self.settings, condition, facts.lexis).values():
-                raise Unusable("untyped_claim", f"{where}: {problem}", rule.source)
+            for claim in untyped(self.settings, condition, facts.lexis):
+                raise Unusable(Kind.UNTYPED_CLAIM, rule.source, **place, claim=claim)
             claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
             known = tuple(declared_cast(self.settings, claim, facts.claim_casts) for claim in claims)
         total = is_total(condition, facts.lexis, self._names(condition, facts))

@@ -9,9 +9,9 @@ from dbtools import errors
 from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Facts, Inspected, Inspector
 from dbtools.catalog import Catalog, Column
 from dbtools.configured.claims import declared_cast, untyped
-from dbtools.configured.query_sources import LoadedQueries, about, queries_in, read_files, registered_in
-from dbtools.configured.roles import Unusable
-from dbtools.policy import Finding, QueryGrant, Role
+from dbtools.configured.query_sources import LoadedQueries, queries_in, read_files, registered_in
+from dbtools.findings import Finding, FindingCode, Kind, Unusable, finding, withdrawn
+from dbtools.policy import QueryGrant, Role
 from dbtools.queries import Effect, Effects, Permitted, Query, texts_of
 from dbtools.queries.headers import values_in
 from dbtools.settings.sections import Settings
@@ -20,12 +20,6 @@ from dbtools.tools import define
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
-
-WITHDRAWN = "withdrawn"  #: the code of a query that does not work
-NOT_WRITABLE = " changes rows, which needs [database] writable = true (--write), or a role with this query."
-DECLARE_WRITES = "To change rows, declare how many at most: -- writes: N."
-UNREACHABLE = "unreachable"  #: the code of a query whose login cannot be reached now
-UNCHECKED = "unchecked"  #: the code of a query that cannot be checked now, but may work in a moment
 
 
 class Inspectors(AsyncExitStack):
@@ -53,9 +47,9 @@ class Inspectors(AsyncExitStack):
                 opened = self.backend.describe_changes(self._session)
                 self._changing = await self.enter_async_context(opened)
             except errors.Refused as exc:
-                raise Unusable(WITHDRAWN, str(exc), query.source) from exc
+                raise Unusable(Kind.QUERY_REFUSED, query.source, problem=exc) from exc
             except errors.DatabaseUnavailable as exc:
-                raise Unusable(UNREACHABLE, str(exc), query.source) from exc
+                raise Unusable(Kind.QUERY_UNREACHABLE, query.source, problem=exc) from exc
         return self._changing
 
 
@@ -85,7 +79,11 @@ async def library_of(
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
     allowed = [query for query in queries if query.writes is None or may_change(settings)]
     library = await validated_queries(settings, catalog, inspectors, allowed)
-    refused = [about(query, NOT_WRITABLE, "not_writable") for query in queries if query not in allowed]
+    refused = [
+        finding(Kind.NOT_WRITABLE, query.source, subject=query.name)
+        for query in queries
+        if query not in allowed
+    ]
     findings = sorted(
         (*written.findings, *kept.findings, *library.findings, *refused), key=lambda each: each.place
     )
@@ -111,14 +109,13 @@ async def validated_queries(
     taken = {*define(ToolContext(catalog=catalog)), *NAMES}
     for query in queries:
         if query.name in taken:
-            findings.append(about(query, ": a tool has this name already."))
+            findings.append(finding(Kind.NAME_OF_TOOL, query.source, subject=query.name))
             continue
         try:
             inspector = await inspectors.of(query)
             permitted.append(await _permitted(settings, query, inspectors.backend.facts, inspector))
         except Unusable as exc:
-            code = exc.finding.code
-            findings.append(about(query, f" is withdrawn: {exc}", code, exc.finding.source))
+            findings.append(withdrawn(exc.finding, query.name, exc.finding.source))
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 
@@ -128,11 +125,9 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, inspector: 
     found = [await inspected(query, present, inspector) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
-        problem = "Its columns must not depend on its optional clauses."
-        raise Unusable(WITHDRAWN, problem, query.sql_source)
+        raise Unusable(Kind.COLUMNS_DEPEND, query.sql_source)
     if query.confirm and not found[0].columns:
-        problem = "confirm: needs RETURNING, so that the rows can be shown, and compared when they change."
-        raise Unusable(WITHDRAWN, problem, query.source)
+        raise Unusable(Kind.CONFIRM_WITHOUT_RETURNING, query.source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     _check_values(query, types)
     casts = {name: cast for each in found for name, cast in each.casts.items()}
@@ -166,11 +161,10 @@ async def inspected(query: Query, present: Collection[str], inspector: Inspector
     try:
         return await inspector.query(query.body.written(present).pieces, declared)
     except errors.Refused as exc:
-        code = UNCHECKED if exc.temporary else WITHDRAWN
-        message = (
-            f"{exc} {DECLARE_WRITES}" if exc.message == NOT_READING and query.writes is None else str(exc)
-        )
-        raise Unusable(code, message, query.source_of(present, exc.offset)) from exc
+        kind = Kind.QUERY_UNCHECKED if exc.temporary else Kind.QUERY_REFUSED
+        if exc.message == NOT_READING and query.writes is None:
+            kind = Kind.QUERY_CHANGES_ROWS
+        raise Unusable(kind, query.source_of(present, exc.offset), problem=exc) from exc
 
 
 def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
@@ -181,9 +175,14 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
             try:
                 (type.element or type).decode(text)
             except errors.BadValue as exc:
-                place = f"param {parameter.name}: {keyword}"
-                problem = f"{place}: Its type in the database is {type.name}, and {exc}"
-                raise Unusable(WITHDRAWN, problem, parameter.source) from exc
+                raise Unusable(
+                    Kind.VALUE_OF_OTHER_TYPE,
+                    parameter.source,
+                    parameter=parameter.name,
+                    keyword=keyword,
+                    type=type.name,
+                    problem=exc,
+                ) from exc
 
 
 def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
@@ -191,9 +190,9 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
     if facts.claim_casts is None:
         return {}
     fixed = query.body.written(())  # no clause has a claim
-    for claim, problem in untyped(settings, fixed, facts.lexis).items():
+    for claim in untyped(settings, fixed, facts.lexis):
         place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
-        raise Unusable(WITHDRAWN, problem, place)
+        raise Unusable(Kind.UNTYPED_CLAIM_OF_QUERY, place, claim=claim)
     claims = (each for each in fixed.parameters if each.claim is not None)
     return {each.name: declared_cast(settings, each.claim, facts.claim_casts) for each in claims}
 
@@ -222,11 +221,8 @@ async def working_queries(
             for present in permitted.query.body.variants():
                 await inspected(permitted.query, present, await inspectors.of(permitted.query))
         except Unusable as exc:
-            name = permitted.name
-            message = f"role {role.name}, queries: {name} is withdrawn: {exc}"
-            found = replace(exc.finding, message=message, source=grant.source, role=role.name, subject=name)
-            findings.append(found)
-            if found.code != UNCHECKED:
+            findings.append(withdrawn(exc.finding, permitted.name, grant.source, role.name))
+            if exc.finding.code is not FindingCode.UNCHECKED:
                 continue
         working.append(replace(grant, pattern=permitted.name))
     return tuple(working), tuple(findings)

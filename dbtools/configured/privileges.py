@@ -9,16 +9,13 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.errors import listing
-from dbtools.policy import Finding, Role, Rule, Source
+from dbtools.findings import Finding, Kind, Level, Source, finding
+from dbtools.policy import Role, Rule
 from dbtools.queries import Permitted
 from dbtools.settings.sections import Settings
 from dbtools.writes import Lacking, confirmed_tables, unable
 
-LACKING, NO_JOURNAL = "lacks_privilege", "no_journal"
-
 READER_HINT = "`dbtools grants` prints the SQL for a login that can only read."
-SECURED = "Row-level security applies to the login in {}: callers see only rows that its policies show."
-BLIND = "Row-level security applies to the login in {}, and no policy shows it a row: callers see none."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 
@@ -45,21 +42,18 @@ async def offered(
     source, where = settings.source("roles", role.name, "sql"), f"role {role.name}, sql"
     if not settings.roles:
         source, where = settings.source("tools", "sql"), "[tools] sql"
-    level = "warning" if not settings.roles and settings.tools.sql == "auto" else "error"
-    advice = f" {READER_HINT} Without run_sql, set sql = false." if offer.obstacle in whole.posture else ""
-    message = f"{where}: run_sql is not offered: {offer.obstacle}{advice}"
-    return "", (Finding(code="no_sql", message=message, level=level, source=source, role=role.name),)
+    level = Level.WARNING if not settings.roles and settings.tools.sql == "auto" else Level.ERROR
+    kind = Kind.NO_SQL_FOR_LOGIN if offer.obstacle in whole.posture else Kind.NO_SQL
+    places = {"where": where, "obstacle": offer.obstacle, "remedy": READER_HINT, "role": role.name}
+    return "", (finding(kind, source, level, **places),)
 
 
 def posture_findings(settings: Settings, catalog: Catalog, *, writes: bool) -> tuple[Finding, ...]:
     """Return what the login can do beyond reading: errors if [server] strict forbids it."""
-    level = "error" if settings.server.strict else "warning"
+    level = Level.ERROR if settings.server.strict else Level.WARNING
     source = settings.source("database")
     hint = remedy(settings, writes=writes)
-    return tuple(
-        Finding(code="posture", message=f"{fact} {hint}", level=level, source=source)
-        for fact in catalog.posture
-    )
+    return tuple(finding(Kind.POSTURE, source, level, fact=fact, remedy=hint) for fact in catalog.posture)
 
 
 def remedy(settings: Settings, *, writes: bool) -> str:
@@ -71,11 +65,8 @@ def writable_findings(settings: Settings) -> Iterator[Finding]:
     """Yield a finding about what [database] writable does, or that it has no effect."""
     if not settings.database.writable:
         return
-    message = "[database] writable (--write): every caller may insert, update and delete rows of every table."
-    if settings.roles:
-        message = "[database] writable has no effect beside [roles], which grant insert, update and delete."
-    source = settings.source("database", "writable")
-    yield Finding(code="writable", message=message, level="warning", source=source)
+    kind = Kind.IDLE_WRITABLE if settings.roles else Kind.EVERYTHING_WRITABLE
+    yield finding(kind, settings.source("database", "writable"))
 
 
 def row_security_findings(settings: Settings, roles: Sequence[tuple[Role, Catalog]]) -> Iterator[Finding]:
@@ -91,15 +82,9 @@ def row_security_findings(settings: Settings, roles: Sequence[tuple[Role, Catalo
                 blind[catalog.label(table)] = None
             elif table.policies is not None and not role.session:
                 applies[catalog.label(table)] = None
-    for names, message in ((applies, SECURED), (blind, BLIND)):
+    for kind, names in ((Kind.ROW_SECURITY, applies), (Kind.NO_POLICY, blind)):
         if names:
-            yield _row_security(settings, message.format(listing(names)))
-
-
-def _row_security(settings: Settings, message: str) -> Finding:
-    return Finding(
-        code="row_security", message=message, level="warning", source=settings.source("database", "url")
-    )
+            yield finding(kind, settings.source("database", "url"), tables=listing(names))
 
 
 def hindrance_findings(
@@ -109,22 +94,17 @@ def hindrance_findings(
     source = settings.source("database", "url")
     for table in catalog.tables:
         for why in hindered.get(table.location, ()):
-            message = f"{catalog.label(table)}: {why}"
-            yield Finding(code="hindered", message=message, level="warning", source=source)
+            yield finding(Kind.HINDERED, source, table=catalog.label(table), why=why)
 
 
 def sql_findings(settings: Settings) -> Iterator[Finding]:
     """Yield a finding if [tools] sql has no effect, or withholds run_sql from roles with a grant of it."""
     granted = [name for name, role in settings.roles.items() if role.sql]
-    message = ""
+    source = settings.source("tools", "sql")
     if settings.roles and settings.tools.sql is True:
-        message = "[tools] sql = true has no effect beside [roles], which grant sql."
+        yield finding(Kind.IDLE_SQL, source)
     elif granted and settings.tools.sql is False:
-        message = f"[tools] sql = false: no role has run_sql, although these grant it: {listing(granted)}."
-    if message:
-        yield Finding(
-            code="idle_sql", message=message, level="warning", source=settings.source("tools", "sql")
-        )
+        yield finding(Kind.NO_ROLE_HAS_SQL, source, roles=listing(granted))
 
 
 async def with_privileges(
@@ -148,8 +128,8 @@ async def with_privileges(
         # A login that cannot be reached now may make the changes later.
         if isinstance(exc, errors.Refused) and not exc.temporary:
             lacking = Lacking({table.location: exc.message for table in tables})
-        message = f"The privileges of the login that changes rows cannot be checked: {exc}"
-        found = (Finding(code=LACKING, message=message, source=settings.source("database", "write_url")),)
+        source = settings.source("database", "write_url")
+        found = (finding(Kind.PRIVILEGES_UNCHECKED, source, problem=exc),)
     lost = lacking.tables
     kept = (unable(each) if each.location in lost else each for each in role.catalog.tables)
     able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
@@ -160,14 +140,15 @@ async def with_privileges(
 
 def _without_journal(role: ResolvedRole, queries: Sequence[Permitted], why: str) -> Iterator[Finding]:
     """Yield the finding that *role* confirms changes without a journal, perhaps by *queries*, and *why*."""
-    confirmed = confirmed_tables(role.catalog)
+    name, confirmed = role.served.name, confirmed_tables(role.catalog)
     rule = role.served.rule_of(role.whole, confirmed[0]) if confirmed else None
-    places = [(f"tables.{rule.pattern}.confirm", rule.source)] if rule is not None else []
-    places += [(f"the query {each.name}", each.query.source) for each in queries if each.query.confirm]
-    for where, source in places[:1] if why else ():
-        problem = "confirmations are kept in the memory of one process only."
-        message = f"role {role.served.name}, {where}: {problem} {why}"
-        yield Finding(code=NO_JOURNAL, message=message, level="warning", source=source, role=role.served.name)
+    query = next((each.query for each in queries if each.query.confirm), None)
+    if not why:
+        return
+    if rule is not None:
+        yield finding(Kind.NO_JOURNAL, rule.source, role=name, pattern=rule.pattern, why=why)
+    elif query is not None:
+        yield finding(Kind.NO_JOURNAL_OF_QUERY, query.source, role=name, query=query.name, why=why)
 
 
 def _lacking(
@@ -183,8 +164,10 @@ def _lacking(
     for source, found in by_rule.items():
         rule, first = found[0]
         labels = [role.catalog.label(table) for _, table in found]
-        where = f"role {role.served.name}, tables.{rule.pattern}" if rule else "[database] writable"
         why = lacking[first.location] if len(found) == 1 else f"{labels[0]}: {lacking[first.location]}"
-        level = "warning" if rule is not None and rule.is_pattern else "error"
-        message = f"{where}: {listing(labels)} cannot be changed: {why}"
-        yield Finding(code=LACKING, message=message, level=level, source=source, role=role.served.name)
+        places = {"role": role.served.name, "tables": listing(labels), "why": why}
+        if rule is None:
+            yield finding(Kind.LACKS_PRIVILEGE_FOR_ALL, source, **places)
+        else:
+            level = Level.WARNING if rule.is_pattern else Level.ERROR
+            yield finding(Kind.LACKS_PRIVILEGE, source, level, pattern=rule.pattern, **places)

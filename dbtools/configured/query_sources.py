@@ -12,7 +12,7 @@ from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
 from dbtools.backends.records import Registry, RegistryEntry
 from dbtools.catalog import Selection
-from dbtools.policy import Finding, Source
+from dbtools.findings import Finding, Kind, Level, Source, finding
 from dbtools.queries import Query, read_queries, sources_of
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import file_error
@@ -20,7 +20,6 @@ from dbtools.sql import Lexis
 from dbtools.types import quoted
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
-NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
 UNREAD = "With roles or a selection of tables, only a registry that [registry] url names is read."
 FOLDER = "registry"  #: what findings name instead of a folder
 REGISTRY_TIMEOUT = 3.0  #: seconds that a refresh waits for the registry
@@ -36,12 +35,6 @@ class LoadedQueries:
     stamp: Hashable = None  #: of the content of a registry
 
 
-def about(query: Query, problem: str, code: str = "bad_query", source: Source | None = None) -> Finding:
-    """Return the finding that *query* has a *problem*, at *source* or else at the place of the query."""
-    message, place = f"query {query.name}{problem}", query.source if source is None else source
-    return Finding(code=code, message=message, source=place, subject=query.name)
-
-
 def queries_in(settings: Settings, lexis: Lexis) -> LoadedQueries:
     """Return the queries in the folder of *settings*, by name, and findings about its files.
 
@@ -51,10 +44,9 @@ def queries_in(settings: Settings, lexis: Lexis) -> LoadedQueries:
         return LoadedQueries()
     folder = Path(settings.queries.directory)
     if not os.path.isdir(folder):
-        hint = errors.nearest_path(folder)
-        message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}. {hint}".rstrip()
-        source = settings.source("queries", "directory")
-        return LoadedQueries(findings=(Finding(code="no_queries", message=message, source=source),))
+        source, hint = settings.source("queries", "directory"), errors.nearest_path(folder)
+        missing = finding(Kind.NO_FOLDER, source, folder=quoted(str(folder), 200), nearest=hint)
+        return LoadedQueries(findings=(missing,))
     try:
         files = query_files(folder)
     except errors.ConfigurationError as exc:
@@ -89,9 +81,8 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            message = "the file is not UTF-8 text."
             source = Source(file=name, line=1)
-            findings.append(Finding(code="bad_query", message=message, source=source))
+            findings.append(finding(Kind.NOT_UTF8, source))
             sources.setdefault(path.stem, source)
             continue
         found, problems = read_queries(text, name, lexis)
@@ -101,7 +92,7 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
             first = queries.setdefault(query.name, query)
             if first is not query:
                 place = str(first.source).rstrip(": ")
-                findings.append(about(query, f": the name is already used at {place}."))
+                findings.append(finding(Kind.USED_NAME, query.source, subject=query.name, place=place))
     in_order = tuple(queries[name] for name in sorted(queries))
     return LoadedQueries(queries=in_order, findings=tuple(findings), sources=sources)
 
@@ -157,18 +148,15 @@ async def _read(url: str, backend: Backend) -> Registry | None:
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
-    named = bool(settings.registry.url)
-    level = "warning" if not named and isinstance(problem, errors.DatabaseUnavailable) else "error"
-    source = settings.source("registry", "url") if named else settings.source("database")
-    message = f"{'[registry] url' if named else 'registry'}: {problem}"
-    return Finding(code=NO_REGISTRY, message=message, level=level, source=source)
+    if settings.registry.url:
+        return finding(Kind.UNREAD_REGISTRY, settings.source("registry", "url"), problem=problem)
+    level = Level.WARNING if isinstance(problem, errors.DatabaseUnavailable) else Level.ERROR
+    return finding(Kind.UNREAD_OWN_REGISTRY, settings.source("database"), level, problem=problem)
 
 
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
-    message = f"query {name} is not served: the name is already used at {place}."
-    source = Source(file=f"{FOLDER}/{name}", line=1)
-    return Finding(code="covered", message=message, level="warning", source=source, subject=name)
+    return finding(Kind.COVERED, Source(file=f"{FOLDER}/{name}", line=1), subject=name, place=place)
 
 
 def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
@@ -176,6 +164,5 @@ def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tup
     name, file = entry.current.name, f"{FOLDER}/{entry.current.name}"
     found, problems = read_queries(entry.current.text, file, lexis)
     if not problems and [query.name for query in found] != [name]:
-        message = f"query {quoted(name)}: the registry has other queries under this name."
-        problems = (Finding(code="bad_query", message=message, source=Source(file=file, line=1)),)
+        problems = (finding(Kind.OTHER_QUERIES, Source(file=file, line=1), name=quoted(name)),)
     return (() if problems else found), problems

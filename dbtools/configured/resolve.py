@@ -29,7 +29,8 @@ from dbtools.configured.resolved import Resolved, ResolvedRole
 from dbtools.configured.roles import roles_of, token_findings
 from dbtools.configured.rules import vetted, withheld_findings
 from dbtools.errors import listing
-from dbtools.policy import Finding, Role, restriction_of
+from dbtools.findings import Finding, Kind, finding
+from dbtools.policy import Role, restriction_of
 from dbtools.queries import Permitted
 from dbtools.settings.sections import Settings
 
@@ -97,10 +98,10 @@ async def _role(
         found = await backend.introspect(settings.selection(), session)
         seen, _ = declared(found, settings, backend.facts.alike)
     except errors.Refused as exc:
-        message = f"role {role.name}, set_role and settings: {exc.message}"
-        finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
+        source = role.session[-1].source
+        refused = finding(Kind.BAD_ROLE_SESSION, source, role=role.name, problem=exc.message)
         blind = replace(role, rules=(), queries=())
-        return seen_by(blind, catalog, written=role, findings=(*role.problems, finding))
+        return seen_by(blind, catalog, written=role, findings=(*role.problems, refused))
     async with Inspectors(backend, session) as inspectors:
         resolved = await _validated(settings, role, seen, inspectors)
         grants, findings = await working_queries(resolved.served, inspectors, queries)
@@ -142,12 +143,12 @@ async def _with_sql(
 
 def _catalog_findings(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
     """Yield the warnings of *catalog*, and which tables it lacks because the login may not select them."""
-    for warning in catalog.warnings:
-        key = re.match(r"\[database\] (\w+):", warning)
+    for problem in catalog.warnings:
+        key = re.match(r"\[database\] (\w+):", problem)
         source = settings.source("database", *([key[1]] if key else []))
-        yield Finding(code="catalog", message=warning, level="warning", source=source)
+        yield finding(Kind.CATALOG_WARNING, source, problem=problem)
     places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
     # With roles, such tables are reported with the rules that name them.
     if places and not settings.roles:
-        message = f"The login may not select from {listing([f'{schema}.{name}' for schema, name in places])}."
-        yield Finding(code="catalog", message=message, level="warning", source=settings.source("database"))
+        tables = listing([f"{schema}.{name}" for schema, name in places])
+        yield finding(Kind.NOT_SELECTABLE, settings.source("database"), tables=tables)

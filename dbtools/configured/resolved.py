@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dbtools.catalog import Catalog, Table
-from dbtools.configured.permitted import UNCHECKED, UNREACHABLE, Library
-from dbtools.configured.query_sources import NO_REGISTRY
-from dbtools.policy import Finding, Role
+from dbtools.configured.permitted import Library
+from dbtools.findings import Finding, FindingCode, Level
+from dbtools.policy import Role
 from dbtools.settings.sections import Settings
 
-UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
+UNREAD = (FindingCode.NO_REGISTRY, Level.ERROR)  #: code and level of a registry that cannot be read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +41,14 @@ class Resolved:
     @property
     def unchecked(self) -> str:
         """Why something cannot be checked at this moment, or nothing."""
-        return next((each.message for each in self.problems if each.code == UNCHECKED), "")
+        return next((each.message for each in self.problems if each.code is FindingCode.UNCHECKED), "")
 
     @property
     def is_complete(self) -> bool:
         """Whether everything could be checked."""
-        return all(each.code not in (UNCHECKED, UNREACHABLE) for each in self.problems)
+        return all(
+            each.code not in (FindingCode.UNCHECKED, FindingCode.UNREACHABLE) for each in self.problems
+        )
 
     @property
     def missing(self) -> tuple[str, ...]:

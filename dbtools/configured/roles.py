@@ -3,24 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dbtools.catalog import RowFilter
 from dbtools.configured.claims import listed_json
 from dbtools.configured.conditions import vain
 from dbtools.errors import listing, nearest
-from dbtools.policy import (
-    SET_ROLE,
-    Finding,
-    FunctionRules,
-    Grant,
-    Limits,
-    QueryGrant,
-    Role,
-    Rule,
-    SessionSetting,
-    Source,
-)
+from dbtools.findings import Finding, Kind, Source, Unusable, finding
+from dbtools.policy import SET_ROLE, FunctionRules, Grant, Limits, QueryGrant, Role, Rule, SessionSetting
 from dbtools.settings.sections import GrantSection, Settings
 from dbtools.settings.toml_file import file_error
 from dbtools.sql import Lexis, SqlError, scan
@@ -71,8 +61,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         if most is None or wanted <= most:
             lowered[key], bounds[key] = wanted, source
         else:
-            message = f"role {name}, limits.{key}: [limits] allows at most {most:g}."
-            problems.append(Finding(code="higher_limit", message=message, level="warning", source=source))
+            problems.append(finding(Kind.HIGHER_LIMIT, source, role=name, key=key, most=most))
     role = Role(
         name=name,
         limits=replace(limits, **lowered),
@@ -114,27 +103,20 @@ def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
     yield from (QueryGrant(pattern=each, source=source) for each in settings.roles[role].queries)
 
 
-class Unusable(Exception):
-    """Something in the configuration is invalid; its finding says why."""
-
-    def __init__(self, code: str, message: str, source: Source) -> None:
-        super().__init__(message)
-        self.finding = Finding(code=code, message=message, source=source)
-
-
 def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
     """Return *found* and the role *name*, each once, after the roles that it inherits from."""
-    problem = ""
+
+    def unusable(kind: Kind, **places: object) -> Unusable:
+        heir = above[-1]
+        return Unusable(kind, settings.source("roles", heir, "inherits"), role=heir, **places)
+
     if name in above:
-        problem = f"{quoted(name)} inherits from itself."
-    elif name not in settings.roles:
-        known = f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
-        problem = f"there is no role {quoted(name)}. {known}"
-    elif len(above) > DEEPEST:
-        problem = f"more than {DEEPEST} roles inherit from each other."
-    if problem:
-        source = settings.source("roles", above[-1], "inherits")
-        raise Unusable("unknown_role", f"role {above[-1]}, inherits: {problem}", source)
+        raise unusable(Kind.INHERITS_ITSELF, other=quoted(name))
+    if name not in settings.roles:
+        meant, roles = nearest(name, settings.roles), listing(settings.roles)
+        raise unusable(Kind.INHERITS_UNKNOWN, other=quoted(name), nearest=meant, roles=roles)
+    if len(above) > DEEPEST:
+        raise unusable(Kind.INHERITS_TOO_DEEP, most=DEEPEST)
     # In reverse order, so that after reversing, a role comes after all roles that inherit from it.
     for parent in reversed(settings.roles[name].inherits):
         if parent not in found:
@@ -148,64 +130,69 @@ def _rule(settings: Settings, role: str, pattern: str, lexis: Lexis) -> tuple[Ru
     wanted = settings.roles[role].tables[pattern]
     if isinstance(wanted, bool):
         return replace(rule, grant=Grant() if wanted else None), ()
-    where = f"role {role}, tables.{pattern}"
     try:
-        grant = _grant(settings, wanted, where, source, lexis)
+        grant = _grant(settings, wanted, _Place(role, pattern, source), lexis)
     except Unusable as exc:
         return rule, (exc.finding,)
     after, check = (grant.writes.after, grant.writes.check) if grant.writes else (None, None)
     # With `after`, a role may insert rows without seeing any.
     filters = {"where": None if after else grant.filter, "check": check, "after": after}
-    found = (
-        Finding(code="vain_filter", message=f"{where}.{key}: {problem}.", level="warning", source=source)
+    doubts = (
+        finding(kind, source, role=role, pattern=pattern, key=key, claim=claim)
         for key, filter in filters.items()
-        for problem in (_doubts(settings, filter, lexis) if filter else ())
+        for kind, claim in (_doubts(settings, filter, lexis) if filter else ())
     )
-    return replace(rule, grant=grant), tuple(found)
+    return replace(rule, grant=grant), tuple(doubts)
 
 
-def _doubts(settings: Settings, filter: RowFilter, lexis: Lexis) -> Iterator[str]:
-    """Yield why *filter* may not let rows through as intended."""
-    if why := vain(filter.condition, lexis):
-        yield f"no row passes: {why}"
+def _doubts(settings: Settings, filter: RowFilter, lexis: Lexis) -> Iterator[tuple[Kind, str]]:
+    """Yield why *filter* may not let rows through as intended, with the claim that this is about, if any."""
+    if kind := vain(filter.condition, lexis):
+        yield kind, ""
     claims = [name for name, type in settings.policy.claims.items() if type == "json"]
-    for claim in listed_json(filter.condition, lexis, claims):
-        yield (
-            f"the claim {claim} has the type json, and a list in JSON equals no value of a column: take its "
-            "values out with a function for JSON"
-        )
+    yield from ((Kind.LISTED_JSON, claim) for claim in listed_json(filter.condition, lexis, claims))
 
 
-def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> Grant:
+class _Place(NamedTuple):
+    """Where a grant is written."""
+
+    role: str
+    pattern: str
+    source: Source
+
+    def unusable(self, kind: Kind, **places: object) -> Unusable:
+        """Return the error that the grant cannot be used, for a *kind* with these *places*."""
+        return Unusable(kind, self.source, role=self.role, pattern=self.pattern, **places)
+
+
+def _grant(settings: Settings, wanted: GrantSection, place: _Place, lexis: Lexis) -> Grant:
     if Mask.HASH in wanted.mask.values() and not settings.policy.hash_key:
-        raise Unusable("no_hash_key", f"{where}.mask: hash needs [policy] hash_key.", source)
+        raise place.unusable(Kind.NO_HASH_KEY)
     return Grant(
         columns=wanted.columns,
         exclude=wanted.exclude,
-        filter=_filter(wanted.where, f"{where}.where", source, lexis),
+        filter=_filter(wanted.where, "where", place, lexis),
         masks=wanted.mask,
         aggregate=wanted.aggregate,
-        writes=_writes(wanted, where, source, lexis),
+        writes=_writes(wanted, place, lexis),
     )
 
 
-def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> WriteGrant | None:
+def _writes(wanted: GrantSection, place: _Place, lexis: Lexis) -> WriteGrant | None:
     options = ("check", "after", "preset", "preset_update", "max_affected", "confirm")
     idle = [key for key in options if not wanted.granted and key in wanted.model_fields_set]
     if idle:
-        problem = f"{where}.{idle[0]}: nothing may be changed: grant insert, update or delete."
-        raise Unusable("bad_writes", problem, source)
+        raise place.unusable(Kind.NO_CHANGE_GRANTED, key=idle[0])
     if not wanted.granted:
         return None
     if wanted.after is not None and wanted.where is None:
-        problem = f"{where}.after: it replaces where after a change, and there is no where."
-        raise Unusable("bad_writes", problem, source)
+        raise place.unusable(Kind.AFTER_WITHOUT_WHERE)
     return WriteGrant(
         insert=wanted.insert,
         update=wanted.update,
         delete=wanted.delete,
-        check=_filter(wanted.check, f"{where}.check", source, lexis),
-        after=_filter(wanted.after, f"{where}.after", source, lexis),
+        check=_filter(wanted.check, "check", place, lexis),
+        after=_filter(wanted.after, "after", place, lexis),
         preset=wanted.preset,
         preset_update=wanted.preset_update,
         max_affected=wanted.max_affected,
@@ -213,21 +200,21 @@ def _writes(wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> W
     )
 
 
-def _filter(where: str | None, place: str, source: Source, lexis: Lexis) -> RowFilter | None:
+def _filter(where: str | None, key: str, place: _Place, lexis: Lexis) -> RowFilter | None:
     if where is None:
         return None
     try:
         condition = scan(where, lexis)
     except SqlError as exc:
-        raise Unusable("bad_filter", f"{place}: {exc}.", source) from exc
+        raise place.unusable(Kind.UNSCANNED_FILTER, key=key, problem=exc) from exc
     for other in condition.parameters:
         if other.claim is None:
             # After `:claim` comes the name of the claim, if that was meant.
             name = FIELD.match(where.partition(str(other))[2])
-            problem = f"{other} is not a claim: write :claims.{name[1] if name else other.name}"
-            raise Unusable("bad_filter", f"{place}: {problem}.", source)
+            meant = name[1] if name else other.name
+            raise place.unusable(Kind.NOT_A_CLAIM, key=key, parameter=other, name=meant)
     if condition.empty or condition.ending:
-        raise Unusable("bad_filter", f"{place}: must be a condition.", source)
+        raise place.unusable(Kind.NOT_A_CONDITION, key=key)
     return RowFilter(condition=condition)
 
 
@@ -238,12 +225,12 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
         source = settings.source("roles", role, "settings", name)
         try:
             claim = claim_in(value)
-            if name.lower() == SET_ROLE:
-                raise ValueError("write set_role instead")
-            if claim is not None and "." not in name:
-                raise ValueError("only a setting with a dot in its name, such as app.user, may have a claim")
         except ValueError as exc:
-            raise Unusable("bad_session", f"role {role}, settings.{name}: {exc}.", source) from exc
+            raise Unusable(Kind.BAD_SETTING, source, role=role, name=name, problem=exc) from exc
+        if name.lower() == SET_ROLE:
+            raise Unusable(Kind.SET_ROLE_AS_SETTING, source, role=role, name=name)
+        if claim is not None and "." not in name:
+            raise Unusable(Kind.SETTING_WITH_CLAIM, source, role=role, name=name)
         yield SessionSetting(name=name, value="" if claim else value, claim=claim, source=source)
     if section.set_role is not None:
         source = settings.source("roles", role, "set_role")
@@ -255,5 +242,5 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
     roles = role_names(settings)
     for token in settings.auth.tokens:
         if token.role not in roles:
-            message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
-            yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
+            source = settings.source("auth", "tokens")
+            yield finding(Kind.TOKEN_ROLE, source, token_role=token.role, roles=listing(roles))

@@ -18,7 +18,7 @@ from pydantic_core import SchemaError
 
 from dbtools.dates import seconds_of
 from dbtools.errors import listing, nearest
-from dbtools.policy import Source
+from dbtools.findings import Source
 from dbtools.sql import CLAIMS
 from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
 

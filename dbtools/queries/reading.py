@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dbtools.catalog import Column
 from dbtools.errors import nearest
-from dbtools.policy import Finding, Source
+from dbtools.findings import Finding, Kind, Source, finding
 from dbtools.queries.bodies import MARKS, Body, read_body
 from dbtools.queries.headers import (
     LIKE_HEADER,
@@ -133,7 +133,7 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
     before, parts = _split(text, file)
     queries: dict[str, Query] = {}
     mistakes = _before_names(before, lexis) if before else []
-    findings = [finding("", problem, replace(parts[0].source, line=line)) for line, problem in mistakes]
+    findings = [_mistake("", problem, replace(parts[0].source, line=line)) for line, problem in mistakes]
     lines: dict[str, int] = {}
     for part in parts:
         query, mistakes = _query(part, lexis)
@@ -143,7 +143,7 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
             mistakes.append((line, f"line {lines[part.name]} has the same name; neither query is used"))
         elif query is not None and not mistakes:
             queries[part.name] = query
-        findings += (finding(part.name, problem, replace(part.source, line=at)) for at, problem in mistakes)
+        findings += (_mistake(part.name, problem, replace(part.source, line=at)) for at, problem in mistakes)
     return tuple(queries.values()), tuple(sorted(findings, key=lambda each: each.source.line or 0))
 
 
@@ -161,11 +161,11 @@ def texts_of(text: str, file: str) -> Mapping[str, str]:
     return texts
 
 
-def finding(name: str, problem: str, source: Source, code: str = "bad_query") -> Finding:
+def _mistake(name: str, problem: str, source: Source) -> Finding:
     """Return the finding at *source* that the query *name*, if it is a valid name, has a *problem*."""
-    where = f"query {name}: " if NAME.fullmatch(name) else ""
+    kind = Kind.BAD_QUERY if NAME.fullmatch(name) else Kind.BAD_QUERY_NAME
     stop = "" if problem.endswith((".", "?")) else "."
-    return Finding(code=code, message=f"{where}{problem}{stop}", source=source, subject=name)
+    return finding(kind, source, subject=name, problem=f"{problem}{stop}")
 
 
 def _split(text: str, file: str) -> tuple[_Part | None, list[_Part]]:

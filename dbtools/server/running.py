@@ -19,7 +19,7 @@ from dbtools.backends.port import Backend
 from dbtools.backends.records import rfc3339
 from dbtools.cells import json_of, one_line
 from dbtools.errors import listing
-from dbtools.policy import Finding
+from dbtools.findings import Finding, Kind, Level, finding
 from dbtools.records import open_log
 from dbtools.server.calls import Calls, Limiter
 from dbtools.server.kernel import server_info
@@ -149,27 +149,28 @@ async def review_server(settings: Settings) -> tuple[Finding, ...]:
     found: list[Finding] = []
 
     @contextmanager
-    def finding(code: str, *key: str) -> Iterator[None]:
+    def reporting(kind: Kind, *key: str) -> Iterator[None]:
         try:
             yield
         except errors.ConfigurationError as exc:
-            found.append(Finding(code=code, message=str(exc), source=settings.source(*key)))
+            found.append(finding(kind, settings.source(*key), problem=exc))
 
-    with finding("bad_storage", "limits", "storage"), closing(Limiter(settings.limits.storage)) as limiter:
+    storage = settings.limits.storage
+    with reporting(Kind.BAD_STORAGE, "limits", "storage"), closing(Limiter(storage)) as limiter:
         await limiter.check()
-    with finding("bad_log", "log", "file"):
+    with reporting(Kind.BAD_LOG, "log", "file"):
         open_log(settings)
     if settings.auth.jwt is not None:
         from dbtools.server.keys import check_keys
 
-        with finding("bad_keys", "auth", "jwt", "jwks"):
+        with reporting(Kind.BAD_KEYS, "auth", "jwt", "jwks"):
             await check_keys(settings.auth.jwt)
     return tuple(found)
 
 
 def report(problem: str | Finding) -> None:
     """Log a *problem* for the operator; a finding says whether it is an error."""
-    is_error = isinstance(problem, Finding) and problem.level == "error"
+    is_error = isinstance(problem, Finding) and problem.level is Level.ERROR
     logger.log(logging.ERROR if is_error else logging.WARNING, "%s", one_line(str(problem)))
 
 

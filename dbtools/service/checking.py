@@ -16,7 +16,8 @@ from dbtools.configured.resolve import able_to_write, resolve
 from dbtools.configured.resolved import Resolved, ResolvedRole
 from dbtools.configured.roles import roles_of
 from dbtools.errors import listing, nearest
-from dbtools.policy import Caller, Finding, Role, Source
+from dbtools.findings import Finding, Kind, finding
+from dbtools.policy import Caller, Role
 from dbtools.queries import Effects, Permitted
 from dbtools.service.lenses import unread_findings
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
@@ -27,10 +28,6 @@ from dbtools.tools.definition import ToolDefinition, compare
 from dbtools.types import quoted
 
 SHORTEST_KEY = 16  #: characters of a secret
-OK, WARNING, ERROR = "ok", "warning", "error"
-NOT_REFUSED = (
-    "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
-)
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
 UNREPORTED = "what the database does not report"  #: that a query reads
 VERBS = {"insert": "inserts into", "update": "updates", "delete": "deletes from"}
@@ -100,15 +97,15 @@ def _excesses(snapshot: Snapshot) -> Iterator[Finding]:
     source = snapshot.settings.source("tools", "style")
     for name, view in snapshot.views.items():
         if view.excess:
-            yield _warning("many_tools", f"role {name}: {view.excess}", source)
+            yield finding(Kind.MANY_TOOLS, source, role=name, excess=view.excess)
 
 
 def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
     findings = [*resolved.findings]
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
-        message = f"[policy] hash_key: a key with fewer than {SHORTEST_KEY} characters can be guessed."
-        findings.append(_warning("weak_hash_key", message, settings.source("policy", "hash_key")))
+        source = settings.source("policy", "hash_key")
+        findings.append(finding(Kind.WEAK_HASH_KEY, source, least=SHORTEST_KEY))
     findings += library.findings
     findings += _undescribed(library.queries)
     for role in resolved.roles:
@@ -128,31 +125,24 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     )
 
 
-def _warning(code: str, message: str, source: Source) -> Finding:
-    return Finding(code=code, message=message, level="warning", source=source)
-
-
 def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield findings about queries without a description, by which a model chooses them."""
     for permitted in queries:
         if not permitted.query.description:
-            message = f"query {permitted.name}: add a description, since models choose queries by it."
-            yield _warning("no_description", message, permitted.query.source)
+            yield finding(Kind.NO_DESCRIPTION, permitted.query.source, query=permitted.name)
 
 
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield findings about valid parts of a role that are probably not intended."""
     role, served = resolved.written, resolved.served
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
-        yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
+        yield finding(Kind.SEES_NOTHING, role.source, role=role.name)
     for table in resolved.catalog.tables:
         whole = resolved.whole.table(*table.location)
         rule = role.rule_of(resolved.whole, whole) if whole else None
         if whole and rule and whole.keys and not table.keys:
-            problem = (
-                f"every key of {table.name} is hidden or masked, so there is no get_T, and pages use offsets."
-            )
-            yield _warning("hidden_key", f"role {role.name}, tables.{rule.pattern}: {problem}", rule.source)
+            places = {"role": role.name, "pattern": rule.pattern, "table": table.name}
+            yield finding(Kind.HIDDEN_KEY, rule.source, **places)
 
 
 def _of_queries(settings: Settings, library: Library, role: Role) -> Iterator[Finding]:
@@ -160,9 +150,9 @@ def _of_queries(settings: Settings, library: Library, role: Role) -> Iterator[Fi
     unread = "" if settings.registry.url else UNREAD
     for grant in role.queries or ():
         if not any(grant.means(name) for name in library.known):
-            message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
-            hint = f"{nearest(grant.pattern, library.known)}{unread}"
-            yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
+            query, meant = quoted(grant.pattern), nearest(grant.pattern, library.known)
+            places = {"role": role.name, "query": query, "nearest": meant, "unread": unread}
+            yield finding(Kind.UNKNOWN_QUERY, grant.source, **places)
 
 
 def _facts_of(permitted: Permitted, resolved: Resolved) -> QueryFacts:
@@ -287,26 +277,21 @@ def _unreported(queries: Sequence[Permitted]) -> Iterator[Finding]:
     for query in queries:
         whats = [f"the function {name}" for name in query.functions]
         for what in whats if query.reads is not None else ["it", *whats]:
-            yield _warning(
-                "unknown_reads",
-                f"query {query.name}: the database does not report what {what} reads.",
-                Source(),
-            )
+            yield finding(Kind.UNKNOWN_READS, query=query.name, what=what)
 
 
 async def examine(settings: Settings) -> tuple[Finding, ...]:
     """Return the finding of each step from the connection to a call, or raise DatabaseUnavailable."""
     toolbox, backend = open_toolbox(settings)
     try:
-        versions = f"dbtools {dbtools.__version__}, Python {platform.python_version()}."
         connection = await findings_of_connection(backend)
         snapshot = await toolbox.snapshot()
-        login = [] if snapshot.catalog.posture else [_step(OK, "posture", "The connection can only read.")]
+        login = [] if snapshot.catalog.posture else [finding(Kind.ONLY_READS)]
         return (
-            _step(OK, "versions", versions),
+            finding(Kind.VERSIONS, dbtools=dbtools.__version__, python=platform.python_version()),
             *connection,
             *login,
-            _step(OK, "schema", f"The database has {_size(snapshot.catalog)}."),
+            finding(Kind.SCHEMA, size=_size(snapshot.catalog)),
             *(_cost(name, view) for name, view in snapshot.views.items()),
             *_changes(snapshot),
             await _call(toolbox, snapshot),
@@ -315,19 +300,13 @@ async def examine(settings: Settings) -> tuple[Finding, ...]:
         await backend.close()
 
 
-def _step(level: str, code: str, message: str) -> Finding:
-    return Finding(level=level, code=code, message=message)
-
-
 async def findings_of_connection(backend: Backend) -> list[Finding]:
     """Return where the database is, and whether it refuses writes."""
     began = time.monotonic()
     probe = await (await backend.runner()).probe()
-    where = f"{probe.version} at {backend.place} answers in {_milliseconds_since(began)}."
-    proof = _step(OK, "read_only", "The database refused a test write.")
-    if not probe.refuses_writes:
-        proof = _step(ERROR, "not_read_only", NOT_REFUSED)
-    return [_step(OK, "connection", where), proof]
+    took = _milliseconds_since(began)
+    answers = finding(Kind.CONNECTION, server=probe.version, place=backend.place, time=took)
+    return [answers, finding(Kind.READ_ONLY if probe.refuses_writes else Kind.NOT_READ_ONLY)]
 
 
 def _milliseconds_since(began: float) -> str:
@@ -341,12 +320,8 @@ def _size(catalog: Catalog) -> str:
 
 def _cost(name: str, view: View) -> Finding:
     tokens = sum(view.costs)
-    message = (
-        f"role {name}: sees {_size(view.catalog)}; its {len(view.definitions)} tools cost {tokens:,} tokens."
-    )
-    if tokens <= MANY_TOKENS:
-        return _step(OK, "cost", message)
-    return _step(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
+    kind = Kind.COST if tokens <= MANY_TOKENS else Kind.HIGH_COST
+    return finding(kind, role=name, size=_size(view.catalog), count=len(view.definitions), tokens=tokens)
 
 
 def _changes(snapshot: Snapshot) -> Iterator[Finding]:
@@ -355,24 +330,22 @@ def _changes(snapshot: Snapshot) -> Iterator[Finding]:
         changed = [view.catalog.label(table) for table in view.catalog.tables if table.writes is not None]
         changed += [f"rows by the query {each.name}" for each in view.context.queries if each.effects]
         if changed:
-            yield _step(OK, "changes", f"role {name}: may change {listing(changed)}.")
+            yield finding(Kind.CHANGES, role=name, tables=listing(changed))
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
     """Call list_rows once, on a table without a row filter if possible."""
     seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
     if not seen:
-        return _step(WARNING, "call", "No role sees a table, so no call was tried.")
+        return finding(Kind.NO_CALL)
     name, view, table = min(seen, key=lambda each: (each[2].filter is not None, not each[2].keys))
     began = time.monotonic()
     try:
         arguments = {"table": view.catalog.unique_name(table), "limit": 1}
         await toolbox.call(Caller(role=name), "list_rows", arguments)
     except errors.Denied:
-        command = f"dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}"
-        message = f"role {name}: its row filters need claims, so no call was tried. Try one: `{command}`."
-        return _step(WARNING, "call", message)
+        return finding(Kind.CALL_NEEDS_CLAIMS, role=name, table=table.name)
     except errors.CallError as exc:
-        return _step(ERROR, "call", f"role {name}: list_rows on {table.name} fails: {exc}")
+        return finding(Kind.CALL_FAILS, role=name, table=table.name, problem=exc)
     took = _milliseconds_since(began)
-    return _step(OK, "call", f"role {name}: list_rows on {table.name} answers in {took}.")
+    return finding(Kind.CALL_ANSWERS, role=name, table=table.name, time=took)

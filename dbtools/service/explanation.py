@@ -9,8 +9,9 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Table
 from dbtools.cells import plain
 from dbtools.changes import Transaction, Write, WriteShape, chooses
+from dbtools.findings import Finding, Source
 from dbtools.paths import normalised
-from dbtools.policy import Caller, Finding, Source
+from dbtools.policy import Caller
 from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox

@@ -1,7 +1,6 @@
 """Try what roles see of tables as ad-hoc SQL reads it. A role and its database in, findings out."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import zip_longest
 
 from dbtools import errors
@@ -10,7 +9,7 @@ from dbtools.backends.plans import identifier
 from dbtools.backends.port import Backend
 from dbtools.catalog import Table
 from dbtools.configured.resolved import ResolvedRole
-from dbtools.policy import Finding
+from dbtools.findings import Finding, Kind, finding
 from dbtools.settings.sections import Settings
 from dbtools.sql import Parameter
 from dbtools.types import Family
@@ -25,7 +24,6 @@ SAMPLES: Mapping[Family, str] = {
     Family.UUID: "00000000-0000-0000-0000-000000000000",
 }
 SAMPLE = "1"
-UNTRIED = "since it knows no value of the claims in its row filter."
 AT_ONCE = 40  #: tables in one statement
 TIMEOUT = 30.0  #: seconds for one statement
 
@@ -39,8 +37,8 @@ async def unread_findings(
     runner = await backend.free()
     tables = [table for table in resolved.catalog.tables if table.aggregated]
     for at in range(0, len(tables), AT_ONCE):
-        async for finding in _unread(settings, runner, resolved, tables[at : at + AT_ONCE]):
-            yield finding
+        async for found in _unread(settings, runner, resolved, tables[at : at + AT_ONCE]):
+            yield found
 
 
 async def _unread(
@@ -56,8 +54,8 @@ async def _unread(
         # Tables may also compare one claim with columns of several types.
         half = len(tables) // 2
         for part in (tables[:half], tables[half:]):
-            async for finding in _unread(settings, runner, resolved, part):
-                yield finding
+            async for found in _unread(settings, runner, resolved, part):
+                yield found
 
 
 def _reading(resolved: ResolvedRole, tables: Sequence[Table]) -> FreeRun:
@@ -103,10 +101,7 @@ def _finding(settings: Settings, resolved: ResolvedRole, table: Table, problem: 
     rule = resolved.written.rule_of(resolved.whole, table)
     where = f"role {resolved.written.name}" + (f", tables.{rule.pattern}" if rule else "")
     source = rule.source if rule else settings.source("tools", "sql")
-    found = partial(Finding, source=source, role=resolved.served.name)
-    label = resolved.catalog.label(table)
-    if isinstance(problem, errors.Denied):
-        # The sample is not of the type of the claim, so this says nothing about the table.
-        message = f"{where}: check could not try whether run_sql can read {label}, {UNTRIED}"
-        return found(code="untried_by_sql", message=message, level="warning")
-    return found(code="unread_by_sql", message=f"{where}: run_sql cannot read {label}: {problem.message}")
+    # A sample that is not of the type of the claim says nothing about the table.
+    kind = Kind.UNTRIED_BY_SQL if isinstance(problem, errors.Denied) else Kind.UNREAD_BY_SQL
+    places = {"role": resolved.served.name, "where": where, "table": resolved.catalog.label(table)}
+    return finding(kind, source, problem=problem.message, **places)

@@ -8,7 +8,7 @@ from pathlib import Path
 from dbtools import errors
 from dbtools.configured.query_sources import LoadedQueries, queries_in, query_files
 from dbtools.configured.roles import role_names
-from dbtools.policy import Finding, Source
+from dbtools.findings import Finding, FindingCode, Kind, Source, finding
 from dbtools.settings.files import load
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import FileStamp, file_error, stamp_of
@@ -19,7 +19,6 @@ FIXED = (
     *("database.url", "database.write_url", "database.lock_timeout", "database.writable"),
     *("database.description", "limits.storage", "registry.url", "log", "server"),
 )
-BAD = "bad_configuration"  #: the code of files that cannot be used
 logger = logging.getLogger("dbtools")
 SETTLED = 1.0  #: seconds since the last change to a file
 Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; the first is the configuration
@@ -74,7 +73,7 @@ class CurrentSettings:
     @property
     def is_refused(self) -> bool:
         """Whether the files cannot be used, so the previous ones are in force."""
-        return any(each.code == BAD for each in self.findings)
+        return any(each.code is FindingCode.BAD_CONFIGURATION for each in self.findings)
 
     def _later(self, now: Stamp) -> tuple[Settings, tuple[Finding, ...]]:
         """Return the settings in the file, and findings about values that need a restart."""
@@ -111,7 +110,7 @@ def _refused(problem: Exception) -> tuple[Finding, ...]:
 
 
 def _kept(problem: str, source: Source) -> Finding:
-    return Finding(code=BAD, message=f"{problem} The previous configuration stays in force.", source=source)
+    return finding(Kind.BAD_CONFIGURATION, source, problem=problem)
 
 
 def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:
@@ -122,9 +121,8 @@ def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, .
         if old == new:
             continue
         section, _, key = name.partition(".")
-        message = f"{f'[{section}] {key}'.rstrip()}: takes effect after a restart."
         source = later.source(*name.split("."))
-        findings.append(Finding(code="next_start", message=message, level="warning", source=source))
+        findings.append(finding(Kind.NEXT_START, source, key=f"[{section}] {key}".rstrip()))
         later = later.having(section, key, old) if key else later.model_copy(update={section: old})
     return later, tuple(findings)
 

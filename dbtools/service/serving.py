@@ -24,7 +24,8 @@ from dbtools.configured.query_sources import registry_url
 from dbtools.configured.resolve import able_to_write, resolve
 from dbtools.configured.resolved import Resolved
 from dbtools.configured.roles import roles_of
-from dbtools.policy import Caller, Finding
+from dbtools.findings import Finding
+from dbtools.policy import Caller
 from dbtools.results import Answer
 from dbtools.service.execution import Execution
 from dbtools.service.reloading import CurrentSettings

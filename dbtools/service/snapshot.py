@@ -7,9 +7,9 @@ from functools import cached_property
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.cells import json_of
-from dbtools.configured.permitted import UNCHECKED
 from dbtools.configured.resolved import Resolved
-from dbtools.policy import Finding, Role
+from dbtools.findings import Finding, FindingCode
+from dbtools.policy import Role
 from dbtools.settings.sections import Settings
 from dbtools.styles import Listing, Surface
 from dbtools.tools import MOST_TOOLS, choose, define, listed
@@ -155,8 +155,8 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     return Snapshot(
         catalog=resolved.catalog,
         views=views,
-        # No poll finds UNCHECKED, so another refresh follows soon.
-        stamps={DATABASE: resolved.catalog.stamp if is_known else UNCHECKED, **resolved.stamps},
+        # No poll finds this code, so another refresh follows soon.
+        stamps={DATABASE: resolved.catalog.stamp if is_known else FindingCode.UNCHECKED, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
     )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator
 
 from dbtools.catalog import Selection
-from dbtools.policy import Source
+from dbtools.findings import Source
 from dbtools.settings.fields import (
     Audiences,
     Claim,

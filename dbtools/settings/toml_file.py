@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dbtools import errors
 from dbtools.cells import one_line
-from dbtools.policy import Source
+from dbtools.findings import Source
 
 LONGEST_QUOTE = 200  #: characters of the file that a message quotes
 UNQUOTED = "Write text in double quotes, and true and false in lower case."

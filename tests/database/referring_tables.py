@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dbtools.policy import Finding
+from dbtools.findings import Finding
 from dbtools.settings.sections import TableSection
 from tests.database.query_shop import QueryShop
 

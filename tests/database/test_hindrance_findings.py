@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dbtools.policy import Finding
+from dbtools.findings import Finding
 from dbtools.service.checking import check
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import GrantSection, RoleSection

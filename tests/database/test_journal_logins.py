@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from dbtools.alembic import upgrade
-from dbtools.configured.permitted import UNCHECKED
+from dbtools.findings import FindingCode
 from dbtools.service.serving import snapshot_of
 from dbtools.service.snapshot import DATABASE
 from dbtools.settings import settings_of
@@ -232,7 +232,7 @@ def test_changes_are_not_made_while_nobody_knows_whether_there_is_a_journal(
     assert (error.code, early.code) == ("database_unavailable", "database_unavailable")
     assert "Nothing was changed." in str(early)
     # So the next poll refreshes.
-    assert snapshot.stamps[DATABASE] == UNCHECKED
+    assert snapshot.stamps[DATABASE] == FindingCode.UNCHECKED
     assert ("note" in made, "note" in again) == (False, True)
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.configured.roles import roles_of
-from dbtools.policy import Role, Source
+from dbtools.findings import Source
+from dbtools.policy import Role
 from dbtools.settings import load
 
 HEAD = '[database]\nurl = "shop.db"\n'  #: two lines

@@ -8,8 +8,9 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import Resolved
 from dbtools.expressions import Expressions
+from dbtools.findings import Kind, finding
 from dbtools.paths import Names, Paths
-from dbtools.policy import Finding, Limits, Role
+from dbtools.policy import Limits, Role
 from dbtools.results import Answer
 from dbtools.service.toolbox import Resolve
 from dbtools.settings import Settings, ToolsSection
@@ -140,7 +141,7 @@ def resolved(catalog: Catalog, roles: Sequence[Role] = (Role(),), listing: Listi
     seen = tuple(seen_by(role, catalog) for role in roles)
     tools = ToolsSection(style=listing.surface, budget=listing.budget, pin=listing.pin)
     settings = Settings(tools=tools)
-    findings = tuple(Finding(code="catalog", message=each, level="warning") for each in catalog.warnings)
+    findings = tuple(finding(Kind.CATALOG_WARNING, problem=each) for each in catalog.warnings)
     return Resolved(catalog=catalog, roles=seen, settings=settings, findings=findings)
 
 

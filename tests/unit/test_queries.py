@@ -3,7 +3,7 @@
 import pytest
 
 from dbtools.backends.sqlite import syntax as sqlite
-from dbtools.policy import Source
+from dbtools.findings import Source
 from dbtools.queries import Query, QueryParameter, read_queries
 from dbtools.queries.bodies import Body, SqlPart
 from dbtools.sql import Lexis, Parameter

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dbtools.policy import Source
+from dbtools.findings import Source
 from dbtools.queries import QueryParameter
 from dbtools.queries.headers import WANTED
 from dbtools.types import PARAMETERS, quoted

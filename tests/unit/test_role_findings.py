@@ -6,7 +6,8 @@ import pytest
 
 from dbtools.catalog import Catalog
 from dbtools.configured.rules import vetted
-from dbtools.policy import Finding, Source, restrict
+from dbtools.findings import Kind, Source, finding
+from dbtools.policy import restrict
 from tests.unit.configured_roles import Roles, at, roles as roles
 from tests.unit.shop import ID, PRODUCT, SALE, column, table
 
@@ -204,8 +205,8 @@ def test_denial_that_a_name_overrides_is_meant(roles: Roles) -> None:
 
 
 def test_finding_without_a_file_is_its_message() -> None:
-    assert str(Finding(code="x", message="so it is", level="warning")) == "warning: so it is"
-    assert str(Finding(code="x", message="so it is", source=Source(file="f.toml"))) == (
+    assert str(finding(Kind.CATALOG_WARNING, problem="so it is")) == "warning: so it is"
+    assert str(finding(Kind.BAD_LOG, Source(file="f.toml"), problem="so it is")) == (
         "f.toml:1: error: so it is"
     )
 

@@ -17,7 +17,8 @@ from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.configured.privileges import offered
 from dbtools.configured.roles import roles_of
-from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role, Source
+from dbtools.findings import Source
+from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role
 from dbtools.records.entries import AuditEntry
 from dbtools.results import ResultSet
 from dbtools.service.execution import free_run

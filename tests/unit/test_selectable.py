@@ -4,7 +4,8 @@ import pytest
 
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.configured.rules import vetted
-from dbtools.policy import Grant, Role, Rule, Source, restrict
+from dbtools.findings import Source
+from dbtools.policy import Grant, Role, Rule, restrict
 from dbtools.sensitive import secret_columns
 from dbtools.types import ColumnType, Family, Mask
 from tests.unit.granted import role_of

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.policy import Caller, Finding, Role
+from dbtools.findings import Finding
+from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
 from dbtools.service.serving import Observed, Watch
 from dbtools.service.snapshot import DATABASE, Snapshot, View

@@ -7,7 +7,7 @@ import pytest
 from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import ResolvedRole
-from dbtools.policy import Finding
+from dbtools.findings import Finding
 from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content

@@ -1,0 +1,7 @@
+"""Findings: what is wrong with a configuration, as values. A Kind and data in, a worded Finding out."""
+
+from dbtools.findings.codes import FindingCode, Level
+from dbtools.findings.kinds import Kind
+from dbtools.findings.values import Finding, Source, Unusable, finding, withdrawn
+
+__all__ = ["Finding", "FindingCode", "Kind", "Level", "Source", "Unusable", "finding", "withdrawn"]
