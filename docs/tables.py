@@ -12,6 +12,7 @@ import click
 from dbtools import errors
 from dbtools.backends.postgresql.urls import PARAMETERS
 from dbtools.cli import main
+from dbtools.findings import FindingCode, Kind, Level
 from dbtools.records.entries import AuditEntry, Outcome
 from dbtools.service.serving import snapshot_of
 from dbtools.settings import Settings, settings_of
@@ -159,6 +160,19 @@ def _errors(kind: type[errors.DbtoolsError]) -> Iterator[Sequence[str]]:
         arrives = "a result with `isError`" if issubclass(each, errors.CallError) else "a protocol error"
         arrives = "exit status 2" if each is errors.ConfigurationError else arrives
         yield f"`{each.code}`", str(each.__doc__), arrives
+
+
+def findings_table() -> str:
+    """Return the codes of findings, with their levels."""
+    return _table(("code", "level", "meaning"), _findings())
+
+
+def _findings() -> Iterator[Sequence[str]]:
+    for code in FindingCode:
+        levels = {kind.level for kind in Kind if kind.code is code}
+        either = {Level.ERROR, Level.WARNING} if None in levels else set()
+        shown = [each for each in Level if each in levels | either]
+        yield f"`{code}`", errors.alternatives(shown), code.meaning
 
 
 def operators_table() -> str:
