@@ -43,7 +43,7 @@ def _typed(value: object, type: ColumnType | None) -> object:
     return read if type.family is Family.BOOLEAN else value
 
 
-def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Sequence[str]:
+def untyped_claims(settings: Settings, fragment: Fragment, lexis: Lexis) -> Sequence[str]:
     """Return the claims of *fragment* that need a type: a value of another type may let rows in."""
     return [each for each in uncertain_claims(fragment, lexis) if each not in settings.policy.claims]
 

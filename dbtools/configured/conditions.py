@@ -117,7 +117,7 @@ def _is_table(parts: Sequence[Part], names: KnownNames) -> bool:
             return False
 
 
-def vain(condition: Fragment, lexis: Lexis) -> Kind | None:
+def why_no_row_passes(condition: Fragment, lexis: Lexis) -> Kind | None:
     """Return why *condition* is true of no row, whatever it has; None if that is not certain."""
     return _vain(grouped(code_of(condition.text, lexis), condition.text).parts)
 

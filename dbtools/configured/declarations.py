@@ -20,7 +20,9 @@ REFERENCE = re.compile(r'(.+)\.(?:"((?:[^"]|"")+)"|([^."]+))', re.DOTALL)
 Alike = Callable[[Column, Column], bool]  #: `Facts.alike`
 
 
-def declared(catalog: Catalog, settings: Settings, alike: Alike) -> tuple[Catalog, tuple[Finding, ...]]:
+def with_declarations(
+    catalog: Catalog, settings: Settings, alike: Alike
+) -> tuple[Catalog, tuple[Finding, ...]]:
     """Return *catalog* with what [tables] declares, and findings about what does not fit the database."""
     tables = {table.location: table for table in catalog.tables}
     findings: list[Finding] = []

@@ -7,7 +7,7 @@ from functools import cached_property
 from dbtools import errors
 from dbtools.backends.port import Facts
 from dbtools.catalog import Catalog, RowFilter, Table
-from dbtools.configured.claims import declared_cast, untyped
+from dbtools.configured.claims import declared_cast, untyped_claims
 from dbtools.configured.conditions import KnownNames, is_total
 from dbtools.configured.permitted import Inspectors
 from dbtools.findings import Finding, Kind, Unusable
@@ -17,7 +17,7 @@ from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family
 
 
-async def typed_filters(
+async def with_typed_filters(
     settings: Settings, role: Role, whole: Catalog, inspectors: Inspectors
 ) -> tuple[Role, tuple[Finding, ...]]:
     """Return *role* with the types of the claims in its filters, and findings about those that are invalid.
@@ -82,7 +82,7 @@ class _Filters:
             raise Unusable(Kind.CLAIMS_DIFFER, rule.source, **place)
         known = found[0].casts
         if facts.claim_casts is not None:
-            for claim in untyped(self.settings, condition, facts.lexis):
+            for claim in untyped_claims(self.settings, condition, facts.lexis):
                 raise Unusable(Kind.UNTYPED_CLAIM, rule.source, **place, claim=claim)
             claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
             known = tuple(declared_cast(self.settings, claim, facts.claim_casts) for claim in claims)

@@ -8,7 +8,7 @@ from pathlib import Path
 from dbtools import errors
 from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Facts, Inspected, Inspector
 from dbtools.catalog import Catalog, Column
-from dbtools.configured.claims import declared_cast, untyped
+from dbtools.configured.claims import declared_cast, untyped_claims
 from dbtools.configured.query_sources import LoadedQueries, queries_in, read_files, registered_in
 from dbtools.findings import Finding, FindingCode, Kind, Unusable, finding, withdrawn
 from dbtools.policy import QueryGrant, Role
@@ -190,7 +190,7 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
     if facts.claim_casts is None:
         return {}
     fixed = query.body.written(())  # no clause has a claim
-    for claim in untyped(settings, fixed, facts.lexis):
+    for claim in untyped_claims(settings, fixed, facts.lexis):
         place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
         raise Unusable(Kind.UNTYPED_CLAIM_OF_QUERY, place, claim=claim)
     claims = (each for each in fixed.parameters if each.claim is not None)

@@ -19,7 +19,7 @@ READER_HINT = "`dbtools grants` prints the SQL for a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 
-async def offered(
+async def offered_dialect(
     settings: Settings,
     role: Role,
     seen: Catalog,
@@ -107,7 +107,7 @@ def sql_findings(settings: Settings) -> Iterator[Finding]:
         yield finding(Kind.NO_ROLE_HAS_SQL, source, roles=listing(granted))
 
 
-async def with_privileges(
+async def role_with_privileges(
     settings: Settings, role: ResolvedRole, backend: Backend, queries: Sequence[Permitted]
 ) -> ResolvedRole:
     """Return *role* without the writes that the login lacks a privilege for."""

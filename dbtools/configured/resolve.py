@@ -1,6 +1,7 @@
 """Apply a configuration to a live database. Settings and a backend in, a Resolved out.
 
 Serving, `check`, `explain` and `grants` all start from it. What is invalid is withheld and reported.
+The package says which module has which stage.
 """
 
 import re
@@ -13,21 +14,21 @@ from dbtools import errors
 from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog
-from dbtools.configured.declarations import declared, secret_findings
-from dbtools.configured.filters import typed_filters
+from dbtools.configured.declarations import secret_findings, with_declarations
+from dbtools.configured.filters import with_typed_filters
 from dbtools.configured.permitted import Inspectors, library_of, working_queries
 from dbtools.configured.privileges import (
-    offered,
+    offered_dialect,
     posture_findings,
+    role_with_privileges,
     row_security_findings,
     sql_findings,
-    with_privileges,
     writable_findings,
 )
 from dbtools.configured.query_sources import LoadedQueries
 from dbtools.configured.resolved import Resolved, ResolvedRole
 from dbtools.configured.roles import roles_of, token_findings
-from dbtools.configured.rules import vetted, withheld_findings
+from dbtools.configured.rules import with_valid_rules, withheld_findings
 from dbtools.errors import listing
 from dbtools.findings import Finding, Kind, finding
 from dbtools.policy import Role, restriction_of
@@ -48,7 +49,7 @@ async def resolve(
     *roles*: by default all; *written*: the queries in files, if they have been read already.
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
-    catalog, declared_findings = declared(catalog, settings, backend.facts.alike)
+    catalog, declared_findings = with_declarations(catalog, settings, backend.facts.alike)
     offers: dict[Hashable, FreeOffer] = {}
     async with Inspectors(backend) as inspectors:
         library = await library_of(settings, catalog, inspectors, written=written)
@@ -74,10 +75,10 @@ async def resolve(
     )
 
 
-async def able_to_write(resolved: Resolved, backend: Backend) -> Resolved:
+async def with_write_privileges(resolved: Resolved, backend: Backend) -> Resolved:
     """Return *resolved* without the writes that the login lacks a privilege for."""
     queries = resolved.library.queries
-    roles = [await with_privileges(resolved.settings, each, backend, queries) for each in resolved.roles]
+    roles = [await role_with_privileges(resolved.settings, each, backend, queries) for each in resolved.roles]
     return replace(resolved, roles=tuple(roles))
 
 
@@ -96,7 +97,7 @@ async def _role(
     session = {setting.name: setting.value for setting in role.session}
     try:
         found = await backend.introspect(settings.selection(), session)
-        seen, _ = declared(found, settings, backend.facts.alike)
+        seen, _ = with_declarations(found, settings, backend.facts.alike)
     except errors.Refused as exc:
         source = role.session[-1].source
         refused = finding(Kind.BAD_ROLE_SESSION, source, role=role.name, problem=exc.message)
@@ -111,8 +112,8 @@ async def _role(
 
 async def _validated(settings: Settings, role: Role, whole: Catalog, inspectors: Inspectors) -> ResolvedRole:
     """Return what *role* sees of *whole* by those of its rules that are valid."""
-    valid, rule_findings = vetted(whole, role)
-    served, filter_findings = await typed_filters(settings, valid, whole, inspectors)
+    valid, rule_findings = with_valid_rules(whole, role)
+    served, filter_findings = await with_typed_filters(settings, valid, whole, inspectors)
     findings = (*role.problems, *rule_findings, *filter_findings)
     return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
 
@@ -137,7 +138,9 @@ async def _with_sql(
     settings: Settings, role: ResolvedRole, backend: Backend, offers: dict[Hashable, FreeOffer]
 ) -> ResolvedRole:
     """Return *role* with the dialect of SQL that it may run, or why it may run none."""
-    dialect, findings = await offered(settings, role.served, role.catalog, role.whole, backend, offers)
+    dialect, findings = await offered_dialect(
+        settings, role.served, role.catalog, role.whole, backend, offers
+    )
     return replace(role, dialect=dialect, findings=(*role.findings, *findings))
 
 

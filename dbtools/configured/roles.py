@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dbtools.catalog import RowFilter
 from dbtools.configured.claims import listed_json
-from dbtools.configured.conditions import vain
+from dbtools.configured.conditions import why_no_row_passes
 from dbtools.errors import listing, nearest
 from dbtools.findings import Finding, Kind, Source, Unusable, finding
 from dbtools.policy import SET_ROLE, FunctionRules, Grant, Limits, QueryGrant, Role, Rule, SessionSetting
@@ -147,7 +147,7 @@ def _rule(settings: Settings, role: str, pattern: str, lexis: Lexis) -> tuple[Ru
 
 def _doubts(settings: Settings, filter: RowFilter, lexis: Lexis) -> Iterator[tuple[Kind, str]]:
     """Yield why *filter* may not let rows through as intended, with the claim that this is about, if any."""
-    if kind := vain(filter.condition, lexis):
+    if kind := why_no_row_passes(filter.condition, lexis):
         yield kind, ""
     claims = [name for name, type in settings.policy.claims.items() if type == "json"]
     yield from ((Kind.LISTED_JSON, claim) for claim in listed_json(filter.condition, lexis, claims))

@@ -12,7 +12,7 @@ from dbtools.types import quoted
 from dbtools.writes import Problem, revealing_masks
 
 
-def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
+def with_valid_rules(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     """Return *role* without its invalid rules, and findings about them.
 
     A table is withheld if its rule is ambiguous, or names a column that does not exist: the author may have

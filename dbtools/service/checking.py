@@ -12,7 +12,7 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.configured.permitted import Library
 from dbtools.configured.query_sources import UNREAD, registry_url
-from dbtools.configured.resolve import able_to_write, resolve
+from dbtools.configured.resolve import resolve, with_write_privileges
 from dbtools.configured.resolved import Resolved, ResolvedRole
 from dbtools.configured.roles import roles_of
 from dbtools.errors import listing, nearest
@@ -67,7 +67,7 @@ async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     backend = open_database(settings)
     try:
         resolved = await resolve(settings, await backend.introspect(settings.selection()), backend)
-        resolved = await able_to_write(resolved, backend)
+        resolved = await with_write_privileges(resolved, backend)
         unread = [each for role in resolved.roles async for each in unread_findings(settings, role, backend)]
         return _reviewed(resolved, (*beside, *unread, *_excesses(take_snapshot(resolved))))
     finally:

@@ -21,7 +21,7 @@ from dbtools.configured.claims import typed_claims
 from dbtools.configured.permitted import may_change
 from dbtools.configured.privileges import remedy
 from dbtools.configured.query_sources import registry_url
-from dbtools.configured.resolve import able_to_write, resolve
+from dbtools.configured.resolve import resolve, with_write_privileges
 from dbtools.configured.resolved import Resolved
 from dbtools.configured.roles import roles_of
 from dbtools.findings import Finding
@@ -168,7 +168,7 @@ async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
         hint = f"{advice} [server] strict = false serves with this one."
         raise errors.ConfigurationError(" ".join(catalog.posture), hint=hint)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
-    resolved = await able_to_write(resolved, backend)
+    resolved = await with_write_privileges(resolved, backend)
     backend.recovers |= any(
         each.effects and role.served.may_call(each.name)
         for role in resolved.roles

@@ -11,7 +11,7 @@ from dbtools.backends.sqlite.relations import are_alike
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.configured.claims import typed_claims
-from dbtools.configured.declarations import declared
+from dbtools.configured.declarations import with_declarations
 from dbtools.configured.query_sources import query_files
 from dbtools.configured.roles import roles_of
 from dbtools.errors import ConfigurationError
@@ -284,11 +284,11 @@ def test_descriptions_replace_comments() -> None:
         "sale": TableSection(columns={"day": "of the sale"}),
     }
 
-    catalog, _ = declared(SHOP, Settings(tables=sections), are_alike)
+    catalog, _ = with_declarations(SHOP, Settings(tables=sections), are_alike)
     product, sale = catalog.tables
     comments = {column.name: column.comment for column in product.columns}
     priced = Settings(tables={"product": TableSection(columns={"price": "in euros"})})
-    kept, _ = declared(SHOP, priced, are_alike)[0].tables
+    kept, _ = with_declarations(SHOP, priced, are_alike)[0].tables
 
     assert (product.comment, sale.comment) == ("What we sell", "")
     assert (comments["name"], comments["id"], comments["price"]) == ("in German", "", "")
@@ -296,7 +296,7 @@ def test_descriptions_replace_comments() -> None:
     assert product.keys == PRODUCT.keys
     assert (kept.comment, kept.columns[1].comment) == (PRODUCT.comment, PRODUCT.columns[1].comment)
     assert kept.column_by_name["price"].comment == "in euros"
-    assert declared(SHOP, Settings(), are_alike) == (SHOP, ())
+    assert with_declarations(SHOP, Settings(), are_alike) == (SHOP, ())
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_description_of_an_unknown_name_is_reported(
     twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]
     catalog, settings = Catalog(tables=(*SHOP.tables, *twins)), Settings(tables=sections)
 
-    served, (finding,) = declared(catalog, settings, are_alike)
+    served, (finding,) = with_declarations(catalog, settings, are_alike)
 
     assert served == catalog
     assert [said for said in says if said not in str(finding)] == []

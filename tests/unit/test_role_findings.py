@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dbtools.catalog import Catalog
-from dbtools.configured.rules import vetted
+from dbtools.configured.rules import with_valid_rules
 from dbtools.findings import Kind, Source, finding
 from dbtools.policy import restrict
 from tests.unit.configured_roles import Roles, at, roles as roles
@@ -62,7 +62,7 @@ def test_name_that_the_database_lacks_is_found_with_file_and_line(
     roles: Roles, grant: str, code: str, line: int, says: list[str]
 ) -> None:
     role = roles(f"[roles.r]\n{grant}\n")["r"]
-    checked, (finding,) = vetted(SHOP, role)
+    checked, (finding,) = with_valid_rules(SHOP, role)
 
     assert (finding.code, finding.level, finding.source) == (code, "error", at(line))
     assert str(finding).startswith(f"dbtools.toml:{line}: error: role r, tables.")
@@ -72,7 +72,7 @@ def test_name_that_the_database_lacks_is_found_with_file_and_line(
 
 def test_what_is_right_is_kept_beside_what_is_wrong(roles: Roles) -> None:
     role = roles("[roles.r]\ntables.sale = true\ntables.product = { exclude = ['cost', 'margin'] }\n")["r"]
-    checked, findings = vetted(SHOP, role)
+    checked, findings = with_valid_rules(SHOP, role)
 
     assert [finding.code for finding in findings] == ["unknown_column", "unknown_column"]
     assert role.rules is not None
@@ -86,13 +86,13 @@ def test_what_is_right_is_kept_beside_what_is_wrong(roles: Roles) -> None:
 def test_role_without_a_mistake_stays_as_it_is(roles: Roles, text: str) -> None:
     role = roles(f"[roles.r]\n{text}\n")["r"]
 
-    assert vetted(SHOP, role) == (role, ())
+    assert with_valid_rules(SHOP, role) == (role, ())
 
 
 def test_star_means_no_table_of_an_empty_database_without_complaint(roles: Roles) -> None:
     role = roles("[roles.r]\ntables.'*' = true\n")["r"]
 
-    assert vetted(Catalog(), role) == (role, ())
+    assert with_valid_rules(Catalog(), role) == (role, ())
 
 
 TWO_SCHEMAS = Catalog(
@@ -118,7 +118,7 @@ def test_name_of_more_than_one_table_withholds_them_all(
 ) -> None:
     role = roles(f"[roles.r]\ntables.'*' = true\ntables.'{name}' = {grant}\n")["r"]
 
-    served, findings = vetted(TWO_SCHEMAS, role)
+    served, findings = with_valid_rules(TWO_SCHEMAS, role)
 
     named = [each for each in TWO_SCHEMAS.tables if name in TWO_SCHEMAS.names_of(each)]
     assert [(each.code, each.level, each.source.line) for each in findings] == [
@@ -135,7 +135,7 @@ def test_name_of_more_than_one_table_withholds_them_all(
 def test_unique_name_refers_to_one_table(name: str, roles: Roles) -> None:
     role = roles(f"[roles.r]\ntables.'{name}' = true\n")["r"]
 
-    assert vetted(TWO_SCHEMAS, role) == (role, ())
+    assert with_valid_rules(TWO_SCHEMAS, role) == (role, ())
     assert len(restrict(TWO_SCHEMAS, role).tables) == 1
 
 
@@ -144,7 +144,7 @@ def test_two_names_for_one_table_withhold_it(first: str, second: str, roles: Rol
     catalog = Catalog(tables=(table(ID, name="customer", schema="sales"),), default_schema="main")
     text = f"[roles.r]\ntables.'*' = true\ntables.customer = {first}\ntables.'sales.customer' = {second}\n"
 
-    served, findings = vetted(catalog, roles(text)["r"])
+    served, findings = with_valid_rules(catalog, roles(text)["r"])
 
     assert [(each.code, each.source.line) for each in findings] == [
         ("ambiguous_table", 5),
@@ -158,7 +158,7 @@ def test_denial_that_a_longer_pattern_overrides_is_reported(narrow: str, roles: 
     catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="orders")))
     text = f"[roles.r]\ntables.'*' = false\ntables.'hr_*' = {narrow}\ntables.'*r_pay' = true\n"
 
-    _, findings = vetted(catalog, roles(text)["r"])
+    _, findings = with_valid_rules(catalog, roles(text)["r"])
 
     assert [(each.code, each.level, each.source.line) for each in findings] == [("overridden", "warning", 5)]
 
@@ -170,7 +170,7 @@ def test_filter_of_all_that_a_longer_pattern_overrides_is_reported(
     catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="orders")))
     text = f"[roles.r]\ntables.'*' = {default}\ntables.'hr_*' = true\n"
 
-    _, findings = vetted(catalog, roles(text)["r"])
+    _, findings = with_valid_rules(catalog, roles(text)["r"])
 
     assert [each.code for each in findings] == told
 
@@ -192,7 +192,7 @@ def test_pattern_that_is_the_name_of_a_table_means_both(text: str, seen: list[st
         tables=tuple(table(ID, name=name, schema=schema) for schema, name in places), default_schema="main"
     )
 
-    served, _ = vetted(catalog, roles(f"[roles.r]\n{text}\n")["r"])
+    served, _ = with_valid_rules(catalog, roles(f"[roles.r]\n{text}\n")["r"])
 
     assert [catalog.qualified(each) for each in restrict(catalog, served).tables] == seen
 
@@ -201,7 +201,7 @@ def test_denial_that_a_name_overrides_is_meant(roles: Roles) -> None:
     catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="hr_staff")))
     role = roles("[roles.r]\ntables.'hr_*' = false\ntables.hr_pay = true\n")["r"]
 
-    assert vetted(catalog, role) == (role, ())
+    assert with_valid_rules(catalog, role) == (role, ())
 
 
 def test_finding_without_a_file_is_its_message() -> None:

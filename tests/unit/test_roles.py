@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.configured.roles import roles_of
-from dbtools.configured.rules import vetted
+from dbtools.configured.rules import with_valid_rules
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Grant, Limits, Role, Rule
 from dbtools.settings import LimitsSection, Settings, load
@@ -99,7 +99,7 @@ def test_own_rules_come_before_inherited_ones_and_limits_are_not_inherited(roles
 )
 def test_what_is_inherited_twice_counts_and_is_complained_of_once(roles: Roles, text: str) -> None:
     child = roles(f"{text}[roles.a]\ntables.sale = true\ntables.salez = true\n")["child"]
-    _, findings = vetted(Catalog(tables=(SALE,)), child)
+    _, findings = with_valid_rules(Catalog(tables=(SALE,)), child)
 
     assert _patterns(child) == ["sale", "salez"]
     assert [finding.code for finding in findings] == ["unknown_table"]

@@ -15,7 +15,7 @@ from dbtools.backends.port import Backend
 from dbtools.backends.sqlite.lens import literal
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Column, Table
-from dbtools.configured.privileges import offered
+from dbtools.configured.privileges import offered_dialect
 from dbtools.configured.roles import roles_of
 from dbtools.findings import Source
 from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role
@@ -178,9 +178,9 @@ async def test_offer_depends_on_the_login(
     settings: Settings, offer: FreeOffer, dialect: str, found: list[str]
 ) -> None:
     role = Role(name="r", sql=True, source=Source())
-    offered_dialect, findings = await offered(settings, role, CATALOG, CATALOG, Offering(offer), {})
+    shown_dialect, findings = await offered_dialect(settings, role, CATALOG, CATALOG, Offering(offer), {})
 
-    assert offered_dialect == dialect
+    assert shown_dialect == dialect
     assert [each.level for each in findings] == found
     assert all(each.code == "no_sql" and "the login may write" in each.message for each in findings)
 
@@ -194,7 +194,7 @@ async def test_functions_that_the_operator_names_reach_the_database() -> None:
     (role,) = (each for each in roles_of(settings, lexis) if each.name == "r")
     (everything,) = roles_of(Settings(functions=FunctionsSection(include=("f",), exclude=("g",))), lexis)
     backend = Offering(GOOD)
-    await offered(settings, role, CATALOG, CATALOG, backend, {})
+    await offered_dialect(settings, role, CATALOG, CATALOG, backend, {})
     statement = FreeStatement(sql="select 1", limit=1, longest=1, most_bytes=1)
     (view,) = take_snapshot(resolved(CATALOG, (role,))).views.values()
 
@@ -209,14 +209,14 @@ async def test_roles_with_the_same_functions_share_an_offer() -> None:
     settings = Settings(roles={"a": granted, "b": granted, "c": RoleSection(sql=True, functions=("f",))})
     offers: dict[Hashable, FreeOffer] = {}
     for role in roles_of(settings, lexis):
-        assert (await offered(settings, role, CATALOG, CATALOG, backend, offers))[0] == "SQL 1"
+        assert (await offered_dialect(settings, role, CATALOG, CATALOG, backend, offers))[0] == "SQL 1"
 
     assert len(offers) == backend.asked == 2
 
 
 async def test_role_without_a_grant_or_a_table_is_offered_nothing() -> None:
     for role, seen in ((Role(), CATALOG), (Role(sql=True), Catalog())):
-        assert await offered(Settings(), role, seen, CATALOG, Offering(GOOD), {}) == ("", ())
+        assert await offered_dialect(Settings(), role, seen, CATALOG, Offering(GOOD), {}) == ("", ())
 
 
 def entry(**arguments: object) -> AuditEntry:

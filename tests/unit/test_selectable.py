@@ -3,7 +3,7 @@
 import pytest
 
 from dbtools.catalog import Catalog, Column, Table
-from dbtools.configured.rules import vetted
+from dbtools.configured.rules import with_valid_rules
 from dbtools.findings import Source
 from dbtools.policy import Grant, Role, Rule, restrict
 from dbtools.sensitive import secret_columns
@@ -29,7 +29,7 @@ HERE = Source(file="dbtools.toml", line=7)
 
 def _vetted(pattern: str, grant: Grant | None) -> tuple[Role, list[tuple[str, str]]]:
     """Return the role with this rule as it can be served, and the code and the level of what is wrong."""
-    role, findings = vetted(NARROW, role_of(Rule(pattern=pattern, grant=grant, source=HERE)))
+    role, findings = with_valid_rules(NARROW, role_of(Rule(pattern=pattern, grant=grant, source=HERE)))
     assert all(finding.source == HERE for finding in findings)
     return role, [(finding.code, finding.level) for finding in findings]
 
@@ -79,7 +79,7 @@ def test_grant_of_what_the_login_may_not_select_is_reported_and_stands(pattern: 
 def test_overruled_grant_is_not_reported() -> None:
     rules = (Rule(pattern="o*", grant=Grant(columns=("margin", "id"))), Rule(pattern="orders", grant=None))
 
-    assert vetted(NARROW, role_of(*rules))[1] == ()
+    assert with_valid_rules(NARROW, role_of(*rules))[1] == ()
 
 
 def test_name_that_is_nowhere_is_unknown_still() -> None:
@@ -89,8 +89,8 @@ def test_name_that_is_nowhere_is_unknown_still() -> None:
 
 def test_name_means_the_same_whatever_the_login_may_select() -> None:
     """The bare name is also that of a table which cannot be read."""
-    bare, findings = vetted(NARROW, role_of(Rule(pattern="staff", grant=Grant())))
-    qualified, _ = vetted(NARROW, role_of(Rule(pattern="old.staff", grant=Grant())))
+    bare, findings = with_valid_rules(NARROW, role_of(Rule(pattern="staff", grant=Grant())))
+    qualified, _ = with_valid_rules(NARROW, role_of(Rule(pattern="old.staff", grant=Grant())))
 
     assert [each.code for each in findings] == ["ambiguous_table"]
     assert restrict(NARROW, bare).tables == ()
