@@ -12,9 +12,9 @@ from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, Location, RowFilter, Table, matching
 from dbtools.cells import BLANK
-from dbtools.findings import Finding, Source
+from dbtools.findings import Finding, Source, WriteProblem
 from dbtools.types import Mask, masked_type
-from dbtools.writes import COLUMNLESS, EVERYTHING, KEYLESS, Problem, WriteGrant, with_writes
+from dbtools.writes import EVERYTHING, Problem, WriteGrant, with_writes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,11 +191,11 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
         every = {table.location: _narrowed(table, WHOLE, names) for table, names in pairs}
         tables = tuple(_explained(catalog, _linked(table, every), every) for table in every.values())
         if role.writable:
-            originals = zip(catalog.tables, tables, strict=True)
-            found = [with_writes(each, table, EVERYTHING) for each, table in originals]
+            found = [with_writes(*pair, EVERYTHING) for pair in zip(catalog.tables, tables, strict=True)]
             tables = tuple(table for table, _ in found)
             anything = Rule(pattern="*", grant=Grant(), source=role.source)
-            withheld += [(table, anything, one) for table, some in found for one in some if one[1] == KEYLESS]
+            refused = [(table, problem) for table, several in found for problem in several]
+            withheld += [(table, anything, each) for table, each in refused if WriteProblem.KEYLESS in each]
         return Restriction(catalog=replace(bare, tables=tables), writes=tuple(withheld))
     seen: dict[Location, Table] = {}
     columns: list[tuple[Table, Rule, str]] = []
@@ -221,7 +221,7 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
                 withheld += [(table, rule, problem) for problem in problems]
             seen[table.location] = left
         elif rule.grant.writes is not None:
-            withheld.append((table, rule, ("", COLUMNLESS)))
+            withheld.append((table, rule, ("", WriteProblem.COLUMNLESS)))
     linked = (_linked(table, seen) for table in seen.values())
     tables = tuple(
         replace(each, definition="") if hides else _explained(catalog, each, seen) for each in linked

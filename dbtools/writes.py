@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from operator import ge, gt, le, lt
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,24 +22,17 @@ from dbtools.catalog import (
     Writes,
 )
 from dbtools.errors import Broken, ConstraintViolated, listing, nearest
-from dbtools.findings import Kind
+from dbtools.findings import Kind, WriteProblem
 from dbtools.sql import has_name
 from dbtools.types import Family, Mask, quoted
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: a value that is a claim of the caller
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge}
-UNCHANGEABLE = (
-    "tables inherit from it, it has neither a rowid nor a primary key, or it has ON CONFLICT REPLACE"
-)
-KEYLESS = "it has no key that the role sees unmasked"
 NO_KEY, NO_IDENTITY = "you see no key of it", "dbtools cannot change single rows of it"
 UNABLE = "the database does not let this server make it"
 CHANGES = ("insert", "update", "delete")
 Granted = bool | tuple[str, ...]  #: all that the role sees, none, or these
-COLUMNLESS = (
-    "the role sees no column of it. Give columns; where hides its rows, and after lets it insert them"
-)
 KeyColumns = tuple[Column, ...]
 GivenValues = Mapping[Column, Sequence[object]]  #: the values that a call gives each column
 Problem = tuple[str, str]  #: the change that is withheld, empty for all, and why
@@ -72,10 +64,11 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
     """
     if not table.identity:
         is_table = table.kind is TableKind.TABLE
-        return None, (("", UNCHANGEABLE if is_table else f"dbtools changes no rows of a {table.kind}"),)
+        why = WriteProblem.UNCHANGEABLE if is_table else WriteProblem.NO_TABLE.format(kind=table.kind)
+        return None, (("", why),)
     wrong_insert = (
         *_mistakes(table, shown, grant.insert, grant.preset),
-        *(f"{name} needs a value: {hint}" for name, hint in _missing(table, shown, grant)),
+        *_missing(table, shown, grant),
     )
     wrong_update = tuple(_mistakes(table, shown, grant.update, grant.preset_update))
     has_key = bool(shown.keys)
@@ -102,7 +95,7 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
     keyed = [name for name in ("update", "delete") if getattr(grant, name) is not False and not has_key]
     problems = [("insert", problem) for problem in wrong_insert]
     problems += [("update", problem) for problem in wrong_update]
-    problems += [(name, KEYLESS) for name in keyed]
+    problems += [(name, WriteProblem.KEYLESS) for name in keyed]
     does_nothing = writes.insert is None and not writes.update and not writes.delete
     return None if does_nothing else writes, tuple(problems)
 
@@ -112,16 +105,6 @@ def granted_changes(table: Table) -> tuple[str, ...]:
     writes = table.writes or Writes()
     allowed = zip(CHANGES, (writes.insert is not None, writes.update, writes.delete), strict=True)
     return tuple(change for change, is_allowed in allowed if is_allowed)
-
-
-class Hindrance(StrEnum):
-    """What in the database hinders every granted change of one kind, as a sentence for the operator."""
-
-    UNPOLICED = "no policy of row-level security lets the login {change} rows."
-    REPLACED = "the rule {name} replaces each {change}, so that every such call fails."
-    BESIDE = "because of the rule {name}, a change with on_conflict, a filter or a check fails."
-    REFUSED = "the trigger {name} refuses each {change}."
-    KEPT = "the trigger {name} leaves the row as it is at each {change}."
 
 
 class Lacking(NamedTuple):
@@ -331,14 +314,14 @@ def _mistakes(table: Table, shown: Table, granted: Granted, presets: Mapping[str
     """Yield what is wrong with the columns *granted* to callers of *shown*, and with *presets*."""
     for name in granted if isinstance(granted, tuple) else ():
         if name in presets:
-            yield f"{name} is preset, so callers cannot supply it"
+            yield WriteProblem.PRESET.format(name=name)
         elif name in table.column_by_name and name not in shown.column_by_name:
-            yield f"the role does not see {name}: preset it instead"
+            yield WriteProblem.HIDDEN.format(name=name)
         else:
             yield from _unwritable(table, name)
     for name, value in presets.items():
         if granted is False:
-            yield f"it is not granted, so presetting {name} has no effect"
+            yield WriteProblem.IDLE_PRESET.format(name=name)
         yield from _unwritable(table, name) or _misfit(table.column_by_name[name], value)
 
 
@@ -346,39 +329,41 @@ def _unwritable(table: Table, name: str) -> Sequence[str]:
     """Return why no value can be given to the column *name* of *table*, or nothing."""
     column = table.column_by_name.get(name)
     if column is None:
-        return (f"there is no column {quoted(name)}. {nearest(name, table.column_by_name)}".rstrip(),)
+        meant = nearest(name, table.column_by_name)
+        return (WriteProblem.UNKNOWN_COLUMN.format(name=quoted(name), nearest=meant).rstrip(),)
     if column.generated:
-        return (f"the database generates {name}",)
+        return (WriteProblem.GENERATED.format(name=name),)
     if column.type is UNREADABLE:
-        return (f"the login may not select {name}, so its type is unknown",)
-    return () if _is_writable(column) else (f"{name} has a composite type",)
+        return (WriteProblem.UNKNOWN_TYPE.format(name=name),)
+    return () if _is_writable(column) else (WriteProblem.COMPOSITE.format(name=name),)
 
 
 def _misfit(column: Column, value: object) -> Sequence[str]:
     """Return why *column* cannot be preset to *value*, or nothing."""
-    preset = f"{column.name} is preset to {quoted(str(value))}"
+    name, shown = column.name, quoted(str(value))
     try:
         claim_in(str(value))
     except ValueError:
-        return (f"{preset}: a claim is written :claims.name",)
+        return (WriteProblem.LIKE_CLAIM.format(name=name, value=shown),)
     try:
         _preset(column, value)
     except ValueError:
         expected = f"one of {listing(column.choices)}" if column.choices else column.type.expected
         if column.type.family is Family.ARRAY:
             expected = "a claim, since it is an array"
-        return (f"{preset}, but must be {expected}",)
+        return (WriteProblem.MISFIT.format(name=name, value=shown, expected=expected),)
     return ()
 
 
-def _missing(table: Table, shown: Table, grant: WriteGrant) -> Iterator[tuple[str, str]]:
+def _missing(table: Table, shown: Table, grant: WriteGrant) -> Iterator[str]:
     """Yield the columns that a new row needs and would not get, each with what to do about it."""
     supplied = {column.name for column in _supplied(table, shown, grant.insert, ())}
     for column in table.columns if grant.insert is not False else ():
         if not column.required or column.name in supplied or column.name in grant.preset:
             continue
         can_supply = column.name in shown.column_by_name and _is_writable(column)
-        yield column.name, "add it to insert, or preset it" if can_supply else "preset it"
+        problem = WriteProblem.NEEDS_COLUMN if can_supply else WriteProblem.NEEDS_PRESET
+        yield problem.format(name=column.name)
 
 
 def confirmed_tables(catalog: Catalog) -> Sequence[Table]:

@@ -4,7 +4,7 @@ Stages name a Kind and give the data for the places in its sentence; `finding` f
 words a finding.
 """
 
-from enum import Enum, unique
+from enum import Enum, StrEnum, unique
 from typing import NamedTuple
 
 from dbtools.findings.codes import FindingCode, Level
@@ -327,3 +327,37 @@ class Kind(Enum):
         self.code = code
         self.level = level
         self.text = text
+
+
+class WriteProblem(StrEnum):
+    """Why granted changes are withheld, for the place {why} of CHANGE_WITHHELD and CHANGES_WITHHELD."""
+
+    UNCHANGEABLE = (
+        "tables inherit from it, it has neither a rowid nor a primary key, or it has ON CONFLICT REPLACE"
+    )
+    NO_TABLE = "dbtools changes no rows of a {kind}"
+    KEYLESS = "it has no key that the role sees unmasked"
+    COLUMNLESS = (
+        "the role sees no column of it. Give columns; where hides its rows, and after lets it insert them"
+    )
+    NEEDS_COLUMN = "{name} needs a value: add it to insert, or preset it"
+    NEEDS_PRESET = "{name} needs a value: preset it"
+    PRESET = "{name} is preset, so callers cannot supply it"
+    HIDDEN = "the role does not see {name}: preset it instead"
+    IDLE_PRESET = "it is not granted, so presetting {name} has no effect"
+    UNKNOWN_COLUMN = "there is no column {name}. {nearest}"
+    GENERATED = "the database generates {name}"
+    UNKNOWN_TYPE = "the login may not select {name}, so its type is unknown"
+    COMPOSITE = "{name} has a composite type"
+    LIKE_CLAIM = "{name} is preset to {value}: a claim is written :claims.name"
+    MISFIT = "{name} is preset to {value}, but must be {expected}"
+
+
+class Hindrance(StrEnum):
+    """What in the database hinders every granted change of one kind, for the place {why} of HINDERED."""
+
+    UNPOLICED = "no policy of row-level security lets the login {change} rows."
+    REPLACED = "the rule {name} replaces each {change}, so that every such call fails."
+    BESIDE = "because of the rule {name}, a change with on_conflict, a filter or a check fails."
+    REFUSED = "the trigger {name} refuses each {change}."
+    KEPT = "the trigger {name} leaves the row as it is at each {change}."

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.findings import WriteProblem
 from dbtools.settings.sections import GrantSection
-from dbtools.writes import UNCHANGEABLE
 from tests.database.role_callers import Caller
 from tests.database.written_shop import GRANTS, ORDERS, Opens, stored
 from tests.protocol.command_line import run
@@ -72,7 +72,7 @@ CHANGEABLE: dict[str, Changes] = {
 REASONS = {
     "sqlite": [
         "delete is withheld in bare: it has no key that the role sees unmasked.",
-        f"hiding, replacing cannot be changed: {UNCHANGEABLE}.",
+        f"hiding, replacing cannot be changed: {WriteProblem.UNCHANGEABLE}.",
         "seen cannot be changed: dbtools changes no rows of a view.",
         "update is withheld in bare: it has no key that the role sees unmasked.",
         "words cannot be changed: dbtools changes no rows of a virtual table.",
@@ -80,7 +80,7 @@ REASONS = {
     "postgresql": [
         "delete is withheld in bare: it has no key that the role sees unmasked.",
         "kept cannot be changed: dbtools changes no rows of a materialized view.",
-        f"parent cannot be changed: {UNCHANGEABLE}.",
+        f"parent cannot be changed: {WriteProblem.UNCHANGEABLE}.",
         "seen cannot be changed: dbtools changes no rows of a view.",
         "update is withheld in bare: it has no key that the role sees unmasked.",
     ],

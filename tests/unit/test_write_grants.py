@@ -7,12 +7,11 @@ import pytest
 from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import ResolvedRole
-from dbtools.findings import Finding
+from dbtools.findings import Finding, WriteProblem
 from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.types import Family
-from dbtools.writes import UNCHANGEABLE
 from tests.unit.configured_roles import Roles, at, roles as roles
 from tests.unit.shop import ID, column, table
 
@@ -101,7 +100,7 @@ def test_what_is_right_is_granted_beside_what_is_wrong(roles: Roles) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("totals", "dbtools changes no rows of a view"), ("parents", UNCHANGEABLE)]
+    ("name", "why"), [("totals", "dbtools changes no rows of a view"), ("parents", WriteProblem.UNCHANGEABLE)]
 )
 def test_what_has_no_rows_of_its_own_cannot_be_changed(roles: Roles, name: str, why: str) -> None:
     role = resolved(roles, f"tables.{name} = {{ insert = true, update = true, delete = true }}")
@@ -119,7 +118,7 @@ def test_pattern_grants_what_fits_and_warns_once_for_each_reason(roles: Roles) -
         ("warning", "update is withheld in keyless: it has no key that the role sees unmasked."),
         ("warning", "delete is withheld in keyless: it has no key that the role sees unmasked."),
         ("warning", "totals cannot be changed: dbtools changes no rows of a view."),
-        ("warning", f"parents cannot be changed: {UNCHANGEABLE}."),
+        ("warning", f"parents cannot be changed: {WriteProblem.UNCHANGEABLE}."),
     ]
     assert changed(role) == ["orders", "notes", "keyless"]
     assert named(writes_of(role, "keyless").insert) == ["text"]

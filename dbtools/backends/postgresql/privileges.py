@@ -16,9 +16,10 @@ from dbtools.backends.postgresql.types import lexis
 from dbtools.catalog import Location, RowFilter, Table
 from dbtools.cells import BLANK
 from dbtools.errors import listing
+from dbtools.findings import Hindrance
 from dbtools.queries import Effect
 from dbtools.sql import SqlError, code_of, words
-from dbtools.writes import CHANGES, Hindrance, Lacking, granted_changes
+from dbtools.writes import CHANGES, Lacking, granted_changes
 
 #: The sequences behind the defaults of columns of the tables $2, in the schemas $1.
 SEQUENCES = """

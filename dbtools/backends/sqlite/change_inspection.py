@@ -24,9 +24,10 @@ from dbtools.backends.sqlite.inspection import (
 from dbtools.backends.sqlite.introspection import REPLACING
 from dbtools.backends.sqlite.syntax import fold, in_groups, lexis
 from dbtools.catalog import Location, Table
+from dbtools.findings import Hindrance
 from dbtools.queries import Effect, Effects
 from dbtools.sql import Group, Part, Token, split
-from dbtools.writes import CHANGES, Hindrance, granted_changes
+from dbtools.writes import CHANGES, granted_changes
 
 REPLACES = "OR REPLACE deletes rows that are not counted."
 REPLACED = "A constraint of the table has ON CONFLICT REPLACE, which deletes rows that are not counted."
