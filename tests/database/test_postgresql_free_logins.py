@@ -78,7 +78,7 @@ def test_login_that_can_do_more_is_not_offered_free_sql(
 ) -> None:
     with postgresql_login(url, f"{READS}{grant}") as login:
         offer = portal.call(_offer, login)
-        portal.call(execute, url, "alter table regions owner to dbtools")
+        portal.call(execute, url, "alter table regions owner to current_user")
 
     assert word in offer.obstacle
 

@@ -104,11 +104,12 @@ TRACES = {
 }
 PREPARE = "prepare trap as select 1"
 TRAPS = "select count(*) from pg_prepared_statements where from_sql"
-#: A trigger that runs the text of a row if it is a statement.
+#: A trigger that runs the text of a row if it is a statement. It comes after the one that records changes: up to
+#: version 17, that would run as the role that this one sets.
 DOING = """
 create schema elsewhere;
 create function do_it() returns trigger language plpgsql as $$ begin execute new.v; return null; end $$;
-create trigger doing after update on things for each row
+create trigger running after update on things for each row
     when (new.v ~ '^(select|listen|create|prepare) ') execute function do_it();
 """
 
@@ -127,7 +128,7 @@ def test_next_caller_does_not_meet_what_a_trigger_did_to_the_session(serve: Serv
 
 #: A trigger that "set constraints all immediate" runs, and that defers another one until COMMIT.
 LATE = DOING.replace(
-    "trigger doing after update on things", "constraint trigger doing after insert on later deferrable"
+    "trigger running after update on things", "constraint trigger running after insert on later deferrable"
 )
 LATE = f"""
 create table later (v text);
@@ -175,7 +176,7 @@ create function do_it() returns trigger language plpgsql as $$ begin
     perform set_config('default_transaction_read_only', 'off', false);
     return null;
 end $$;
-create trigger doing after update on things for each row execute function do_it();
+create trigger running after update on things for each row execute function do_it();
 """
 
 
