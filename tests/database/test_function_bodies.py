@@ -74,7 +74,7 @@ BODIES = {
     "an extension": (
         f"""
         create function public.f6(v varchar) returns boolean language sql stable as {NORTH};
-        alter extension vector add function public.f6(varchar)
+        alter extension plpgsql add function public.f6(varchar)
         """,
         "f6(region)",
         "f6",

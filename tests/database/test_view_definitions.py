@@ -1,5 +1,6 @@
 """`describe_tables` shows what a view computes, to roles that hide nothing."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ create view mailed as select id, email from customers;
 """
 
 
+UNNEEDED = re.compile(r"\b(?:customers|orders|spent)\.|;$")
+
+
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
     """Give the database of each dialect."""
@@ -38,7 +42,8 @@ def test_definition_is_shown_in_full(shop: Shop) -> None:
     summary = _definitions(shop.call("describe_tables", {}).structured)
 
     assert summary == {"mailed": None, "nested": None, "spent": None}
-    assert {name: (text or "").lower().rstrip(";") for name, text in full.items()} == {
+    # Up to version 15, PostgreSQL writes the tables of columns.
+    assert {name: UNNEEDED.sub("", (text or "").lower()) for name, text in full.items()} == {
         "mailed": "select id, email from customers",
         "nested": "select customer_id from spent where spent > 10",
         "spent": "select customer_id, sum(total) as spent from orders group by customer_id",

@@ -104,8 +104,8 @@ TRACES = {
 }
 PREPARE = "prepare trap as select 1"
 TRAPS = "select count(*) from pg_prepared_statements where from_sql"
-#: A trigger that runs the text of a row if it is a statement. It comes after the one that records changes: up to
-#: version 17, that would run as the role that this one sets.
+#: A trigger that runs the text of a row if it is a statement. By its name, it runs after the one that records
+#: changes: up to version 17, that would run as the role that this one sets.
 DOING = """
 create schema elsewhere;
 create function do_it() returns trigger language plpgsql as $$ begin execute new.v; return null; end $$;
