@@ -291,7 +291,9 @@ async def _result(connection: ServerConnection, statement: Confined) -> ResultSe
         await statement.prepare(connection)
         prepared, values, before = statement.prepared, statement.values, statement.confirming(statement.begin)
         if batch > run.limit:
-            records = await connection.run(prepared, values, before, statement.confirmed + ROLLBACK + CLEAN)
+            # A spent session is ended with the transaction: behind a pooler, only that is sure to be in it.
+            end = b"" if connection.is_spent else ROLLBACK + CLEAN
+            records = await connection.run(prepared, values, before, statement.confirmed + end)
             more = len(records) > run.limit
         else:
             await connection.send(before)
