@@ -20,7 +20,7 @@ from dbtools.policy import Caller
 from tests.database.cutting_proxy import Cutting, cutting_proxy
 from tests.database.query_shop import QueryShop, open_query_shop
 from tests.database.shop import BarePostgresql, open_bare
-from tests.database.ways import PLAIN, WAYS, Way, keys_of
+from tests.database.ways import PLAIN, WAYS, Way, keys_of, netloc_of
 from tests.postgresql_server import PostgresqlServer
 
 Step = tuple[bytes, str]  #: the next request that contains the text waits until the SQL has run
@@ -194,17 +194,12 @@ def meddle(
         other = open_bare("postgresql", url, portal)
         assert isinstance(other, BarePostgresql)
         writing = f"{pooled}?options=-csearch_path%3Dlate,public"
-        reading = urlsplit(writing)._replace(netloc=_netloc(login, pooled)).geturl()
+        reading = urlsplit(writing)._replace(netloc=netloc_of(login, pooled)).geturl()
         rules = f"[roles.reader]\n{keys_of(role)}{RULES}"
         with open_query_shop(reading, tmp_path, queries, rules, portal, writing) as shop:
             shop.listed("reader")
             yield Meddling(shop=shop, proxy=proxy, other=other)
         other.close()
-
-
-def _netloc(login: str, url: str) -> str:
-    """Return the login of the URL *login* at the host of *url*."""
-    return f"{urlsplit(login).netloc.rpartition('@')[0]}@{urlsplit(url).netloc.rpartition('@')[2]}"
 
 
 #: The calls that each attack is tried on.

@@ -1,13 +1,9 @@
 """Behind a pooler that neither passes settings on nor keeps them."""
 
-import os
-import shutil
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 import asyncpg
@@ -21,9 +17,10 @@ from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings, load
+from tests.database.pgbouncer import SHARED, pgbouncer
 from tests.database.poolers import proxy, swapping_proxy
 from tests.database.shop import pool_of
-from tests.postgresql_server import PostgresqlServer, free_port
+from tests.postgresql_server import PostgresqlServer
 
 DDL = """
 create table stays (id integer primary key, span interval, since timestamptz, bytes bytea, size text);
@@ -84,7 +81,7 @@ async def test_settings_of_the_url_hold_in_each_transaction(refuses: bool, url: 
         after = await connection.fetchval("show work_mem")
         await end(connection)
 
-    assert kept == ["pg_catalog", "123kB", "it's", "5003ms"]
+    assert kept == ["pg_catalog, pg_temp", "123kB", "it's", "5003ms"]
     assert after != "123kB"
 
 
@@ -111,8 +108,8 @@ async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
     assert (before, after, pooler.is_due) == ([ROW], [ROW], False)
 
 
-async def test_failed_upgrade_leaves_nothing_set(pgbouncer: Callable[..., Any], url: str) -> None:
-    async with pgbouncer(url, default_pool_size="1") as pooled:
+async def test_failed_upgrade_leaves_nothing_set(url: str) -> None:
+    async with pgbouncer(url, **SHARED) as pooled:
         connection = await asyncpg.connect(pooled)
         await connection.execute("create schema dbtools; create table dbtools.dbtools_query (id integer)")
         with pytest.raises(Exception, match="exists"):
@@ -131,7 +128,7 @@ async def test_what_is_set_once_holds_where_no_pooler_is(url: str, tmp_path: Pat
 
 
 async def test_pooler_that_lends_connections_for_transactions(
-    pgbouncer: Callable[..., Any], url: str, tmp_path: Path, postgresql_server: PostgresqlServer
+    url: str, tmp_path: Path, postgresql_server: PostgresqlServer
 ) -> None:
     async with pgbouncer(url) as pooled:
         before = await _answers(pooled, tmp_path)
@@ -155,46 +152,3 @@ async def test_pooler_that_keeps_no_statements_is_reported(error: Exception, url
             await control.answer(ask, "The catalog cannot be read.", 5)
     finally:
         await control.close()
-
-
-@pytest.fixture
-def pgbouncer(tmp_path: Path) -> Callable[..., Any]:
-    """Give a factory: a URL in, the URL of a PgBouncer in front of it out."""
-    program = shutil.which("pgbouncer")
-    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout if program else ""
-    if not program or tuple(map(int, version.split()[1].split(".")[:2])) < (1, 21):
-        pytest.skip("PgBouncer 1.21 or later is not installed")
-
-    @asynccontextmanager
-    async def pgbouncer(url: str, **settings: str) -> AsyncIterator[str]:
-        place = urlsplit(url)
-        port = free_port()
-        folder = tmp_path / "pgbouncer"
-        folder.mkdir(mode=0o755)
-        (folder / "users").write_text(f'"{place.username}" ""\n')
-        lines: Mapping[str, str] = {
-            "listen_addr": "127.0.0.1",
-            "listen_port": str(port),
-            "unix_socket_dir": "",
-            "auth_type": "trust",
-            "auth_file": str(folder / "users"),
-            "pool_mode": "transaction",
-            "max_prepared_statements": "100",
-            **settings,
-        }
-        text = "\n".join(f"{name} = {value}" for name, value in lines.items())
-        (folder / "ini").write_text(
-            f"[databases]\n* = host={place.hostname} port={place.port}\n[pgbouncer]\n{text}\n"
-        )
-        command = [program, *(["-u", "nobody"] if os.geteuid() == 0 else []), str(folder / "ini")]
-        async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
-            try:
-                assert process.stderr is not None
-                told = b""
-                while b"process up" not in told:
-                    told += await process.stderr.receive()
-                yield place._replace(netloc=f"{place.username}@127.0.0.1:{port}").geturl()
-            finally:
-                process.terminate()
-
-    return pgbouncer

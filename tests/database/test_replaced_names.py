@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -179,7 +180,7 @@ def serve_roles(
                 postgresql_server.execute(grants.format(postgresql_server.user), url=url)
             keyed = {name: keys_of(role) + rules for name, rules in roles.items()}
             with serving(pooled, portal, tmp_path, keyed, queries) as shop:
-                yield shop
+                yield replace(shop, bare_url=url)
 
     return serve
 
@@ -283,8 +284,7 @@ REPLACING = (
 
 def test_filter_is_served_if_its_names_cannot_mean_anything_else(serve_roles: ServeRoles) -> None:
     with serve_roles({f"r{at}": filtered(where) for at, where in enumerate(PLACED.values())}) as shop:
-        for statement in REPLACING:
-            shop.bare.execute(statement)
+        shop.bare.execute(";".join(REPLACING))
         _renew(shop)
         shop.refresh()
 

@@ -1,14 +1,22 @@
 """Ways to a PostgreSQL database: as another role, with settings of the session, and behind poolers."""
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from urllib.parse import urlsplit
 
 from anyio.from_thread import BlockingPortal
 
+from tests.database.pgbouncer import find_pgbouncer, pgbouncer
 from tests.database.poolers import proxy
 from tests.postgresql_server import PostgresqlServer
+
+#: A URL in; the URL of a pooler in front of it out.
+Pooler = Callable[[str], AbstractAsyncContextManager[str]]
+#: Stands in for a pooler that ignores what a client sets when it connects.
+IGNORING: Pooler = partial(proxy, refuses=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +24,7 @@ class Way:
     """How statements reach the database."""
 
     privileges: str = ""  #: of the role that they run as, on tables; empty: they run as the login
-    has_pooler: bool = False  #: that ignores what a client sets when it connects
+    pooler: Pooler | None = None
 
     @contextmanager
     def role(self, server: PostgresqlServer) -> Iterator[str]:
@@ -36,10 +44,12 @@ class Way:
     @contextmanager
     def pooled(self, url: str, portal: BlockingPortal) -> Iterator[str]:
         """Give the URL of the pooler in front of *url*, if there is one, or else *url*."""
-        if not self.has_pooler:
+        if self.pooler is None:
             yield url
             return
-        with portal.wrap_async_context_manager(proxy(url, refuses=False)) as pooled:
+        if self.pooler is pgbouncer:
+            find_pgbouncer()
+        with portal.wrap_async_context_manager(self.pooler(url)) as pooled:
             yield pooled
 
 
@@ -48,11 +58,18 @@ PLAIN = Way()
 WAYS = {
     "set_role": Way(privileges="select"),
     "set_role with changes": Way(privileges="select, update, delete"),
-    "pooler": Way(has_pooler=True),
-    "set_role behind a pooler": Way(privileges="select", has_pooler=True),
+    "pooler": Way(pooler=IGNORING),
+    "set_role behind a pooler": Way(privileges="select", pooler=IGNORING),
+    "pgbouncer": Way(pooler=pgbouncer),
+    "set_role behind pgbouncer": Way(privileges="select", pooler=pgbouncer),
 }
 
 
 def keys_of(role: str) -> str:
     """Return the keys in a configuration of a role that runs as the database role *role*, if there is one."""
     return f'set_role = "{role}"\nsettings = {{ "app.region" = ":claims.region" }}\n' if role else ""
+
+
+def netloc_of(login: str, url: str) -> str:
+    """Return the login of the URL *login* at the host of *url*."""
+    return f"{urlsplit(login).netloc.rpartition('@')[0]}@{urlsplit(url).netloc.rpartition('@')[2]}"

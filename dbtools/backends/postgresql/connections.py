@@ -297,11 +297,20 @@ def check_version(connection: Any) -> None:
 async def prepare(connection: ServerConnection) -> None:
     """Fix the meaning of names and values on *connection*, the same for every call."""
     async with rolled_back(connection, "begin read only"):
-        connection.path = await connection.fetchval(PATH)
+        connection.path = await fixed_path(connection)
     await connection.keep_setting({"search_path": connection.path})
     connection.marks = f"{SETTINGS['lock_timeout']}ms {connection.path}"
-    connection.begin = messages(BEGIN) + setting(connection.local)
+    connection.begin = messages(BEGIN) + connection.settings
     await decode(connection)
+
+
+async def fixed_path(connection: ServerConnection) -> str:
+    """Return the search path of *connection*, with fixed names.
+
+    Temporary tables of other clients of a pooler come last: they come first unless a path says otherwise.
+    """
+    path = str(await connection.fetchval(PATH))
+    return f"{path}, pg_temp" if connection.is_pooled else path
 
 
 async def decode(connection: ServerConnection) -> None:

@@ -33,7 +33,7 @@ from dbtools.backends.port import (
     temporary_refusal,
 )
 from dbtools.backends.postgresql.changes import BEGIN, TABLE_VERSIONS, Control
-from dbtools.backends.postgresql.connections import PATH, check_session, is_lost
+from dbtools.backends.postgresql.connections import check_session, fixed_path, is_lost
 from dbtools.backends.postgresql.dependencies import (
     Parsed,
     called_by,
@@ -121,7 +121,7 @@ async def describe(
 
     async def begin(connection: ServerConnection) -> tuple[str, tuple[str, ...]]:
         async with rolled_back(connection, "begin read only"):
-            paths = await connection.fetchval(PATH), await search_path_of(connection)
+            paths = await fixed_path(connection), await search_path_of(connection)
         await check_session(connection, session)
         return paths
 
@@ -162,7 +162,8 @@ class SharingInspector:
                 with connection.having(self._settings):
                     return await question(self._inspector(connection))
             finally:
-                await clean(connection)
+                if not connection.is_pooled:
+                    await clean(connection)
 
         return await self._control.answer(read, UNANSWERED, ASKING)
 

@@ -71,6 +71,8 @@ def _message(kind: bytes, *parts: bytes) -> bytes:
 
 
 CLEAN = messages(CLEANING)
+#: Undoes what other clients of a pooler have set in a session, until the transaction is rolled back.
+RESET = b"".join(map(messages, ("reset session authorization", "reset role", "reset all")))
 
 
 def setting(values: Mapping[str, str], sql: str = SET) -> bytes:
@@ -201,7 +203,7 @@ class ServerConnection(DriverConnection):
         # asyncpg would turn JIT off for a moment, and leave it off if the transaction turned it off.
         capabilities: Any = self._server_caps  # type: ignore[has-type]
         self._server_caps = capabilities._replace(jit=False)
-        self.is_pooled, self.local = True, dict(settings)
+        self.is_pooled, self.local = True, {"client_encoding": "UTF8", **settings}
 
     async def keep_setting(self, values: Mapping[str, str]) -> None:
         """Set *values* for as long as the connection is open."""
@@ -209,6 +211,11 @@ class ServerConnection(DriverConnection):
             self.local |= values
         else:
             await self.send(setting(values, KEEP))
+
+    @property
+    def settings(self) -> bytes:
+        """The messages that set what each transaction needs, after its BEGIN."""
+        return (RESET if self.is_pooled else b"") + setting(self.local)
 
     @contextmanager
     def having(self, settings: Mapping[str, str]) -> Iterator[None]:
@@ -220,12 +227,18 @@ class ServerConnection(DriverConnection):
             self.local = before
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
-        """Run *query*; apply the settings of a transaction if it begins one."""
+        """Run *query*; apply the settings of a transaction if it begins one.
+
+        Behind a pooler, undo what functions have done to the session with the ROLLBACK: what comes later may
+        run in another session.
+        """
+        if self.is_pooled and self.is_spent and query == "rollback":
+            return await self.send(messages(query) + CLEAN)
         if not (self.local and query[:5].lower() == "begin"):
             return await super().execute(query, *args, timeout=timeout)
         begin, *rest = filter(str.strip, query.split(";"))
         # The query's own settings come last, so they take effect.
-        settings = setting(self.local) + b"".join(map(messages, rest))
+        settings = self.settings + b"".join(map(messages, rest))
         if self._carrier is None:
             # It is prepared in the transaction.
             await super().execute(begin, timeout=timeout)
@@ -237,7 +250,7 @@ class ServerConnection(DriverConnection):
         """Prepare *query*, with a unique text behind a pooler, which may keep plans of an older schema."""
         if self.is_pooled:
             query = f"{query}\n/* {secrets.token_hex(8)} */"
-        if self.is_in_transaction() or not self.local:
+        if not self.local or self.is_closed() or self.is_in_transaction():
             return await super().prepare(query, **options)
         async with rolled_back(self, "begin read only"):
             return await super().prepare(query, **options)

@@ -221,7 +221,7 @@ class PostgresqlWriter:
             connection = await open_connection(self._url)
         except DRIVER_ERRORS as exc:
             raise NotBegun from exc
-        connection.begin = messages(BEGIN) + setting(connection.local)
+        connection.begin = messages(BEGIN) + connection.settings
         return connection
 
     async def _find_outcome(self, number: str) -> None:
