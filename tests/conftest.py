@@ -43,7 +43,7 @@ SLOW = {"clients", "test_package.py"} | {
             "write_disks",
             "giant_cells",
         ),
-        *("passing_names", "hostile_texts", "poolers", "chosen_races", "differential"),
+        *("passing_names", "hostile_texts", "poolers", "pgbouncer", "chosen_races", "differential"),
     )
 }
 #: Creating a database of PostgreSQL writes 300 files, which takes ten times as long on a disk.
