@@ -1,14 +1,13 @@
 """Two databases that look the same to a role; one of them holds a canary in everything that is hidden."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
-import pytest
+from contextlib import contextmanager
 
 from dbtools.settings.sections import GrantSection, TableSection
 from dbtools.types import Mask
-from tests.database.role_callers import NORTH, UNCHECKED, Caller, Grants, calling_as
-from tests.database.shop import Serve, Shops, open_shops
+from tests.database.role_callers import UNCHECKED, Grants
+from tests.database.shop import Serve
+from tests.database.twins import Side, Twins, open_twins
 
 SEEN_PEOPLE = """
     id integer primary key, name text not null, region text not null, amount integer, born date,
@@ -141,7 +140,7 @@ def people(masked: Sequence[str]) -> str:
     return f"insert into people ({COLUMNS}) values {values};"
 
 
-def rich(dialect: str) -> str:
+def rich_ddl(dialect: str) -> str:
     hidden = f'{COLUMNS}, "CANARY_word", canary_number, canary_date, canary_id'
     blob = "x'43414e415259'" if dialect == "sqlite" else "'CANARY'::bytea"
     teams = ", ".join(f"({team}, {5 + at}, 'CANARY_choice')" for at, team in enumerate(VISIBLE_TEAMS))
@@ -157,7 +156,7 @@ def rich(dialect: str) -> str:
     """
 
 
-def poor(dialect: str) -> str:
+def poor_ddl(dialect: str) -> str:
     teams = ", ".join(f"({team}, {5 + at})" for at, team in enumerate(VISIBLE_TEAMS))
     return f"""
     {POOR}
@@ -168,67 +167,19 @@ def poor(dialect: str) -> str:
     """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cage:
-    """Those who see the same of two databases, and cursors of those who see all of them."""
-
-    rich: Caller
-    poor: Caller
-    cursors: tuple[str, ...]
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the database with the canaries."""
-    with open_shops(serve, {dialect: rich(dialect) for dialect in RICH}) as shops:
-        yield shops
-
-
-@pytest.fixture(scope="module")
-def poor_shops(serve: Serve) -> Iterator[Shops]:
-    """Give the database without them."""
-    with open_shops(serve, {dialect: poor(dialect) for dialect in RICH}) as shops:
-        yield shops
-
-
-@pytest.fixture(scope="module", params=["what is granted", "all but what is denied"])
-def cage(request: pytest.FixtureRequest, dialect: str, shops: Shops, poor_shops: Shops) -> Iterator[Cage]:
-    """Give those who see the same of both."""
-    starred = request.param == "all but what is denied"
+@contextmanager
+def open_cage(serve: Serve, dialect: str, *, starred: bool) -> Iterator[Twins]:
+    """Serve both databases to a role that sees what is granted, or, if *starred*, all but what is denied."""
     grants = granted_on(dialect)
-    some = {"*": True, **DENIED[dialect], **grants} if starred else grants
-    every = {"*": True, **grants} if starred else grants
-    with (
-        calling_as(shops(dialect), {"*": True}) as other,
-        calling_as(shops(dialect), some, NORTH, tables=_referring(SEEN_REFERENCE | HIDDEN_REFERENCE)) as rich,
-        calling_as(poor_shops(dialect), every, NORTH, tables=_referring(SEEN_REFERENCE)) as poor,
-    ):
-        for caller in (rich, poor):
+    everything: Grants = {"*": True} if starred else {}
+    denied = DENIED[dialect] if starred else {}
+    rich = Side(
+        ddl=rich_ddl(dialect),
+        grants={**everything, **denied, **grants},
+        tables=_referring(SEEN_REFERENCE | HIDDEN_REFERENCE),
+    )
+    poor = Side(ddl=poor_ddl(dialect), grants={**everything, **grants}, tables=_referring(SEEN_REFERENCE))
+    with open_twins(serve, dialect, rich, poor) as twins:
+        for caller in (twins.rich, twins.poor):
             assert [each for each in caller.problems() if " is withheld" not in each] == []
-        cursors = [
-            *cursors_of(other, COLUMNS_OF_OTHERS),
-            *cursors_of(rich, ORDERS),
-            *cursors_of(poor, ORDERS),
-        ]
-        yield Cage(rich=rich, poor=poor, cursors=tuple(cursors))
-
-
-def cursors_of(caller: Caller, orders: Sequence[str]) -> Iterator[str]:
-    for order in orders:
-        for limit in (1, 3):
-            wanted = [order] if order else []
-            page = caller.call("list_rows", table="people", order_by=wanted, limit=limit)
-            yield str(page["next_cursor"])
-    yield str(caller.call("list_rows", table="teams", limit=1)["next_cursor"])
-
-
-ORDERS = ("", "name", "name desc", "amount", "born desc", "team.title", "boss.name desc")
-COLUMNS_OF_OTHERS = (*ORDERS, "CANARY_word", "canary_number desc", "canary.CANARY_memo", "tag")
-VALUES = (
-    *("1", "2", "3", "5", "7", "9", "10", "20", "424242", "424241", "0", "-1", "1e3", "2024-03", "true"),
-    *("null", "x", "", "north", "south"),
-    *("CANARY", "CANARY south", "CANARY Eve", "CANA", "canary eve", "Ann", "ann", "Annn", "A", "%", "_"),
-    *("Red",),
-    *("2001-02-03", "1942-04-24", "1942-04-25", "1990-01-01", "true", "false", "C", "CANARY-tag", "***"),
-    *("Rec",),
-)
+        yield twins

@@ -1,9 +1,8 @@
 """Callers with a role: grants and claims in; what each request gets out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from anyio.from_thread import BlockingPortal
@@ -62,7 +61,7 @@ class Caller:
 
     def outcome(self, ask: "Ask") -> Outcome:
         """Return all that a client gets when it asks *ask*."""
-        return self.portal.call(ask, self)
+        return self.portal.call(ask.send, self)
 
     def pages(self, tool: str, **arguments: object) -> Iterator[Mapping[str, object]]:
         """Yield the pages of *tool* to the end."""
@@ -76,50 +75,49 @@ class Caller:
         raise AssertionError("the pages have no end")
 
 
-Ask = Callable[[Caller], Any]
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A request: what it says, and how a caller sends it."""
+
+    words: tuple[object, ...]
+    send: Callable[[Caller], Awaitable[Outcome]]
 
 
 def calling(tool: str, **arguments: object) -> Ask:
     """Return the request that calls *tool*."""
-
-    async def ask(caller: Caller) -> Outcome:
-        answer = caller.toolbox.call(caller.identity, tool, arguments)
-        return await told(answer)
-
-    return ask
+    return Ask(
+        words=(tool, arguments),
+        send=lambda caller: _outcome(caller.toolbox.call(caller.identity, tool, arguments)),
+    )
 
 
 def reading(uri: str) -> Ask:
     """Return the request that reads *uri*."""
-
-    async def ask(caller: Caller) -> Outcome:
-        return await told(caller.toolbox.read(caller.identity, uri))
-
-    return ask
+    return Ask(words=(uri,), send=lambda caller: _outcome(caller.toolbox.read(caller.identity, uri)))
 
 
 def completing(template: str, name: str, value: str, **given: str) -> Ask:
     """Return the request that completes *value*."""
-
-    async def ask(caller: Caller) -> Outcome:
-        found = caller.toolbox.complete(caller.identity, template, name, value, given)
-        return await told(found)
-
-    return ask
+    return Ask(
+        words=(name, value, given),
+        send=lambda caller: _outcome(caller.toolbox.complete(caller.identity, template, name, value, given)),
+    )
 
 
-async def listing_tools(caller: Caller) -> Outcome:
-    """Ask for all definitions, listed or not."""
-    view = await caller.toolbox.view(caller.role)
-    return (view.definitions, [tool.definition for tool in view.tools.values()])
-
-
-async def told(answer: Any) -> Outcome:
+async def _outcome(answer: Awaitable[object]) -> Outcome:
     try:
         return ("answer", repr(await answer))
     except errors.DbtoolsError as exc:
         return (exc.code, str(exc))
 
+
+async def _definitions(caller: Caller) -> Outcome:
+    view = await caller.toolbox.view(caller.role)
+    return (view.definitions, [tool.definition for tool in view.tools.values()])
+
+
+#: Asks for all definitions, listed or not.
+listing_tools = Ask(words=(), send=_definitions)
 
 TYPES: Mapping[str, ParameterName] = {"region": "text", "least": "integer", "level": "integer"}
 

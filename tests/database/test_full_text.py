@@ -11,6 +11,7 @@ from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.role_callers import Caller, Grants, calling, calling_as, listing_tools
 from tests.database.shop import DIALECTS, Serve, Shops, open_shops
+from tests.database.twins import Side, open_twins
 
 TABLES = """
 create table posts (
@@ -44,17 +45,6 @@ NORTH = GrantSection(where="region = 'north'", exclude=("remark",))
 def shops(serve: Serve) -> Iterator[Shops]:
     """Give the posts with their indexes."""
     with open_shops(serve, DDL) as shops:
-        yield shops
-
-
-@pytest.fixture(scope="module")
-def poor(serve: Serve) -> Iterator[Shops]:
-    """Give the same without what is hidden: neither the row nor the words of the column."""
-    ddl = {
-        name: TABLES.replace("'canary'", "''").replace("'red shoes', 'north'", "'', 'north'") for name in DDL
-    }
-    gone = "update likes set post_id = null where id = 2; delete from posts where id = 5;"
-    with open_shops(serve, {name: f"{ddl[name]}{gone}{INDEXES[name]}" for name in DDL}) as shops:
         yield shops
 
 
@@ -269,15 +259,25 @@ def test_column_without_an_index_does_not_support_matches(caller: Caller, column
     assert "does not support matches. Operators: eq, ne," in str(caught.value)
 
 
-def test_hidden_rows_and_columns_change_nothing(shops: Shops, poor: Shops, dialect: str) -> None:
-    grants: Grants = {"posts": NORTH, "likes": True}
-    with calling_as(shops(dialect), grants) as one, calling_as(poor(dialect), grants) as other:
+def test_hidden_rows_and_columns_change_nothing(serve: Serve, dialect: str) -> None:
+    with open_twins(serve, dialect, *_sides(dialect)) as twins:
         for arguments in _asked():
-            asked = calling("list_rows", **arguments)
-            assert one.outcome(asked) == other.outcome(asked), arguments
-        assert one.outcome(listing_tools) == other.outcome(listing_tools)
-        assert found(one, "red") == [1, 2]
-        assert found(one, "canary") == []
+            twins.outcome(calling("list_rows", **arguments))
+        twins.outcome(listing_tools)
+
+        assert found(twins.rich, "red") == [1, 2]
+        assert found(twins.rich, "canary") == []
+
+
+def _sides(dialect: str) -> tuple[Side, Side]:
+    """Return the posts, and the same without what is hidden: the row, and the words of the column."""
+    blank = TABLES.replace("'canary'", "''").replace("'red shoes', 'north'", "'', 'north'")
+    gone = "update likes set post_id = null where id = 2; delete from posts where id = 5;"
+    grants: Grants = {"posts": NORTH, "likes": True}
+    return (
+        Side(ddl=DDL[dialect], grants=grants),
+        Side(ddl=blank + gone + INDEXES[dialect], grants=grants),
+    )
 
 
 def _asked() -> Iterator[dict[str, object]]:

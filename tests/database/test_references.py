@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.database.query_shop import ServeQueries
 from tests.database.referring_tables import CONFIGURED, DDL, TABLES, problems_of, sections
 from tests.database.role_callers import Grants, calling, calling_as, listing_tools
 from tests.database.shop import DIALECTS, Serve, Shops, open_shops
+from tests.database.twins import Side, open_twins
 
 DECLARED = TABLES.format(
     region="references regions (id)", code="references regions (code)", customer="references customers (id)"
@@ -149,16 +151,12 @@ def _probes() -> Iterator[tuple[str, Mapping[str, object]]]:
 
 def test_hidden_rows_and_columns_change_nothing_along_a_reference(serve: Serve, dialect: str) -> None:
     tables = sections(REFERENCES | OF_VIEW)
-    with (
-        serve(dialect, DDL + VIEW + REFERRING + HIDDEN) as rich,
-        serve(dialect, DDL + VIEW + REFERRING) as poor,
-        calling_as(rich, GRANTS, {"region": "North"}, tables=tables) as one,
-        calling_as(poor, GRANTS, {"region": "North"}, tables=tables) as other,
-    ):
-        assert one.outcome(listing_tools) == other.outcome(listing_tools)
+    poor = Side(ddl=DDL + VIEW + REFERRING, grants=GRANTS, tables=tables)
+    rich = replace(poor, ddl=poor.ddl + HIDDEN)
+    with open_twins(serve, dialect, rich, poor, {"region": "North"}) as twins:
+        twins.outcome(listing_tools)
         for tool, arguments in _probes():
-            ask = calling(tool, **arguments)
-            assert one.outcome(ask) == other.outcome(ask), (tool, arguments)
+            twins.outcome(calling(tool, **arguments))
 
 
 @pytest.mark.parametrize(
