@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from dbtools.settings.sections import GrantSection
 from tests.database.python_aggregates import insert
+from tests.database.role_callers import Grants, calling_as
 from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shops, rows_of
 
 DDL = """
@@ -122,3 +124,20 @@ def test_rows_are_those_that_python_finds(
         for row in stored
         if hold(each.holds(row, [one for one in kept if one["owner_id"] == row["id"]]) for each in asked)
     ]
+
+
+def test_measure_within_a_condition_counts_the_rows_of_its_own_table(serve: Serve, dialect: str) -> None:
+    ddl = """
+    create table regions (code integer primary key);
+    create table accounts (code integer primary key, region_code integer references regions (code));
+    create table bookings (code integer, account_code integer references accounts (code));
+    insert into regions values (1), (2);
+    insert into accounts values (10, 1), (20, 2);
+    insert into bookings values (10, 10), (20, 10), (30, 20);
+    """
+    grants: Grants = {"regions": True, "accounts": True, "bookings": GrantSection(exclude=("code",))}
+    condition = {"column": "count(bookings)", "op": "gte", "value": "2"}
+    with serve(dialect, ddl) as shop, calling_as(shop, grants) as caller:
+        rows = caller.rows("list_rows", table="regions", where=[{"some": "accounts", "where": [condition]}])
+
+    assert rows == [[1]]
