@@ -17,11 +17,9 @@ from dbtools.policy import FunctionRules, restrict
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
 from dbtools.types import Mask
-from tests.database.role_callers import KEY, Caller, Grants, calling_as
-from tests.database.shop import Serve
+from tests.database.role_callers import KEY, NORTH, Grants
+from tests.database.twins import Side
 
-CANARY = "CANARY"
-NUMBER = "987654"  #: in hidden cells, too
 #: The columns of a table that only the rich database has.
 HIDDEN_COLUMNS = ("ssn", "Salary", "line_total")
 HIDDEN_TABLES = ("secrets", "v_secrets", "mails", "mails_content", "Weird Name", "geheim_ä", "numbered")
@@ -41,42 +39,42 @@ COMMON = """
     insert into docs values ('one', 'hello world'), ('two', 'hello again'), ('three', 'good bye');
     create view paid as select id, total from orders where status = 'paid';
 """
-RICH = (
+RICH_DDL = (
     COMMON
-    + f"""
+    + """
     create table customers (
         id integer primary key, name text, region text, email text, phone text, remark text, code text,
         amount integer, ssn text, Salary integer, line_total integer as (amount * 2)
     );
     insert into customers values
-        (1, 'Ann', 'north', 'ann@example.org', '123', '{CANARY}', '{CANARY}', 7, '{CANARY}', {NUMBER}),
-        (2, '{CANARY}', 'south', '{CANARY}@{CANARY}.org', '{CANARY}', '{CANARY}', '{CANARY}',
-         -9223372036854775808, '{CANARY}', {NUMBER}),
-        (3, 'Cid', 'north', null, null, '{CANARY}', '{CANARY}', 9, '{CANARY}', {NUMBER}),
-        (4, '{{"{CANARY}', 'south', '{CANARY}', '{CANARY}', '{CANARY}', '{CANARY}', {NUMBER},
-         '{CANARY}', {NUMBER}),
-        (5, 'Eve', 'north', 'ex@example.org', '{CANARY}', null, null, 1, null, null);
+        (1, 'Ann', 'north', 'ann@example.org', '123', 'CANARY', 'CANARY', 7, 'CANARY', 424242),
+        (2, 'CANARY', 'south', 'CANARY@CANARY.org', 'CANARY', 'CANARY', 'CANARY',
+         -9223372036854775808, 'CANARY', 424242),
+        (3, 'Cid', 'north', null, null, 'CANARY', 'CANARY', 9, 'CANARY', 424242),
+        (4, '{"CANARY', 'south', 'CANARY', 'CANARY', 'CANARY', 'CANARY', 424242,
+         'CANARY', 424242),
+        (5, 'Eve', 'north', 'ex@example.org', 'CANARY', null, null, 1, null, null);
     create table secrets (id integer primary key autoincrement, v text, name text, region text, total real);
-    insert into secrets values (1, '{CANARY}', 'Ann', 'north', {NUMBER}), (2, 'x', '{CANARY}', 'south', 1);
+    insert into secrets values (1, 'CANARY', 'Ann', 'north', 424242), (2, 'x', 'CANARY', 'south', 1);
     create index secrets_v on secrets(v);
     create trigger secrets_watched after insert on secrets begin delete from secrets where v is null; end;
     analyze secrets;
     create view v_secrets as select * from secrets;
     create view regions as
-        select region, count(*) as n from customers where name <> '{CANARY}' group by region;
+        select region, count(*) as n from customers where name <> 'CANARY' group by region;
     create virtual table mails using fts5(subject, body);
-    insert into mails values ('{CANARY}', 'hello {CANARY}');
+    insert into mails values ('CANARY', 'hello CANARY');
     create table "Weird ""Name" (v text);
-    insert into "Weird ""Name" values ('{CANARY}');
+    insert into "Weird ""Name" values ('CANARY');
     create table "geheim_ä" (v text);
-    insert into "geheim_ä" values ('{CANARY}');
+    insert into "geheim_ä" values ('CANARY');
     create table numbered (id integer primary key, v text) ;
-    insert into numbered values ({NUMBER}, '{CANARY}');
+    insert into numbered values (424242, 'CANARY');
     create table gaps (id integer primary key, v text);
-    insert into gaps values (1, 'a'), ({NUMBER}, 'b');
+    insert into gaps values (1, 'a'), (424242, 'b');
 """
 )
-POOR = (
+POOR_DDL = (
     COMMON
     + """
     create table customers (
@@ -105,25 +103,11 @@ GRANTS: Grants = {
     "customers": GrantSection(columns=SEEN, where=RICH_FILTER, mask=MASKS),
     "gaps": GrantSection(where="id < 100"),
 }
-POOR_GRANTS: Grants = {
-    **GRANTS,
-    "customers": GrantSection(columns=SEEN, where="region = :claims.region", mask=MASKS),
-}
-NORTH = {"region": "north"}
-
-
-@contextmanager
-def open_clinics(serve: Serve) -> Iterator[tuple[Caller, Caller]]:
-    """Give callers of the same role of the rich and of the poor database."""
-    with (
-        serve("sqlite", RICH) as rich,
-        serve("sqlite", POOR) as poor,
-        calling_as(rich, GRANTS, NORTH, sql=True) as of_rich,
-        calling_as(poor, POOR_GRANTS, NORTH, sql=True) as of_poor,
-    ):
-        yield of_rich, of_poor
-
-
+RICH = Side(ddl=RICH_DDL, grants=GRANTS)
+POOR = Side(
+    ddl=POOR_DDL,
+    grants={**GRANTS, "customers": GrantSection(columns=SEEN, where="region = :claims.region", mask=MASKS)},
+)
 SCHEMA = "xfile"
 
 

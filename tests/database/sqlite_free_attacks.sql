@@ -659,7 +659,7 @@ select dense_rank() over (order by phone) from customers
 select * from gaps order by rowid desc
 select count(*) from gaps
 select max(rowid), min(oid) from gaps
-select * from gaps where id = 987654
+select * from gaps where id = 424242
 select * from gaps a natural join gaps b
 select total(id) from gaps
 select * from gaps full join orders using (id)

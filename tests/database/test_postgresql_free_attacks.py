@@ -3,7 +3,6 @@
 Each attack has the same answer, or the same refusal, on a database that has nothing to hide.
 """
 
-import re
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from dbtools.backends.postgresql.vocabulary import read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy import FunctionRules
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, shop as shop, twin as twin
+from tests.database.twins import assert_shows_nothing, has_canary
 from tests.postgresql_server import PostgresqlServer
 
-CANARY = re.compile("canary|424242|1942|Q0FOQVJZ|43414e415259", re.IGNORECASE)
 #: What stands for a hidden table.
 HIDDEN = (
     "secrets",
@@ -111,16 +110,8 @@ ATTACKS = (
 def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(
     shop: FreeShop, twin: FreeShop
 ) -> None:
-    shown, different = [], []
     for attack in ATTACKS:
-        answer, expected = shop.answer(attack), twin.answer(attack)
-        if CANARY.search(str(answer)) and not _quotes(attack, answer):
-            shown.append((attack, answer))
-        if answer != expected:
-            different.append((attack, answer, expected))
-
-    assert shown == []
-    assert different == []
+        assert_shows_nothing(shop.answer(attack), twin.answer(attack), attack)
 
 
 def test_statistics_of_hidden_rows_raise_no_error(
@@ -183,13 +174,7 @@ async def _guarded_answers(shop: FreeShop) -> list[tuple[str, str]]:
         except asyncpg.PostgresError as exc:
             # The runner shows none of this; but it must not quote hidden rows.
             answer = str(exc)
-        if CANARY.search(answer) and not _quotes(attack, (answer,)):
+        if has_canary((answer,), attack):
             shown.append((attack, answer))
     await connection.close()
     return shown
-
-
-def _quotes(attack: str, answer: tuple[object, ...]) -> bool:
-    """Return whether *answer* only repeats words of the *attack*."""
-    words = {word.lower() for word in re.findall(r"\w+", attack)}
-    return all(word in words for word in re.findall(r"\w+", str(answer).lower()) if CANARY.search(word))

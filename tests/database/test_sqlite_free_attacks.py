@@ -10,9 +10,10 @@ import pytest
 from dbtools.backends.sqlite.refusals import RULES, readable
 from dbtools.errors import SqlRefused
 from tests.database.free_attacks import BEFORE, CHANGES, PLACES, attacks
-from tests.database.free_clinic import CANARY, NUMBER, open_clinics
-from tests.database.role_callers import Caller, calling
+from tests.database.free_clinic import POOR, RICH
+from tests.database.role_callers import calling
 from tests.database.shop import Serve
+from tests.database.twins import Twins, open_twins
 
 RANDOM_NAME = re.compile(r"x[0-9a-f]{32}")
 #: What only SQLite says.
@@ -20,36 +21,28 @@ ENGINE = re.compile(r"no such|not authorized|prohibited|near \"|misuse of|SQLITE
 
 
 @pytest.fixture(scope="module")
-def clinics(serve: Serve) -> Iterator[tuple[Caller, Caller]]:
-    """Give the rich and the poor database."""
-    with open_clinics(serve) as callers:
-        yield callers
+def twins(serve: Serve) -> Iterator[Twins]:
+    with open_twins(serve, "sqlite", RICH, POOR, sql=True) as twins:
+        yield twins
 
 
-def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(
-    clinics: tuple[Caller, Caller],
-) -> None:
-    differing, shown, codes = [], [], set()
+def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(twins: Twins) -> None:
+    codes = set()
     for sql in attacks():
-        rich, poor = (each.outcome(calling("run_sql", sql=sql)) for each in clinics)
-        code, text = rich[0], str(rich[1])
+        code, text = twins.outcome(calling("run_sql", sql=sql))
         codes.add(code)
-        if rich != poor:
-            differing.append((sql, rich, poor))
-        leaks = CANARY in text or NUMBER in text or RANDOM_NAME.search(text)
-        if leaks or (code != "answer" and ENGINE.search(text)):
-            shown.append((sql, text))
 
-    assert (differing, shown) == ([], [])
+        assert not RANDOM_NAME.search(str(text)), sql
+        assert code == "answer" or not ENGINE.search(str(text)), sql
     assert codes == {"answer", "sql_refused", "bad_argument"}
     assert all(rule and not rule.endswith(".") for _, rule, _ in RULES)
 
 
-def test_change_after_common_table_expressions_is_no_select(clinics: tuple[Caller, Caller]) -> None:
+def test_change_after_common_table_expressions_is_no_select(twins: Twins) -> None:
     for before in BEFORE[1:]:
         for change in CHANGES[:16]:
             sql = (before + change).replace("{t}", "orders")
-            code, text = clinics[0].outcome(calling("run_sql", sql=sql))
+            code, text = twins.rich.outcome(calling("run_sql", sql=sql))
 
             assert code == "sql_refused", sql
             assert "This is not a SELECT (position" in str(text), sql

@@ -9,8 +9,8 @@ import pytest
 
 from dbtools import errors
 from dbtools.cells import json_of, plain
-from tests.database.free_clinic import POOR, open_clinics
-from tests.database.role_callers import Caller
+from tests.database.free_clinic import POOR, RICH
+from tests.database.role_callers import NORTH, Caller, calling_as
 from tests.database.shop import Serve
 
 QUESTIONS = (Path(__file__).parent / "free_questions.sql").read_text(encoding="utf-8").split("----\n")[1:]
@@ -27,16 +27,14 @@ SEEN = """
 
 @pytest.fixture(scope="module")
 def caller(serve: Serve) -> Iterator[Caller]:
-    """Give a role that sees a part of the rich database."""
-    with open_clinics(serve) as (rich, _):
-        yield rich
+    with serve("sqlite", RICH.ddl) as shop, calling_as(shop, RICH.grants, NORTH, sql=True) as caller:
+        yield caller
 
 
 @pytest.fixture(scope="module")
 def plain_sql() -> Iterator[sqlite3.Connection]:
-    """Give a database of what the role sees."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(POOR + SEEN)
+        connection.executescript(POOR.ddl + SEEN)
         yield connection
 
 

@@ -10,8 +10,9 @@ import pytest
 from dbtools.backends.sqlite.worker import Refusal, Sandbox
 from dbtools.settings.sections import GrantSection
 from tests.database.free_attacks import COLUMN_FORMS, OPENING, TABLES
-from tests.database.free_clinic import CANARY, GRANTS, NUMBER, RICH, SCHEMA, SEEN, open_sandbox, run_in
+from tests.database.free_clinic import GRANTS, RICH, SCHEMA, SEEN, open_sandbox, run_in
 from tests.database.role_callers import Grants
+from tests.database.twins import CANARY
 
 #: The same grants, with a filter that reads no other table.
 ALONE: Grants = {**GRANTS, "customers": GrantSection(columns=SEEN, where="region = :claims.region")}
@@ -46,7 +47,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     """Give a factory: a kind of connection and grants in, the role's connection to the rich database out."""
     path = tmp_path_factory.mktemp("safeguards") / "rich.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(RICH)
+        connection.executescript(RICH.ddl)
     opened: dict[tuple[object, bool], Sandbox] = {}
     with ExitStack() as stack:
 
@@ -62,7 +63,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
 def leaks(opened: Sandbox, sql: str) -> bool:
     """Return whether *sql* runs and its result depends on what is hidden, as far as canaries show."""
     found = run_in(opened, sql)
-    return not isinstance(found, Refusal) and (CANARY in str(found) or NUMBER in str(found))
+    return not isinstance(found, Refusal) and bool(CANARY.search(str(found)))
 
 
 def runs(opened: Sandbox, sql: str) -> bool:
@@ -106,7 +107,7 @@ def test_only_the_program_stops_tables_of_the_engine_and_functions(sandbox: Open
 def test_only_names_stop_what_reads_no_column_of_a_table_of_a_filter(sandbox: Open) -> None:
     """SQLite reports no event with a column for it, and the filter opens the same pages."""
     for sql in (
-        f"select count(*) from (select '{CANARY}' as v) join secrets using (v)",
+        "select count(*) from (select 'CANARY' as v) join secrets using (v)",
         "select v from (select 'x' as v) full join secrets using (v)",
         "select count(*) from secrets",
         "select id from orders limit (select count(*) from secrets)",
