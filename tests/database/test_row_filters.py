@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dbtools import errors
-from dbtools.settings.sections import GrantSection
+from dbtools.settings.sections import GrantSection, RoleSection
 from dbtools.uris import ROW_TEMPLATE
 from tests.database.role_callers import (
     COUNT,
@@ -313,3 +313,49 @@ def test_rows_that_may_not_be_aggregated_have_no_range(shop: Shop) -> None:
         assert _note(caller, "list_patients", where=[{"column": "name", "value": "ann"}]) == (
             "Stored values of name: 'Ann', …"
         )
+
+
+def test_heir_of_a_role_is_filtered_as_the_role_is(shop: Shop) -> None:
+    parents = {"parent": RoleSection(tables={"patients": GrantSection(where=FILTER)})}
+    with calling_as(shop, {}, NORTH, roles=parents, inherits=("parent",)) as caller:
+        assert caller.rows("list_patients", columns=["id"]) == [[1], [3], [5]]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("reggion = 'north'", id="unknown column"),
+        pytest.param("region = ", id="half a filter"),
+        pytest.param("region = 'north' group by id", id="more than a filter"),
+    ],
+)
+def test_filter_that_the_database_refuses_withholds_its_table(where: str, shop: Shop) -> None:
+    with calling_as(shop, {"*": True, "patients": GrantSection(where=where)}) as caller:
+        outcome = caller.outcome(calling("list_rows", table="patients"))
+        (problem,) = caller.problems()
+
+    assert outcome[0] == errors.UnknownTable.code
+    assert "tables.patients" in problem
+
+
+def _hostile_name(reads: str) -> str:
+    """Return a name that would be SQL if what stands for a condition could be imitated."""
+    return f"\x01{reads.encode().hex()}\x01"
+
+
+def test_name_of_a_column_is_never_sql(serve: Serve, dialect: str) -> None:
+    name = {
+        "sqlite": _hostile_name('id"||(select v from s)||t."id'),
+        "postgresql": _hostile_name('id"||(table s)||t."'),
+    }[dialect]
+    ddl = f"""
+    create table open (id integer primary key, "{name}" text);
+    insert into open values (1, 'plain');
+    create table s (v text);
+    insert into s values ('CANARY');
+    """
+    with serve(dialect, ddl) as shop, calling_as(shop, {"open": True}) as caller:
+        told = repr(caller.outcome(calling("list_open"))) + repr(caller.outcome(calling("get_open", id=1)))
+
+    assert "plain" in told
+    assert "CANARY" not in told

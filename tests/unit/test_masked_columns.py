@@ -1,4 +1,4 @@
-"""A masked column is shown and nothing else; rows that may not be aggregated are only listed."""
+"""A masked column is a text without any other fact; rows that may not be aggregated are only listed."""
 
 import pytest
 
@@ -41,55 +41,6 @@ def test_masked_column_is_a_nullable_text_without_any_other_fact(name: str) -> N
     assert masked.type.mask is MASKED.masks[name]
 
 
-PRICE = "product.price"
-COUNT: dict[str, object] = {"measures": [{"function": "count"}]}
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        pytest.param("list_product", {"where": [{"column": "price", "value": "1"}]}, id="condition"),
-        ("list_product", {"where": [{"column": "price", "op": "is_null", "value": "true"}]}),
-        ("list_product", {"where": [{"column": "color", "op": "contains", "value": "r"}]}),
-        pytest.param("list_product", {"order_by": ["price"]}, id="order"),
-        pytest.param("list_product", {"order_by": ["size desc"]}, id="order from the other end"),
-        pytest.param("list_order_line", {"order_by": [PRICE]}, id="order by a path"),
-        ("list_order_line", {"where": [{"column": PRICE, "value": "1"}]}),
-        pytest.param("aggregate product", {"group_by": ["color"]}, id="group"),
-        pytest.param("aggregate product", {"group_by": ["added_on:month"]}, id="bucket"),
-        pytest.param("aggregate order line", {"group_by": ["product.color"]}, id="group by a path"),
-        *(
-            pytest.param(
-                f"aggregate {name}", {"measures": [{"function": each, "column": at}]}, id=f"{each} {at}"
-            )
-            for each in Function
-            for name, at in (("product", "price"), ("order line", PRICE))
-        ),
-        ("aggregate product", {"where": [{"column": "price", "value": "1"}]}),
-    ],
-)
-def test_masked_column_is_shown_and_nothing_else(tool: str, arguments: dict[str, object]) -> None:
-    tools = define(ToolContext(catalog=LENS))
-    if tool.startswith("aggregate "):
-        arguments = {"table": tool.removeprefix("aggregate "), **COUNT, **arguments}
-        tool = "aggregate_rows"
-    with pytest.raises(errors.CallError) as refused:
-        tools[tool].bind(arguments)
-
-    assert refused.value.code in ("bad_operator", "bad_argument")
-
-
-def test_masked_column_is_read_by_its_name_and_along_paths() -> None:
-    tools = define(ToolContext(catalog=LENS))
-    own = statement_of(tools["list_product"].bind({"columns": ["price"]}))
-    distant = statement_of(tools["list_order_line"].bind({"columns": [PRICE]}))
-
-    assert own is not None
-    assert distant is not None
-    assert own.shape.outputs[0].term.type.mask is Mask.PARTIAL
-    assert distant.shape.outputs[0].term.type.mask is Mask.PARTIAL
-
-
 @pytest.mark.parametrize(
     "masks", [{"id": Mask.HASH}, {each.name: Mask.NULL for each in PRODUCT.columns}], ids=["key", "all"]
 )
@@ -99,6 +50,10 @@ def test_masked_column_is_in_no_order_and_so_in_no_cursor(masks: dict[str, Mask]
 
     assert "get_product" not in tools
     assert [step.term.name for step in select_of(statement).order if step.term.type.mask is not None] == []
+
+
+PRICE = "product.price"
+COUNT: dict[str, object] = {"measures": [{"function": "count"}]}
 
 
 def test_table_that_may_not_be_aggregated_is_listed_only() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbtools.catalog import Catalog
+from dbtools.catalog import Catalog, Table
 from dbtools.configured.rules import with_valid_rules
 from dbtools.findings import Kind, Source, finding
 from dbtools.policy import restrict
@@ -13,7 +13,9 @@ from tests.unit.shop import ID, PRODUCT, SALE, column, table
 
 SHOP = Catalog(
     tables=(
-        *(PRODUCT, SALE, table(ID, name="orders", schema="main")),
+        PRODUCT,
+        SALE,
+        table(ID, name="orders", schema="main"),
         table(ID, column("margin"), name="orders", schema="old"),
     ),
     default_schema="",
@@ -68,6 +70,39 @@ def test_name_that_the_database_lacks_is_found_with_file_and_line(
     assert str(finding).startswith(f"dbtools.toml:{line}: error: role r, tables.")
     assert [part for part in says if part not in finding.message] == []
     assert checked == replace(role, rules=tuple(replace(rule, grant=None) for rule in role.rules or ()))
+
+
+@pytest.mark.parametrize(
+    ("grant", "seen"),
+    [
+        ("false", (SALE,)),
+        ("{ exclude = ['size'] }", (SALE,)),
+        ("{ columns = ['id'] }", (SALE,)),
+        ("{ where = '1 = 0' }", (SALE,)),
+        ("{ mask = { size = 'null' } }", (SALE,)),
+        ("{ aggregate = false }", (SALE,)),
+        ("true", SHOP.tables),
+    ],
+)
+def test_rule_that_narrows_an_unknown_table_withholds_what_patterns_grant(
+    grant: str, seen: tuple[Table, ...], roles: Roles
+) -> None:
+    role = roles(f"[roles.r]\ntables.'*' = true\ntables.produkt = {grant}\ntables.sale = true\n")["r"]
+
+    served, _ = with_valid_rules(SHOP, role)
+
+    assert restrict(SHOP, served).tables == seen
+
+
+def test_column_of_a_pattern_is_meant_in_any_case(roles: Roles) -> None:
+    catalog = Catalog(tables=(table(ID, column("ssn"), name="a"), table(ID, column("SSN"), name="b")))
+
+    served, findings = with_valid_rules(
+        catalog, roles("[roles.r]\ntables.'*' = { exclude = ['ssn'] }\n")["r"]
+    )
+
+    assert ["'SSN' in b" in each.message for each in findings] == [True]
+    assert restrict(catalog, served).tables == ()
 
 
 def test_what_is_right_is_kept_beside_what_is_wrong(roles: Roles) -> None:
