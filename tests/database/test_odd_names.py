@@ -1,9 +1,7 @@
 """A name that looks like a parameter, or like a placeholder of a library, is a name in every statement."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -17,12 +15,10 @@ from dbtools.settings.sections import GrantSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.statement import Condition, Match, Order, Output, QueryShape, Select, Shape
 from dbtools.terms import Function, Measure
-from dbtools.tools.get_row import GetRow
-from dbtools.types import ColumnType, Family, Mask, Operator
-from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
+from dbtools.types import ColumnType, Family, Operator
 from tests.database.query_shop import ServeQueries
-from tests.database.role_callers import Ask, Caller, Grants, calling, calling_as, completing, reading
-from tests.database.shop import Serve, Shop, Shops, open_shops, quote
+from tests.database.role_callers import calling_as
+from tests.database.shop import Serve, quote, rows_of
 
 #: What is written for parameters, and for what is filled in later.
 MARKS = (
@@ -98,198 +94,17 @@ def test_statement_about_odd_names_is_that_about_plain_ones(odd: list[str], dial
         assert (found.parameters, found.constants) == (plain.parameters, plain.constants)
 
 
-#: What the role does not see says so.
-DDL = """
-create table "%(skip)s" (
-    "%(number)s" integer primary key, "%(limit)s" varchar(9) not null, "$1" varchar(9) default 'HIDDEN'
-);
-insert into "%(skip)s" values (1, 'red', 'HIDDEN'), (2, 'blue', 'HIDDEN');
-create table "%(limit)s" (
-    "%(c0_0)s" integer primary key, "%(limit)s" varchar(9) not null, "%(claim0)s" varchar(9) not null,
-    "?" varchar(9) default 'HIDDEN', "$1" varchar(9) default 'HIDDEN', "$2" varchar(9) default 'HIDDEN',
-    "%(h0_0)s" date, "__[POSTCOMPILE_limit]" varchar(9), "%(skip)s" integer,
-    "%(key)s_id" integer references "%(skip)s"("%(number)s")
-);
-insert into "%(limit)s"
-    ("%(c0_0)s", "%(limit)s", "%(claim0)s", "%(h0_0)s", "__[POSTCOMPILE_limit]", "%(skip)s", "%(key)s_id")
-values
-    (1, 'one', 'north', '2024-01-02', 'mask', 10, 1), (2, 'two', 'north', '2024-02-03', 'mask', 20, 2),
-    (3, 'three', 'north', null, null, null, null), (4, 'HIDDEN', 'south', '2024-01-02', 'mask', 9, 1);
-create table c0 (id integer primary key, c0 varchar(9), c1 integer);
-insert into c0 values (1, 'a', 1), (2, 'a', 1), (3, 'a', 1), (4, 'b', 2);
-"""
-GRANTS: Grants = {
-    "c0": True,
-    "%(skip)s": GrantSection(columns=("%(number)s", "%(limit)s"), where="\"$1\" = 'HIDDEN'"),
-    "%(limit)s": GrantSection(
-        exclude=("?", "$1", "$2"),
-        where='"%(claim0)s" = :claims.region and "$1" = \'HIDDEN\' and "?" is not null',
-        mask={"__[POSTCOMPILE_limit]": Mask.PARTIAL},
-    ),
-}
-TABLE = {"table": "%(limit)s"}
-COUNT = {"function": "count"}
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give a database of nothing but odd names."""
-    with open_shops(serve, {"sqlite": DDL, "postgresql": DDL}) as shops:
-        yield shops
-
-
-@pytest.fixture
-def caller(shop: Shop) -> Iterator[Caller]:
-    """Return a caller who does not see all of it."""
-    with calling_as(shop, GRANTS, {"region": "north"}) as caller:
-        assert caller.problems() == ()
-        yield caller
-
-
-def where(column: str, op: str, *values: object) -> dict[str, object]:
-    """Return a condition."""
-    given = {"values": list(values)} if op in ("in", "not_in", "between") else {"value": values[0]}
-    return {"column": column, "op": op, **given}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "rows"),
-    [
-        ({"columns": ["%(limit)s"]}, [["one"], ["two"], ["three"]]),
-        ({"columns": ["%(limit)s", "__[POSTCOMPILE_limit]"], "limit": 2}, [["one", "m…"], ["two", "m…"]]),
-        ({"columns": ["%(c0_0)s"], "where": [where("%(limit)s", "eq", "two")]}, [[2]]),
-        ({"columns": ["%(c0_0)s"], "where": [where("%(c0_0)s", "in", 1, 3, 4)]}, [[1], [3]]),
-        ({"columns": ["%(c0_0)s"], "where": [where("%(limit)s", "contains", "E")]}, [[1], [3]]),
-        (
-            {"columns": ["%(c0_0)s"], "where": [where("%(h0_0)s", "between", "2024-01-01", "2024-01-31")]},
-            [[1]],
-        ),
-        ({"columns": ["%(limit)s"], "order_by": ["%(skip)s desc"]}, [["two"], ["one"], ["three"]]),
-        (
-            {"columns": ["%(key)s.%(limit)s"], "order_by": ["%(key)s.%(limit)s", "%(c0_0)s"]},
-            [["blue"], ["red"], [None]],
-        ),
-        ({"columns": ["%(c0_0)s"], "match": "any", "where": [where("%(key)s.%(number)s", "gte", 2)]}, [[2]]),
-    ],
-    ids=str,
-)
-def test_rows_of_odd_names_are_listed(
-    arguments: dict[str, object], rows: list[list[object]], caller: Caller
-) -> None:
-    assert caller.rows("list_rows", **TABLE, **arguments) == rows
-
-
-def test_hidden_column_that_is_called_like_a_place_of_a_parameter_is_not_shown(shop: Shop) -> None:
-    grants = {"%(skip)s": GrantSection(columns=("%(number)s", "%(limit)s"))}
-    with calling_as(shop, grants) as caller:
-        rows = caller.rows("list_rows", table="%(skip)s")
-
-    assert rows == [[1, "red"], [2, "blue"]]
-
-
-def test_pages_of_odd_names_run_to_the_end(caller: Caller) -> None:
-    orders = [["%(limit)s desc"], ["%(skip)s"], ["%(key)s.%(limit)s desc", "%(c0_0)s"]]
-
-    pages = [
-        [*caller.pages("list_rows", **TABLE, limit=1, columns=["%(c0_0)s"], order_by=each)] for each in orders
-    ]
-
-    assert [[page["rows"] for page in each] for each in pages] == [
-        [[[2]], [[3]], [[1]]],
-        [[[1]], [[2]], [[3]]],
-        [[[1]], [[2]], [[3]]],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "rows"),
-    [
-        ({"group_by": ["%(key)s.%(limit)s"], "measures": [COUNT]}, [["blue", 1], ["red", 1], [None, 1]]),
-        ({"group_by": ["%(h0_0)s:month"], "measures": [COUNT]}, [["2024-01", 1], ["2024-02", 1], [None, 1]]),
-        (
-            {
-                "group_by": ["%(claim0)s"],
-                "measures": [
-                    {"function": "sum", "column": "%(skip)s", "name": "%(sum)s"},
-                    {"function": "max", "column": "%(key)s.%(limit)s", "name": "?"},
-                    {"function": "count_distinct", "column": "%(limit)s", "name": "$1"},
-                ],
-                "where": [where("%(limit)s", "ne", "%(limit)s")],
-                "having": [where("%(sum)s", "gt", 1)],
-                "order_by": ["$1 desc"],
-            },
-            [["north", 30, "red", 3]],
-        ),
-    ],
-    ids=str,
-)
-def test_rows_of_odd_names_are_aggregated(
-    arguments: dict[str, object], rows: list[list[object]], caller: Caller
-) -> None:
-    found = caller.rows("aggregate_rows", **TABLE, **arguments)
-
-    assert sorted(found, key=str) == sorted(rows, key=str)
-
-
-def test_order_by_a_measure_is_by_no_column_of_its_output_s_name(caller: Caller) -> None:
+def test_order_by_a_measure_is_by_no_column_of_its_output_s_name(serve: Serve, dialect: str) -> None:
+    ddl = """
+    create table c0 (id integer primary key, c0 varchar(9), c1 integer);
+    insert into c0 values (1, 'a', 1), (2, 'a', 1), (3, 'a', 1), (4, 'b', 2);
+    """
     total = {"function": "sum", "column": "c1", "name": "total"}
-
-    rows = caller.rows("aggregate_rows", table="c0", group_by=["c0"], measures=[total], order_by=["total"])
+    asked = {"table": "c0", "group_by": ["c0"], "measures": [total], "order_by": ["total"]}
+    with serve(dialect, ddl) as shop:
+        rows = rows_of(shop.call("aggregate_rows", asked).structured)
 
     assert rows == [["b", 2], ["a", 3]]
-
-
-def test_row_of_odd_names_is_got_in_every_way(caller: Caller, shop: Shop) -> None:
-    expected = {"%(limit)s": "two", "%(skip)s": 20, "__[POSTCOMPILE_limit]": "m…"}
-    uri = str(row_uri("%(limit)s", ["2"]))
-    cell = str(cell_uri("%(limit)s", ["2"], "%(limit)s"))
-    tools = caller.portal.call(caller.toolbox.view, caller.role).tools.values()
-    (getting,) = (
-        each for each in tools if isinstance(each, GetRow) and each.table and each.table.name == "%(limit)s"
-    )
-    assert getting.lookup is not None
-    (argument,) = getting.lookup.keys
-
-    rows: list[Any] = [
-        caller.call("get_row", **TABLE, key={"%(c0_0)s": "2"})["row"],
-        caller.call(getting.definition.name, **{argument: 2})["row"],
-        json.loads(shop.portal.call(caller.toolbox.read, caller.identity, uri).content)["row"],
-    ]
-    content = shop.portal.call(caller.toolbox.read, caller.identity, cell).content
-
-    assert [{name: row[name] for name in expected} for row in rows] == [expected] * 3
-    assert content == b"two"
-
-
-ASKED: dict[str, Ask] = {
-    "nearest values": calling("list_rows", **TABLE, where=[where("%(limit)s", "eq", "thre")]),
-    "nearest values of a path": calling(
-        "list_rows", **TABLE, where=[where("%(key)s.%(limit)s", "eq", "rde")]
-    ),
-    "all": calling("list_rows", **TABLE),
-    "description": calling("describe_tables", detail="full"),
-    "tables": calling("list_tables", search="%(limit)s"),
-    "hidden column": calling("list_rows", **TABLE, columns=["$1"]),
-    "hidden condition": calling("list_rows", **TABLE, where=[where("?", "eq", "HIDDEN")]),
-    "hidden group": calling("aggregate_rows", **TABLE, group_by=["$2"], measures=[COUNT]),
-    "hidden row": calling("get_row", **TABLE, key={"%(c0_0)s": "4"}),
-    "hidden cell": reading(str(cell_uri("%(limit)s", ["1"], "$1"))),
-    "completion of a key": completing(ROW_TEMPLATE, "key", "", table="%(limit)s"),
-    "completion of a column": completing(CELL_TEMPLATE, "column", "", table="%(limit)s", key="1"),
-}
-
-
-@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-def test_answer_about_odd_names_holds_nothing_hidden(ask: Ask, caller: Caller) -> None:
-    outcome = caller.outcome(ask)
-
-    assert "HIDDEN" not in repr(outcome).replace("'value': 'HIDDEN'", "")
-
-
-def test_nearest_values_of_odd_names_are_offered(caller: Caller) -> None:
-    told = [repr(caller.outcome(ASKED[each])) for each in ("nearest values", "nearest values of a path")]
-
-    assert ["three" in told[0], "red" in told[1]] == [True, True]
 
 
 @pytest.mark.parametrize("name", MARKS)
@@ -308,7 +123,8 @@ def test_giant_cell_of_a_hidden_row_of_odd_names_changes_nothing(serve: Serve) -
     alter table "%(number)s" add column "?" text default 'late';
     """
     grant = GrantSection(where='exists (select 1 from (select 3 as n) where n > "%(number)s")')
-    asked = {"table": "%(number)s", "columns": ["%(limit)s", "?"], "where": [where("%(limit)s", "ne", "x")]}
+    other = {"column": "%(limit)s", "op": "ne", "value": "x"}
+    asked = {"table": "%(number)s", "columns": ["%(limit)s", "?"], "where": [other]}
     with serve("sqlite", ddl) as shop, calling_as(shop, {"%(number)s": grant}) as caller:
         filtered = caller.rows("list_rows", **asked)
 
