@@ -139,37 +139,6 @@ def test_cursor_goes_on_after_the_last_row() -> None:
     assert not select_of(following).skip
 
 
-def test_cursor_counts_where_there_is_no_key() -> None:
-    first = answer(
-        TOOLS, "list_sale", {"limit": 2}, ("2024-03-05", "1.10"), ("2024-03-05", "1.10"), more=True
-    )
-    second = answer(
-        TOOLS, "list_sale", {"cursor": first.structured["next_cursor"]}, ("2024-03-05", "1.10"), more=True
-    )
-
-    third = _statement("list_sale", {"cursor": second.structured["next_cursor"]})
-
-    assert (select_of(third).skip, select_of(third).after, third.values) == (True, (), {"skip": 3})
-
-
-def test_cursor_counts_after_a_key_that_is_too_long_for_it() -> None:
-    titled = tools(table(column("title", nullable=False), name="titled", key=("title",)))
-    first = answer(titled, "list_titled", {}, ("a",), more=True)
-    second = answer(
-        titled,
-        "list_titled",
-        {"cursor": first.structured["next_cursor"]},
-        ("b",),
-        (Cut(start="c" * 2_000, length=9_000),),
-        more=True,
-    )
-
-    third = statement_of(titled["list_titled"].bind({"cursor": second.structured["next_cursor"]}))
-    assert third is not None
-
-    assert dict(third.values) == {"k0": "a", "skip": 2}
-
-
 @pytest.mark.parametrize(
     "changed",
     [
