@@ -12,13 +12,12 @@ from tests.conftest import OpenDatabase
 from tests.database.helpdesk import OpenDesk, opening as open_desks
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.sharing import Shelf
-from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shop
+from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shop, open_shops
 from tests.database.written_shop import Opens, opening
 
 
 @pytest.fixture(scope="session", params=DIALECTS)
 def dialect(request: pytest.FixtureRequest) -> str:
-    """Give each dialect."""
     return str(request.param)
 
 
@@ -31,7 +30,7 @@ def portal() -> Iterator[BlockingPortal]:
 
 @pytest.fixture(scope="session")
 def shelf() -> Shelf:
-    """Give the served databases of the module that is tested."""
+    """Return the served databases of the module that is tested."""
     return Shelf()
 
 
@@ -43,7 +42,7 @@ def _cleared(shelf: Shelf) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def serve(portal: BlockingPortal, open_database: OpenDatabase, shelf: Shelf) -> Serve:
-    """Give a factory: a dialect and DDL in, a served database out, with the rows of the DDL, for any scope.
+    """Return a factory: a dialect and DDL in, a served database out, with the rows of the DDL, for any scope.
 
     Tests of a module share it, unless they want a *fresh* one.
     """
@@ -68,7 +67,7 @@ def serve(portal: BlockingPortal, open_database: OpenDatabase, shelf: Shelf) -> 
 def serve_queries(
     portal: BlockingPortal, open_database: OpenDatabase, tmp_path_factory: pytest.TempPathFactory
 ) -> ServeQueries:
-    """Give a factory: a dialect, DDL, files of queries and the rest of a configuration in, a shop out."""
+    """Return a factory: a dialect, DDL, files of queries and the rest of a configuration in, a shop out."""
 
     @contextmanager
     def serve_queries(
@@ -81,9 +80,18 @@ def serve_queries(
     return serve_queries
 
 
+@pytest.fixture(scope="module")
+def shops(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Shops]:
+    """Yield the databases of the module's DDL, which is the same for all dialects or a mapping."""
+    ddl = request.module.DDL
+    by_dialect = ddl if isinstance(ddl, Mapping) else dict.fromkeys(DIALECTS, ddl)
+    with open_shops(serve, by_dialect) as shops:
+        yield shops
+
+
 @pytest.fixture
 def shop(dialect: str, shops: Shops) -> Shop:
-    """Give the database of this dialect that the module's `shops` open."""
+    """Return the database of this dialect that the module's `shops` open."""
     return shops(dialect)
 
 
@@ -95,11 +103,11 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def opened(serve: Serve) -> Opens:
-    """Give what opens a database of orders that its caller may change."""
+    """Return what opens a database of orders that its caller may change."""
     return opening(serve)
 
 
 @pytest.fixture(scope="session")
 def desks(serve_queries: ServeQueries) -> OpenDesk:
-    """Give what serves a help desk with queries that change its rows."""
+    """Return what serves a help desk with queries that change its rows."""
     return open_desks(serve_queries)

@@ -1,13 +1,12 @@
 """Expressions, columns compared with columns, and related rows: the same answers on every database."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from dbtools.errors import CallError
-from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shops, rows_of
+from tests.database.shop import Serve, Shop, rows_of
 
 DDL = """
 create table customers (
@@ -31,13 +30,6 @@ insert into orders values
     (14, null, null, '2024-06-01 00:00:00', 2, null, 0.125, '');
 insert into transfers values (1, 1, 2, 5), (2, 2, 1, 7.5), (3, 1, 1, 1), (4, 4, 2, 100);
 """
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the tables."""
-    with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
-        yield shops
 
 
 def listed(shop: Shop, table: str, *columns: str, **more: Any) -> list[list[object]]:

@@ -10,7 +10,7 @@ from dbtools.errors import CallError
 from dbtools.settings.sections import GrantSection
 from dbtools.types import Mask
 from tests.database.role_callers import Caller, Grants, calling, calling_as, listing_tools
-from tests.database.shop import DIALECTS, Serve, Shops, open_shops
+from tests.database.shop import DIALECTS, Serve, Shops
 from tests.database.twins import Side, open_twins
 
 TABLES = """
@@ -39,13 +39,6 @@ INDEXES = {
 }
 DDL = {dialect: TABLES + INDEXES[dialect] for dialect in DIALECTS}
 NORTH = GrantSection(where="region = 'north'", exclude=("remark",))
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the posts with their indexes."""
-    with open_shops(serve, DDL) as shops:
-        yield shops
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from dbtools.errors import UnknownResource, Unreadable
 from dbtools.settings.sections import GrantSection
 from tests.database.role_callers import calling_as
-from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of
+from tests.database.shop import Serve, Shop, rows_of
 
 STATUS = Path("/proc/self/status")
 ROOT = Path(__file__).parents[2]
@@ -82,13 +82,6 @@ async def main(url, table, mask):
 
 anyio.run(main, *sys.argv[1:])
 """
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give databases with cells of fifty megabytes."""
-    with open_shops(serve, DDL) as shops:
-        yield shops
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"])

@@ -14,7 +14,7 @@ from dbtools.settings.sections import GrantSection
 from dbtools.types import Operator
 from tests.calls import statement_of
 from tests.database.role_callers import calling_as
-from tests.database.shop import ROLE, BareSqlite, Serve, Shop, Shops, open_shops, rows_of
+from tests.database.shop import ROLE, BareSqlite, Serve, Shop, Shops, rows_of
 from tests.database.test_values import examples
 
 EXAMPLES = 40
@@ -90,15 +90,7 @@ MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
 
 
 @pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give a table of moments."""
-    with open_shops(serve, DDL) as shops:
-        yield shops
-
-
-@pytest.fixture(scope="module")
 def sqlite(shops: Shops) -> Shop:
-    """Give the table in a SQLite file."""
     return shops("sqlite")
 
 
@@ -372,7 +364,7 @@ def test_conditions_on_other_tables_keep_the_order_of_moments(
 
 @pytest.fixture(scope="module")
 def places(serve: Serve) -> Iterator[Shop]:
-    """Give trips with places, and with notes to those of even numbers."""
+    """Yield trips with places, and with notes to those of even numbers."""
     ddl = """
     create table places (id integer primary key, name text not null);
     create table trips (id integer primary key, place_id integer references places(id), at timestamp);

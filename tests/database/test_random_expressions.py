@@ -1,18 +1,17 @@
 """Random expressions over random rows: each database computes the same as Python with fractions."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.database.python_aggregates import insert
-from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shops, rows_of
+from tests.database.shop import Shop, rows_of
 
 DDL = """
 create table parcels (
@@ -137,13 +136,6 @@ numbers = st.recursive(
     ),
     max_leaves=6,
 )
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the table."""
-    with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
-        yield shops
 
 
 def _listed(shop: Shop, stored: list[dict[str, Any]], **asked: object) -> list[list[Any]]:

@@ -1,16 +1,15 @@
 """Random conditions on related rows, and alternatives: each database finds the same rows as Python."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.settings.sections import GrantSection
 from tests.database.python_aggregates import insert
 from tests.database.role_callers import Grants, calling_as
-from tests.database.shop import DIALECTS, Serve, Shop, Shops, open_shops, rows_of
+from tests.database.shop import Serve, Shop, rows_of
 
 DDL = """
 create table owners (id integer not null primary key, n integer);
@@ -87,12 +86,6 @@ clauses = st.lists(
     st.one_of(compared(), counted(), related(), alternatives(compared() | counted())), min_size=1, max_size=3
 )
 matches = st.sampled_from(["all", "any"])
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
-        yield shops
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -49,15 +49,7 @@ CALLS: tuple[tuple[str, Mapping[str, object]], ...] = (
 
 
 @pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the databases that declare no foreign key."""
-    with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
-        yield shops
-
-
-@pytest.fixture(scope="module")
 def declaring(serve: Serve) -> Iterator[Shops]:
-    """Give the databases that declare them."""
     with open_shops(serve, dict.fromkeys(DIALECTS, DECLARED)) as shops:
         yield shops
 

@@ -1,7 +1,7 @@
 """`describe_tables` shows what a view computes, to roles that hide nothing."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from dbtools.catalog import Selection
 from dbtools.policy import Role, restrict
 from tests.database.role_callers import Grants, calling, calling_as
-from tests.database.shop import DIALECTS, Serve, Shop, Shops, catalog_of, open_shops
+from tests.database.shop import Serve, Shop, catalog_of
 
 DDL = """
 create table customers (id integer primary key, name text, email text);
@@ -23,13 +23,6 @@ create view mailed as select id, email from customers;
 
 
 UNNEEDED = re.compile(r"\b(?:customers|orders|spent)\.|;$")
-
-
-@pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the database of each dialect."""
-    with open_shops(serve, dict.fromkeys(DIALECTS, DDL)) as shops:
-        yield shops
 
 
 def _definitions(described: Mapping[str, Any]) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ import pytest
 from dbtools import errors
 from dbtools.settings.sections import GrantSection, RoleLimitsSection, RoleSection
 from tests.database.role_callers import Caller, calling_as
-from tests.database.shop import Serve, Shop, Shops, open_shops, quote, same
+from tests.database.shop import Serve, Shop, Shops, quote, same
 
 LARGE = "é" * 400_000
 DDL = {
@@ -173,15 +173,7 @@ CLASSES: Mapping[str, tuple[type, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the table."""
-    with open_shops(serve, DDL) as shops:
-        yield shops
-
-
-@pytest.fixture(scope="module")
 def caller(shops: Shops, dialect: str) -> Iterator[Caller]:
-    """Give a caller who may write everything."""
     grants = {"cells": ALL} | ({"strict_cells": ALL, "loose_keys": ALL} if dialect == "sqlite" else {})
     with calling_as(shops(dialect), grants) as caller:
         yield caller
