@@ -130,7 +130,6 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Give the clock of this process."""
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", clock)
     return clock
@@ -144,7 +143,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
-    """Give a real server, started for the first test that needs it."""
+    """Yield a real server, started for the first test that needs it."""
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal("asyncio"))
         try:
@@ -156,7 +155,7 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
 
 @pytest.fixture(scope="session")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
-    """Give a server with TLS, started for the first test that needs it."""
+    """Yield a server with TLS, started for the first test that needs it."""
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal("asyncio"))
         try:
@@ -170,7 +169,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
 def postgresql_database(
     postgresql_server: PostgresqlServer,
 ) -> Iterator[Callable[[str], AbstractContextManager[str]]]:
-    """Give a factory: DDL in, the URL of a database of one's own out, for any scope.
+    """Yield a factory: DDL in, the URL of a database of one's own out, for any scope.
 
     From the second database with the same DDL on, they are copies of a template.
     """
@@ -196,7 +195,7 @@ def postgresql_database(
 
 @pytest.fixture(scope="session")
 def postgresql_login(postgresql_server: PostgresqlServer) -> Callable[..., AbstractContextManager[str]]:
-    """Give a factory: a URL and what a new login is granted in; the URL with that login out.
+    """Return a factory: a URL and what a new login is granted in; the URL with that login out.
 
     `{}` stands for the login's name, which is new.
     """
@@ -219,7 +218,7 @@ def postgresql_login(postgresql_server: PostgresqlServer) -> Callable[..., Abstr
 
 @pytest.fixture(scope="session")
 def open_database(request: pytest.FixtureRequest) -> OpenDatabase:
-    """Give a factory: a dialect and DDL in, the URL of a database of one's own out, for any scope."""
+    """Return a factory: a dialect and DDL in, the URL of a database of one's own out, for any scope."""
 
     @contextmanager
     def open_database(dialect: str, ddl: str) -> Iterator[str]:
@@ -236,7 +235,7 @@ def open_database(request: pytest.FixtureRequest) -> OpenDatabase:
 def url_of(
     request: pytest.FixtureRequest, open_database: OpenDatabase
 ) -> Iterator[Callable[[str | Mapping[str, str]], str]]:
-    """Give a factory: DDL in, the URL of a database of the test's own with it out, on each dialect.
+    """Yield a factory: DDL in, the URL of a database of the test's own with it out, on each dialect.
 
     The DDL is one text for all, or one by dialect.
     """
@@ -251,14 +250,14 @@ def url_of(
 
 @pytest.fixture
 def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
-    """Give the URL of an empty database of the test's own."""
+    """Yield the URL of an empty database of the test's own."""
     with postgresql_server.database() as name:
         yield postgresql_server.url_of(name)
 
 
 @pytest.fixture(scope="session")
 def sqlite_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Give a factory: DDL in, the path of a new database file out, for any scope."""
+    """Return a factory: DDL in, the path of a new database file out, for any scope."""
 
     def database(ddl: str) -> Path:
         path = tmp_path_factory.mktemp("sqlite") / "test.db"

@@ -72,7 +72,7 @@ class Event(NamedTuple):
 
 @contextmanager
 def open_lab(commit: str) -> Iterator["Lab"]:
-    """Give a copy of *commit* to test, at low priority; end in the end what its tests leave running."""
+    """Yield a copy of *commit* to test, at low priority; end in the end what its tests leave running."""
     for library in LIBRARIES:
         importlib.import_module(library)
     os.nice(NICE)

@@ -103,7 +103,7 @@ async def execute(url: str, statements: str) -> None:
 
 @contextmanager
 def open_server(portal: BlockingPortal) -> Iterator[PostgresqlServer]:
-    """Give the server that the environment names, or start one and stop it in the end."""
+    """Yield the server that the environment names, or start one and stop it in the end."""
     if url := os.environ.get(VARIABLE):
         with _connected(url, portal) as server:
             yield server
@@ -119,7 +119,7 @@ def open_server(portal: BlockingPortal) -> Iterator[PostgresqlServer]:
 
 @contextmanager
 def open_cluster(*, tls: bool = False) -> Iterator["Cluster"]:
-    """Give the files of a new server, which has not been started, and remove them in the end."""
+    """Yield the files of a new server, which has not been started, and remove them in the end."""
     with _open_folder() as folder:
         binaries = _find_binaries_with_tls() if tls else _find_binaries(folder)
         cluster = Cluster(binaries=binaries, folder=folder / "cluster")

@@ -318,7 +318,7 @@ TEST_RULES: tuple[Rule, ...] = (is_short, uses_nothing_private, patches_nothing_
 
 @pytest.fixture(scope="module")
 def modules() -> tuple[Module, ...]:
-    """Give the files of the package, each parsed once."""
+    """Return the files of the package, each parsed once."""
     return tuple(_module(path, ROOT / PACKAGE) for path in sorted((ROOT / PACKAGE).rglob("*.py")))
 
 

@@ -67,7 +67,7 @@ def test_commands_print_what_the_page_says(page: str, tmp_path: Path, request: p
 
 @pytest.fixture(scope="module")
 def shop(postgresql_server: PostgresqlServer) -> Iterator[Mapping[str, str]]:
-    """Give the names of the sample in a PostgreSQL database, by those on the pages."""
+    """Yield the names of the sample in a PostgreSQL database, by those on the pages."""
     with shop_names(postgresql_server) as names:
         yield names
 
@@ -123,7 +123,6 @@ def test_configuration_can_be_loaded(
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, object]:
-    """Give the JSON Schema of dbtools.toml."""
     return Settings.model_json_schema()
 
 

@@ -91,7 +91,6 @@ def shop(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the folder of both archives."""
     folder = tmp_path_factory.mktemp("dist")
     _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, folder=folder)
     return folder
@@ -105,7 +104,7 @@ def wheel(built: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the folder of the programs of a fresh environment in which the wheel is installed."""
+    """Return the folder of the programs of a fresh environment in which the wheel is installed."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     programs = folder / ("Scripts" if os.name == "nt" else "bin")

@@ -26,7 +26,7 @@ Build = Callable[[str, str], Target]  #: the scripts for SQLite and PostgreSQL i
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def build(request: pytest.FixtureRequest) -> Iterator[Build]:
-    """Give a factory of databases of one dialect."""
+    """Yield a factory of databases of one dialect."""
     if request.param == "sqlite":
         make: Callable[[str], Path] = request.getfixturevalue("sqlite_database")
         yield lambda script, _: Target(dialect="SQLite", url=f"sqlite:///{make(script)}")
@@ -38,19 +38,19 @@ def build(request: pytest.FixtureRequest) -> Iterator[Build]:
 
 @pytest.fixture(scope="session")
 def shop(build: Build) -> Target:
-    """Give a database of 10,000 customers and 200,000 orders."""
+    """Return a database of 10,000 customers and 200,000 orders."""
     return build(databases.sqlite_shop(), databases.postgresql_shop())
 
 
 @pytest.fixture(scope="session")
 def wide(build: Build) -> Target:
-    """Give a database of 1,000 tables of 20 columns."""
+    """Return a database of 1,000 tables of 20 columns."""
     return build(databases.sqlite_wide(), databases.postgresql_wide())
 
 
 @pytest.fixture
 def report(pytestconfig: pytest.Config) -> Callable[[Figure], Figure]:
-    """Give a function that keeps a figure for the table and returns it."""
+    """Return a function that keeps a figure for the table and returns it."""
     figures = pytestconfig.stash.setdefault(FIGURES, [])
 
     def keep(figure: Figure) -> Figure:

@@ -172,7 +172,7 @@ async def open_http(*arguments: str) -> AsyncIterator[HttpProcess]:
 async def prepared(
     process: HttpProcess, version: str, tool: str, arguments: Mapping[str, object], width: int
 ) -> AsyncIterator[list[tuple[HttpConnection, Call]]]:
-    """Give as many connections as *width*, each with a call for it, in a session where *version* has such."""
+    """Yield *width* connections, each with a call for it, in a session where *version* has such."""
     calls: list[tuple[HttpConnection, Call]] = []
     try:
         for _ in range(width):

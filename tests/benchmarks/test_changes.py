@@ -30,7 +30,6 @@ COLUMNS = count(1)
 
 @pytest.fixture(scope="module", params=[100, 1_000])
 def tables(request: pytest.FixtureRequest, build: Build) -> tuple[int, Target]:
-    """Give a database of so many tables."""
     number: int = request.param
     script = "".join(f"create table t{at} (id integer primary key, a text, b text);" for at in range(number))
     return number, build(f"pragma journal_mode = wal; {script}", script)

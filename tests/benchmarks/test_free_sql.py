@@ -72,7 +72,7 @@ MOST_MEMORY = 50 * 2**20
 
 @pytest.fixture(scope="session")
 def readable(shop: Target, request: pytest.FixtureRequest) -> Iterator[Target]:
-    """Give the shop under a login that may only read, as run_sql requires."""
+    """Yield the shop under a login that may only read, as run_sql requires."""
     if shop.dialect == "SQLite":
         yield shop
         return

@@ -53,7 +53,7 @@ class Cost:
 
 @pytest.fixture(scope="module")
 def costs(pytestconfig: pytest.Config) -> Iterator[list[Cost]]:
-    """Give a list of what was measured, and print it in the end."""
+    """Yield a list of what was measured, and print it in the end."""
     costs: list[Cost] = []
     yield costs
     plugins = pytestconfig.pluginmanager
@@ -69,7 +69,6 @@ def costs(pytestconfig: pytest.Config) -> Iterator[list[Cost]]:
 
 @pytest.fixture(scope="session")
 def bench_data() -> Path:
-    """Give the folder of real databases."""
     if VARIABLE not in os.environ:
         pytest.skip(f"{VARIABLE} names no folder of real databases")
     return Path(os.environ[VARIABLE])

@@ -176,7 +176,7 @@ class Fixtures:
         return await self._notices.listen(exchange, wanted.get("resourceSubscriptions") or ())
 
     async def _change_tools(self, exchange: Exchange) -> Json:
-        """Give the database one more table, of which the watch or this refresh tells the clients."""
+        """Add a table to the database, which the watch or this refresh notifies clients of."""
         await anyio.to_thread.run_sync(_add_table, self._path, next(self._numbers))
         await self._toolbox.refresh()
         return {"content": [text("There is one more table.")]}

@@ -16,7 +16,7 @@ async def places(
     postgresql_database: object,  # what is asked for here ends after the places
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Callable[[str], Awaitable[Place]]]:
-    """Give a factory: the name of a kind in, a place of that kind out, made once a session."""
+    """Yield a factory: the name of a kind in, a place of that kind out, made once a session."""
     opened: dict[str, Place] = {}
     async with AsyncExitStack() as stack:
 
@@ -35,7 +35,7 @@ async def places(
 async def place(
     request: pytest.FixtureRequest, places: Callable[[str], Awaitable[Place]]
 ) -> AsyncIterator[Place]:
-    """Give the place that the test names, and leave it as it was."""
+    """Yield the place that the test names, and leave it as it was."""
     place = await places(request.param)
     yield place
     await place.lend_a_hand("drop it")  # a tour that failed has not
@@ -43,6 +43,6 @@ async def place(
 
 @pytest.fixture
 def things(request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database with things that may be changed."""
+    """Yield a database with things that may be changed."""
     with open_changing("sqlite", THINGS, request) as changing:
         yield changing

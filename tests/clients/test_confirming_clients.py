@@ -65,7 +65,7 @@ async def open_place(things: Changing, folder: Path, *options: str, http: bool) 
 
 @pytest.fixture(params=["stdio", "http"])
 async def place(request: pytest.FixtureRequest, things: Changing, tmp_path: Path) -> AsyncIterator[Place]:
-    """Give a server of the things, over each transport."""
+    """Yield a server of the things, over each transport."""
     async with open_place(things, tmp_path, http=request.param == "http") as place:
         yield place
 
@@ -74,7 +74,7 @@ async def place(request: pytest.FixtureRequest, things: Changing, tmp_path: Path
 async def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Place, Changing]]:
-    """Give a server with two workers, and what it serves."""
+    """Yield a server with two workers, and what it serves."""
     with open_changing("sqlite", THINGS, request) as things:
         await anyio.to_thread.run_sync(upgrade, things.url)
         folder = tmp_path_factory.mktemp("workers")
@@ -84,7 +84,7 @@ async def shared(
 
 @pytest.fixture
 async def of_workers(shared: tuple[Place, Changing]) -> tuple[Place, Changing]:
-    """Give the server with two workers, and what it serves as at first."""
+    """Return the server with two workers, and what it serves as at first."""
     _, things = shared
     await things.change("update things set v = 'one' where id = 1")
     return shared

@@ -33,7 +33,6 @@ class Examined:
 
 @pytest.fixture(scope="module")
 async def real_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Examined]:
-    """Give the server as anybody starts it."""
     folder = tmp_path_factory.mktemp("real")
     shutil.copyfile(ROOT / "sample.db", path := folder / "sample.db")
     async with http_server(path, folder) as server:
@@ -44,7 +43,7 @@ async def real_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 async def server_with_fixtures(
     tmp_path_factory: pytest.TempPathFactory, sqlite_database: Callable[[str], Path]
 ) -> AsyncIterator[Examined]:
-    """Give a server that has what the suite looks for."""
+    """Yield a server that has what the suite looks for."""
     log = tmp_path_factory.mktemp("fixtures") / "stderr.txt"
     path = sqlite_database("create table person (id integer primary key, name text not null);")
     async with fixture_server(path, log) as url:

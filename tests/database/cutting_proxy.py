@@ -68,7 +68,7 @@ def numbered(number: int) -> Callable[[bytes], bool]:
 
 @asynccontextmanager
 async def cutting_proxy(url: str) -> AsyncIterator[Cutting]:
-    """Give a proxy of the server at *url*."""
+    """Yield a proxy of the server at *url*."""
     place = urlsplit(url)
 
     async def serve(client: ByteStream) -> None:
@@ -106,7 +106,7 @@ CANCEL = 80_877_102  #: the code of a request to cancel a statement
 
 @pytest.fixture(name="proxy")
 def proxy_of_shop(shop: Shop, portal: BlockingPortal) -> Iterator[Cutting]:
-    """Give a proxy in front of the database."""
+    """Yield a proxy in front of the database."""
     with portal.wrap_async_context_manager(cutting_proxy(shop.url)) as proxy:
         yield proxy
 

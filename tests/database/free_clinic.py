@@ -113,7 +113,7 @@ SCHEMA = "xfile"
 
 @contextmanager
 def open_sandbox(path: Path, grants: Grants, kind: type[Sandbox] = Sandbox) -> Iterator[Sandbox]:
-    """Give the connection to the file at *path* of a role with *grants*."""
+    """Yield the connection to the file at *path* of a role with *grants*."""
     settings = Settings(
         database=DatabaseSection(url=f"sqlite:///{path}"),
         roles={"reader": RoleSection(tables=dict(grants), sql=True)},

@@ -64,7 +64,6 @@ def _has_opened(process: psutil.Process, path: Path) -> bool:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Give a file with three rows."""
     path = tmp_path / "shop.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(DDL)

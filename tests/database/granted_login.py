@@ -134,7 +134,6 @@ def shop(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Shop]:
-    """Give a shop of one's own."""
     for name in ("DBTOOLS_ROLE", "DBTOOLS_CLAIMS"):
         monkeypatch.delenv(name, raising=False)
     login = f"dbtools_test_{secrets.token_hex(8)}"

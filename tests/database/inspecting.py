@@ -116,20 +116,19 @@ async def describing(url: str, session: Mapping[str, str] = NO_SESSION) -> Async
 
 @pytest.fixture(scope="module")
 def postgresql(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
-    """Give the URL of the database that most tests ask."""
+    """Yield the URL of the database that most tests ask."""
     with postgresql_database(POSTGRESQL) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def sqlite(sqlite_database: Callable[[str], Path]) -> str:
-    """Give the URL of the file that most tests ask."""
+    """Return the URL of the file that most tests ask."""
     return f"sqlite:///{sqlite_database(SQLITE)}"
 
 
 @pytest.fixture
 def url(dialect: str, request: pytest.FixtureRequest) -> str:
-    """Give the URL of each."""
     return str(request.getfixturevalue(dialect))
 
 

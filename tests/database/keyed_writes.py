@@ -46,7 +46,7 @@ def keeping(serve: Serve, shelf: Shelf) -> Keeps:
 
 @pytest.fixture
 def opened(serve: Serve, shelf: Shelf) -> Keeps:
-    """Give what opens a database, with a journal or without."""
+    """Return what opens a database, with a journal or without."""
     return keeping(serve, shelf)
 
 

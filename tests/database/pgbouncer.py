@@ -33,7 +33,7 @@ def find_pgbouncer() -> str:
 
 @asynccontextmanager
 async def pgbouncer(url: str, **settings: str) -> AsyncIterator[str]:
-    """Give the URL of a PgBouncer with *settings* in front of the server at *url*, for all of its logins."""
+    """Yield the URL of a PgBouncer with *settings* in front of the server at *url*, for all of its logins."""
     program, place, port = find_pgbouncer(), urlsplit(url), free_port()
     lines: Mapping[str, str] = {
         "listen_addr": "127.0.0.1",
@@ -60,7 +60,7 @@ async def pgbouncer(url: str, **settings: str) -> AsyncIterator[str]:
 
 @contextmanager
 def _written(text: str) -> Iterator[str]:
-    """Give the path of a temporary file with *text* that anyone may read."""
+    """Yield the path of a temporary file with *text* that anyone may read."""
     with tempfile.NamedTemporaryFile("w", prefix="pgbouncer-") as file:
         Path(file.name).chmod(0o644)
         file.write(text)

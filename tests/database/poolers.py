@@ -17,7 +17,7 @@ KNOWN = (b"user", b"database", b"application_name", b"client_encoding")
 
 @asynccontextmanager
 async def proxy(url: str, *, refuses: bool) -> AsyncIterator[str]:
-    """Give the URL of a proxy of the server at *url* that *refuses* settings, or else ignores them."""
+    """Yield the URL of a proxy of the server at *url* that *refuses* settings, or else ignores them."""
     place = urlsplit(url)
 
     async def serve(client: ByteStream) -> None:
@@ -55,7 +55,7 @@ class Swapping:
 
 @asynccontextmanager
 async def swapping_proxy(url: str, *, replays: bool, refuses: bool = False) -> AsyncIterator[Swapping]:
-    """Give such a pooler of the server at *url*; where it *replays*, it prepares statements again.
+    """Yield such a pooler of the server at *url*; where it *replays*, it prepares statements again.
 
     Unless it *refuses* settings, it looks like a server until then.
     """

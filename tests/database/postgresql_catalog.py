@@ -45,7 +45,7 @@ def foreign_key(columns: str, target: str, target_columns: str, schema: str = "p
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """Give a connection to *url*, and close it."""
+    """Yield a connection to *url*, and close it."""
     connection = await asyncpg.connect(url)
     try:
         yield connection

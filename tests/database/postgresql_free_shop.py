@@ -90,7 +90,7 @@ def role() -> Role:
 def open_free_shop(
     server: PostgresqlServer, portal: BlockingPortal, *, hidden: bool, more: str = ""
 ) -> Iterator[FreeShop]:
-    """Give a new database, with what the role does not see if *hidden*."""
+    """Yield a new database, with what the role does not see if *hidden*."""
     with server.database() as name:
         url = server.url_of(name)
         server.execute(SEEN + (HIDDEN if hidden else "") + more, url=url)
@@ -103,14 +103,13 @@ def open_free_shop(
 
 @pytest.fixture(scope="module")
 def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop with hidden rows, under a login that may do anything."""
+    """Yield the shop with hidden rows, under a login that may do anything."""
     with open_free_shop(postgresql_server, portal, hidden=True) as shop:
         yield shop
 
 
 @pytest.fixture(scope="module")
 def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the shop without them."""
     with open_free_shop(postgresql_server, portal, hidden=False) as shop:
         yield shop
 

@@ -12,7 +12,7 @@ from tests.database.postgresql_catalog import EVERYTHING, connected
 
 @pytest.fixture
 async def reader(postgresql_url: str) -> AsyncIterator[str]:
-    """Give a role that may do nothing, in the test's own database."""
+    """Yield a role that may do nothing, in the test's own database."""
     name = f"reader_{secrets.token_hex(8)}"
     async with connected(postgresql_url) as connection:
         await connection.execute(f"create role {name}")

@@ -41,7 +41,7 @@ queries = ["*"]
 
 @pytest.fixture(scope="module")
 def shops(serve_queries: ServeQueries) -> Iterator[object]:
-    """Give the shop of each dialect with its roles."""
+    """Yield the shop of each dialect with its roles."""
     with ExitStack() as stack:
         yield cache(lambda dialect: stack.enter_context(serve_queries(dialect, DDL, QUERIES, ROLES)))
 

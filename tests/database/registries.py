@@ -111,6 +111,5 @@ def place(
 
 @pytest.fixture
 def registry(place: Place) -> Place:
-    """Give the same with an empty registry."""
     upgrade(place.url)
     return place

@@ -177,7 +177,6 @@ RICH_GRANTS: Grants = {
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the rich database."""
     with open_shops(serve, dict.fromkeys(UNCHECKED, RICH)) as shops:
         yield shops
 

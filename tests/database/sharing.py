@@ -44,7 +44,7 @@ class Shelf:
 
     @contextmanager
     def lend(self, key: object, opening: AbstractContextManager[Shop]) -> Iterator[Shop]:
-        """Give the database of *key*, with the rows that it had when *opening* made it.
+        """Yield the database of *key*, with the rows that it had when *opening* made it.
 
         While a test has it, another one is given to those who ask.
         """

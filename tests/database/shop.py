@@ -259,6 +259,6 @@ Shops = Callable[[str], Shop]
 
 @contextmanager
 def open_shops(serve: Serve, ddl: Mapping[str, str], **limits: LimitsSection) -> Iterator[Shops]:
-    """Give the database of each dialect with its *ddl*, opened when it is first asked for."""
+    """Yield the database of each dialect with its *ddl*, opened when it is first asked for."""
     with ExitStack() as stack:
         yield cache(lambda dialect: stack.enter_context(serve(dialect, ddl[dialect], fresh=True, **limits)))

@@ -56,7 +56,7 @@ FAILING = {
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give databases whose views take for ever or fail, under a short timeout."""
+    """Yield databases whose views take for ever or fail, under a short timeout."""
     ddl = {dialect: DDL + ENDLESS[dialect] + FAILING[dialect] for dialect in ENDLESS}
     with open_shops(serve, ddl, limits=SHORT) as shops:
         yield shops

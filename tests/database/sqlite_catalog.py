@@ -17,7 +17,6 @@ ANY = column_type("", strict=False)
 
 @pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
-    """Give an empty database."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         yield connection
 

@@ -32,7 +32,7 @@ CALENDAR = "create table calendar (id int primary key, day date, moment timestam
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give a table with a column of each kind, and one of dates."""
+    """Yield a table with a column of each kind, and one of dates."""
     columns = ", ".join(f"{name} {kind.declared}" for name, kind in KINDS.items())
     ddl = {
         dialect: f"create table facts ({columns.format(text=text)}); {CALENDAR}"

@@ -107,7 +107,7 @@ UNCERTAIN = ("xml", "interval")
 
 @pytest.fixture(scope="module")
 def postgresql(serve: Serve) -> Iterator[Shop]:
-    """Give a table with a column of every type, rows of values at their ends, and one of nulls."""
+    """Yield a table with a column of every type, rows of values at their ends, and one of nulls."""
     columns = ", ".join(f"c{at} {name}" for at, name in enumerate(TYPES))
     with serve("postgresql", f"{OWN_TYPES} create table t (id int primary key, {columns});") as shop:
         shop.bare.execute("insert into t values (0)")

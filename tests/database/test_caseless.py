@@ -22,7 +22,7 @@ def _rows(texts: tuple[str, ...]) -> str:
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the texts, each alone, and with much before and after it."""
+    """Yield the texts, each alone, and with much before and after it."""
     ddl = f"""
     create table words (id int not null primary key, v text);
     create table long (id int not null primary key, v text);

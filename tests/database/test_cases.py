@@ -30,7 +30,7 @@ FILES = {path: load(path) for path in sorted(FOLDER.glob("*.toml"))}
 
 @pytest.fixture(scope="module")
 def served(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, Dialect], Served]]:
-    """Give the database of each file and dialect, made when it is first asked for."""
+    """Yield the database of each file and dialect, made when it is first asked for."""
     portal: BlockingPortal = request.getfixturevalue("portal")
     with ExitStack() as stack:
 

@@ -47,7 +47,7 @@ queries = ["*"]
 
 @pytest.fixture
 def desk(shop: Shop) -> Iterator[Shop]:
-    """Give a shop with queries, whose second login is dropped in the end."""
+    """Yield a shop with queries, whose second login is dropped in the end."""
     shop.execute(DDL)
     folder = shop.path.parent / "queries"
     folder.mkdir()

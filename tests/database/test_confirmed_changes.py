@@ -51,7 +51,7 @@ Opened = Callable[..., AbstractContextManager[tuple[Caller, Shop]]]
 
 @pytest.fixture
 def opened(serve: Serve) -> Opened:
-    """Give what opens a database where changes of orders must be confirmed; the grant may be updated.
+    """Return what opens a database where changes of orders must be confirmed; the grant may be updated.
 
     With a *registry*, changes take idempotency keys.
     """

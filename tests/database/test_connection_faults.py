@@ -231,7 +231,7 @@ def test_standby_that_takes_no_connections_is_named(secure: SecureServer, refusa
 
 @contextmanager
 def _listener(answer: Answer) -> Iterator[int]:
-    """Give the port of a server that gives each connection *answer*."""
+    """Yield the port of a server that gives each connection *answer*."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
 
         def serve() -> None:

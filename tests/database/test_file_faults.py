@@ -19,7 +19,7 @@ NOBODY = 65534
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, sqlite_database: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder: a database, and files that are none."""
+    """Return the current folder: a database, and files that are none."""
     sqlite_database("create table person (id integer primary key)").rename(tmp_path / "shop.db")
     (tmp_path / "data").mkdir()
     (tmp_path / "empty.db").touch()

@@ -35,7 +35,6 @@ OPEN = "exists (select 1 from tenants n where n.id = tenant and n.open = 1)"
 
 @pytest.fixture(scope="module")
 def indexed(serve: Serve) -> Iterator[Shops]:
-    """Give two tables of twenty thousand rows."""
     with open_shops(serve, dict.fromkeys(KEYED, INDEXED.format(many=MANY))) as shops:
         yield shops
 

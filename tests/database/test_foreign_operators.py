@@ -116,14 +116,13 @@ PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
 
 @pytest.fixture
 def hostile(postgresql_database: PostgresqlDatabase, postgresql_login: Login) -> Iterator[str]:
-    """Give the URL of a database with such operators, for a login that may not run them."""
+    """Yield the URL of a database with such operators, for a login that may not run them."""
     with postgresql_database(DDL + OPERATORS) as url, postgresql_login(url, GRANTS) as login:
         yield login
 
 
 @pytest.fixture
 def peaceful(postgresql_database: PostgresqlDatabase, postgresql_login: Login) -> Iterator[str]:
-    """Give the same without them."""
     with postgresql_database(DDL) as url, postgresql_login(url, GRANTS) as login:
         yield login
 

@@ -80,7 +80,7 @@ UNLOOP = "drop extension if exists postgres_fdw cascade; drop schema if exists f
 
 @pytest.fixture
 def loop(secure: SecureServer, portal: BlockingPortal) -> Iterator[str]:
-    """Give the URL of a server that reads itself."""
+    """Yield the URL of a server that reads itself."""
     url = f"postgresql://{LOGIN}@127.0.0.1:{secure.port}/postgres"
     bare = open_bare("postgresql", url, portal)
     bare.execute(UNLOOP)

@@ -62,7 +62,7 @@ def configuration(
     postgresql_login: Login,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Path]:
-    """Give a configuration with a role that sees the rows of its tenant in every table."""
+    """Yield a configuration with a role that sees the rows of its tenant in every table."""
     path = tmp_path_factory.mktemp("claims") / "dbtools.toml"
     tables = "".join(
         f'[roles.member.tables.t{number}]\nwhere = "tenant = :claims.tenant"\n'
@@ -82,7 +82,6 @@ def configuration(
 
 @pytest.fixture(scope="module")
 def toolbox(configuration: Path, portal: BlockingPortal) -> Iterator[Toolbox]:
-    """Give what is served."""
 
     async def opened() -> tuple[Toolbox, Backend]:
         return open_toolbox(load(configuration))

@@ -41,7 +41,7 @@ class Login:
 
 @pytest.fixture
 def login(serve: Serve, postgresql_server: PostgresqlServer) -> Iterator[Login]:
-    """Give a login, and the database that it uses."""
+    """Yield a login, and the database that it uses."""
     name = f"low_{secrets.token_hex(4)}"
     with serve("postgresql", "create table plain (id integer primary key, v text)") as shop:
         postgresql_server.execute(f"create role {name} login", url=postgresql_server.url)

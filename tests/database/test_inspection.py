@@ -198,7 +198,7 @@ GRANTS = "grant usage on schema app to {}; grant select on orders, totals, peopl
 
 @pytest.fixture
 def no_temp(postgresql: str, postgresql_login: Any) -> Iterator[str]:
-    """Give the URL of a login that makes no temporary views."""
+    """Yield the URL of a login that makes no temporary views."""
     grants = f"revoke temporary on database {postgresql.rpartition('/')[2]} from public; {GRANTS}"
     with postgresql_login(postgresql, grants) as url:
         yield url

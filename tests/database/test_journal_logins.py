@@ -39,7 +39,7 @@ KEYED: dict[str, object] = {"rows": [{"customer_id": 7}], "idempotency_key": "k"
 
 @pytest.fixture
 def desk(shop: Shop) -> Iterator[Shop]:
-    """Give a shop whose second login and role are dropped at the end."""
+    """Yield a shop whose second login and role are dropped at the end."""
     yield shop
     for name in (f"{shop.login}_writer", f"{shop.login}_clerk"):
         shop.execute(

@@ -69,7 +69,7 @@ ENDS = ("", "without rowid")
 
 @pytest.fixture(scope="module")
 def postgresql(serve: Serve) -> Iterator[Shop]:
-    """Give a database with a table `kN` whose key is of each type N, and `aN` without a tool that gets."""
+    """Yield a database with a table `kN` whose key is of each type N, and `aN` without a tool that gets."""
     tables = [f"create table k{at} (k {name} primary key, uid int);" for at, name in enumerate(POSTGRESQL)]
     others = [f"create table a{at} (k {name} primary key, uid int);" for at, name in enumerate(WITHOUT_GET)]
     with serve("postgresql", "\n".join((TYPES, PAIR, *tables, *others))) as shop:
@@ -78,7 +78,7 @@ def postgresql(serve: Serve) -> Iterator[Shop]:
 
 @pytest.fixture(scope="module")
 def sqlite(serve: Serve) -> Iterator[Shop]:
-    """Give a database with tables `kN` and, without rowid, `wN` whose key is of each declared type N."""
+    """Yield a database with tables `kN` and, without rowid, `wN` whose key is of each declared type N."""
     tables = [
         f"create table {letter}{at} (k {declared} primary key, uid int) {end}"
         for at, declared in enumerate(SQLITE)

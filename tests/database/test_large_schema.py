@@ -28,7 +28,6 @@ def _ddl() -> str:
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the one database."""
     with serve("postgresql", _ddl()) as shop:
         yield lambda _: shop
 

@@ -27,7 +27,6 @@ LETTERS = st.characters(exclude_categories=("Cs", "Cc")).filter(lambda c: c not 
 def bare(
     postgresql_database: Callable[[str], AbstractContextManager[str]], portal: BlockingPortal
 ) -> Iterator[Bare]:
-    """Give a connection without dbtools."""
     with postgresql_database("select 1") as url:
         connection = open_bare("postgresql", url, portal)
         yield connection

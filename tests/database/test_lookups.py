@@ -86,20 +86,18 @@ async def _looked(path: Path) -> AsyncIterator[Looked]:
 
 @pytest.fixture
 def path(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give the path of a file."""
     return sqlite_database(DDL)
 
 
 @pytest.fixture
 def writer(path: Path) -> Iterator[sqlite3.Connection]:
-    """Give a connection that may write to the file."""
+    """Yield a connection that may write to the file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         yield writer
 
 
 @pytest.fixture
 async def looked(path: Path) -> AsyncIterator[Looked]:
-    """Give lookups of the file."""
     async with _looked(path) as looked:
         yield looked
 
@@ -115,7 +113,6 @@ def test_rows_are_as_they_are_by_way_of_a_thread(serve: Serve) -> None:
 
 @pytest.fixture
 async def runner(path: Path) -> AsyncIterator[SqliteRunner]:
-    """Give what runs statements on the file."""
     runner = SqliteRunner(location_of(url_of_file(path)))
     yield runner
     await runner.close()

@@ -45,7 +45,7 @@ def open_database(
     sqlite_database: Callable[[str], Path],
     postgresql_database: Callable[[str], AbstractContextManager[str]],
 ) -> Iterator[Open]:
-    """Give a factory: DDL in, the URL of a database out."""
+    """Yield a factory: DDL in, the URL of a database out."""
     with ExitStack() as stack:
 
         def open_database(ddl: str) -> str:

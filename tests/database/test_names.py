@@ -53,7 +53,7 @@ each_name = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give a table of each name, whose key has that name too, and another column the same with a dot."""
+    """Yield a table of each name, whose key has that name too, and another column the same with a dot."""
     ddl = {dialect: "".join(map(_ddl, (*NAMES, *names))) for dialect, names in OWN_NAMES.items()}
     with open_shops(serve, ddl) as shops:
         yield shops

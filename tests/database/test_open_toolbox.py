@@ -29,7 +29,7 @@ SQLiteDatabase = Callable[[str], Path]
 
 @pytest.fixture
 def configuration(sqlite_database: SQLiteDatabase) -> Path:
-    """Give a configuration with a role, beside its database."""
+    """Return a configuration with a role, beside its database."""
     path = sqlite_database(DDL).with_name("dbtools.toml")
     path.write_text(CONFIGURATION)
     return path

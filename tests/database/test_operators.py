@@ -68,7 +68,7 @@ DDL = {
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give a table in which every column has each of its values."""
+    """Yield a table in which every column has each of its values."""
     ddl = {dialect: own + _inserts(dialect) for dialect, own in DDL.items()}
     with open_shops(serve, ddl) as shops:
         yield shops

@@ -25,7 +25,6 @@ insert into others values (1, '{a,null,bb}', 'ab', 'c   ');
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the database of each dialect."""
     with open_shops(serve, {"sqlite": DDL, "postgresql": DDL + OF_POSTGRESQL}) as shops:
         yield shops
 

@@ -41,7 +41,6 @@ class Engine:
 
 @pytest.fixture(scope="module")
 def engine(dialect: str, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Give an empty database of each dialect."""
     lexis, mark = open_backend(URLS[dialect]).facts.lexis, MARKS[dialect]
     if dialect == "sqlite":
         with closing(sqlite3.connect(":memory:")) as connection:

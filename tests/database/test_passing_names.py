@@ -175,7 +175,7 @@ def meddle(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> Iterator[Meddling]:
-    """Give a served database behind a proxy, by a Way if a test asks for one."""
+    """Yield a served database behind a proxy, by a Way if a test asks for one."""
     way: Way = getattr(request, "param", PLAIN)
     queries = {
         "mine.sql": READING,

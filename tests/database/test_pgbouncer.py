@@ -196,7 +196,7 @@ def serve_pooled(
     portal: BlockingPortal,
     tmp_path: Path,
 ) -> ServePooled:
-    """Give a factory: settings of PgBouncer in, a database that is served through it out."""
+    """Return a factory: settings of PgBouncer in, a database that is served through it out."""
     find_pgbouncer()
     granted = "grant select on all tables in schema public to {}; grant usage on schema elsewhere to {}"
 
@@ -228,7 +228,7 @@ def serve_pooled(
 
 @pytest.fixture(params=[SPREAD, SHARED], ids=["many sessions", "one session"])
 def pooled(request: pytest.FixtureRequest, serve_pooled: ServePooled) -> Iterator[Pooled]:
-    """Give a served database behind PgBouncer, with many sessions or one."""
+    """Yield a served database behind PgBouncer, with many sessions or one."""
     with serve_pooled(**request.param) as pooled:
         yield pooled
 

@@ -26,7 +26,6 @@ FAIL = "select where 1 / $1::int = 0"
 async def connection(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
 ) -> AsyncIterator[ServerConnection]:
-    """Give a connection."""
     with postgresql_database("create schema s") as url:
         connection = await connect(url)
         yield connection

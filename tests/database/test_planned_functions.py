@@ -119,7 +119,7 @@ PostgresqlLogin = Callable[[str, str], AbstractContextManager[str]]
 def shop(
     postgresql_database: PostgresqlDatabase, postgresql_login: PostgresqlLogin, portal: BlockingPortal
 ) -> Iterator[Shop]:
-    """Give a database that is served to a login that may only read."""
+    """Yield a database that is served to a login that may only read."""
     with (
         postgresql_database(f"{DDL}; {PLANNED}") as url,
         postgresql_login(url, GRANT) as login,
@@ -132,7 +132,7 @@ def shop(
 def planted(
     postgresql_database: PostgresqlDatabase, postgresql_login: PostgresqlLogin, portal: BlockingPortal
 ) -> Iterator[Shop]:
-    """Give one with a table for each of the means."""
+    """Yield one with a table for each of the means."""
     tables = (
         f"create table t{at} (id integer primary key, v varchar not null);"
         f"insert into t{at} values (1, 'one'), (2, 'two');"

@@ -38,7 +38,6 @@ RETYPED = "alter table stays alter size type integer using size::integer"
 
 @pytest.fixture
 def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
-    """Give a database."""
     with postgresql_database(DDL) as url:
         yield url
 

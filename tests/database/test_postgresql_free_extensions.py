@@ -35,7 +35,6 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give a database with extensions."""
     available = "select name from pg_available_extensions"
     names = {
         row["name"] for row in postgresql_server.portal.call(postgresql_server.connection.fetch, available)

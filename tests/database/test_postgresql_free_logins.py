@@ -28,14 +28,14 @@ Login = Callable[..., AbstractContextManager[str]]
 
 @pytest.fixture(scope="module")
 def url(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[str]:
-    """Give the URL of a database whose privileges change."""
+    """Yield the URL of a database whose privileges change."""
     with open_free_shop(postgresql_server, portal, hidden=True) as shop:
         yield shop.url
 
 
 @contextmanager
 def served(url: str, login: str, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give the database at *url* under the URL *login*."""
+    """Yield the database at *url* under the URL *login*."""
     shop = portal.call(read_shop, url, portal)
     poor = replace(shop, runner=open_free(login))
     yield poor

@@ -81,7 +81,6 @@ STATEMENTS = (
 
 @pytest.fixture(scope="module")
 def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
-    """Give a database with such functions."""
     planned = ";\n".join(sql.format(table) for table, sql in PLANNED.items())
     with open_free_shop(postgresql_server, portal, hidden=True, more=f"{DDL}{planned};{EVIL}") as shop:
         yield shop
@@ -89,7 +88,7 @@ def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterato
 
 @pytest.fixture(scope="module", params=CHANGES)
 def seen(request: pytest.FixtureRequest, shop: FreeShop) -> Catalog:
-    """Give what the role sees, all but the hidden table, once the functions make such a change."""
+    """Return what the role sees, all but the hidden table, once the functions make such a change."""
     shop.portal.call(execute, shop.url, TURNED.format(CHANGES[request.param]))
     names = (*PLANNED, "words")
     return restrict(shop.whole, Role(rules=tuple(Rule(pattern=name, grant=Grant()) for name in names)))

@@ -63,7 +63,6 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def vocabulary(shop: FreeShop) -> Vocabulary:
-    """Give what the shop's callers may name."""
 
     async def read() -> Vocabulary:
         connection = await asyncpg.connect(shop.url)

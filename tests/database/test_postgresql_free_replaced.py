@@ -201,7 +201,7 @@ def shop(
     portal: BlockingPortal,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[QueryShop]:
-    """Give a database that is served through a login that can only read."""
+    """Yield a database that is served through a login that can only read."""
     folder = tmp_path_factory.mktemp("replaced")
     with postgresql_database(DDL) as url, postgresql_login(url, GRANTS) as login:
         path = f"{login}?options=-csearch_path%3Dapp,public"
@@ -211,7 +211,7 @@ def shop(
 
 @pytest.fixture
 def clean(shop: QueryShop) -> Iterator[QueryShop]:
-    """Give the database, and remove what a test has created."""
+    """Yield the database, and remove what a test has created."""
     shop.refresh()
     yield shop
     shop.bare.execute(CLEANING)

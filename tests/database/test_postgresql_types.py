@@ -183,7 +183,7 @@ class Typed(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def typed(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> AsyncIterator[Typed]:
-    """Give a table with a column of each type, and what its catalog says."""
+    """Yield a table with a column of each type, and what its catalog says."""
     with postgresql_database(TYPED_TABLE) as url:
         table = await table_of(url, NO_MORE, "typed")
         types = (column.type for column in table.columns)

@@ -31,14 +31,14 @@ READING = "grant usage on schema app to {}; grant select on all tables in schema
 
 @pytest.fixture(scope="module")
 def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
-    """Give the URL of the database, with the tests' own login."""
+    """Yield the URL of the database, with the tests' own login."""
     with postgresql_database(DDL) as url:
         yield url
 
 
 @pytest.fixture
 def owner(postgresql_server: PostgresqlServer, url: str) -> Iterator[str]:
-    """Give a role that no one can log in as, for logins to be members of."""
+    """Yield a role that no one can log in as, for logins to be members of."""
     name = f"dbtools_test_{secrets.token_hex(8)}"
     postgresql_server.execute(f"create role {name}", url=postgresql_server.url)
     try:
@@ -212,7 +212,7 @@ async def test_file_has_no_posture(sqlite_database: Callable[[str], Path]) -> No
 
 @pytest.fixture
 def configured(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Give what writes a configuration, of the tests' own login unless another is given."""
+    """Return what writes a configuration, of the tests' own login unless another is given."""
     monkeypatch.delenv("DBTOOLS_ROLE", raising=False)
 
     def write(more: str = "", of: str = url) -> str:

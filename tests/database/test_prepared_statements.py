@@ -17,7 +17,6 @@ MARGIN = 50_000
 
 @pytest.fixture
 def shop(serve: Serve) -> Iterator[Shop]:
-    """Give a table of PostgreSQL."""
     with serve("postgresql", DDL) as shop:
         yield shop
 

@@ -90,13 +90,12 @@ EXACT_CELLS = {
 
 @pytest.fixture(scope="module", params=SCHEMAS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Give each kind of tables."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module", params=ANSWERS)
 def cells(kind: str, request: pytest.FixtureRequest, serve_queries: ServeQueries) -> Iterator[QueryShop]:
-    """Give a database of cells of each type, with whole and with cut answers."""
+    """Yield a database of cells of each type, with whole and with cut answers."""
     dialect = "postgresql" if kind == "postgresql" else "sqlite"
     queries = {"cells.sql": (FILES / "strict.sql").read_text()}
     with serve_queries(dialect, SCHEMAS[kind], queries, ANSWERS[request.param]) as shop:
@@ -188,7 +187,7 @@ def _echo(type: str, dialect: str) -> str:
 
 @pytest.fixture(scope="module")
 def shops(serve_queries: ServeQueries) -> Iterator[object]:
-    """Give, of each dialect, queries that answer what they are given."""
+    """Yield, of each dialect, queries that answer what they are given."""
     with ExitStack() as stack:
 
         @cache

@@ -183,7 +183,6 @@ def _written(cell: object) -> str:
 
 @pytest.fixture(scope="module")
 def chinook(serve: Serve) -> Iterator[Shops]:
-    """Give Chinook."""
     ddl = _ddl()
     with open_shops(serve, {"sqlite": ddl, "postgresql": ddl}) as shops:
         yield shops
@@ -193,7 +192,7 @@ def chinook(serve: Serve) -> Iterator[Shops]:
 def sample(
     portal: BlockingPortal, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Shops]:
-    """Give the sample: the committed one, and what the migrations build."""
+    """Yield the sample: the committed one, and what the migrations build."""
 
     def url(dialect: str) -> str:
         if dialect == "sqlite":

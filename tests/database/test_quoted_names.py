@@ -211,7 +211,7 @@ def test_filter_that_reads_a_view_made_since_is_understood(serve_queries: ServeQ
 
 @pytest.fixture(scope="module")
 def odd_columns() -> Iterator[sqlite3.Connection]:
-    """Give a connection to a database in memory."""
+    """Yield a connection to a database in memory."""
     with closing(sqlite3.connect(":memory:")) as connection:
         yield connection
 

@@ -200,7 +200,7 @@ class Grammar:
 
 @contextmanager
 def opened(tables: str, grants: Mapping[str, GrantSection]) -> Iterator[tuple[Sandbox, sqlite3.Connection]]:
-    """Give the role's connection, and one to what it sees."""
+    """Yield the role's connection, and one to what it sees."""
     with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(":memory:")) as plain:
         path = Path(folder) / "all.db"
         with closing(sqlite3.connect(path)) as connection:

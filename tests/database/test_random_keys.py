@@ -75,7 +75,7 @@ class Model:
 
 @pytest.fixture(scope="module")
 def opened(serve: Serve, shelf: Shelf) -> Iterator[Opened]:
-    """Give what opens the database of a dialect, once for all examples."""
+    """Yield what opens the database of a dialect, once for all examples."""
     with ExitStack() as stack:
 
         @cache

@@ -54,7 +54,6 @@ examples = settings(suppress_health_check=list(HealthCheck))
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the tables."""
     ddl = {each: "".join(table.ddl(each) for table in GRANTED[each]) for each in DIALECTS}
     ddl["postgresql"] = TYPES + ddl["postgresql"]
     with open_shops(serve, ddl) as shops:
@@ -63,7 +62,6 @@ def shops(serve: Serve) -> Iterator[Shops]:
 
 @pytest.fixture(scope="module")
 def caller(dialect: str, shops: Shops) -> Iterator[Caller]:
-    """Give the caller with the grants."""
     grants = {table.name: table.section for table in GRANTED[dialect]}
     with calling_as(shops(dialect), grants, CLAIMS) as caller:
         yield caller

@@ -82,7 +82,6 @@ SEQUENCE = {"sqlite": "", "postgresql": "create sequence s; create materialized 
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give databases that have something to lose."""
     with open_shops(serve, {dialect: DDL + own for dialect, own in SEQUENCE.items()}) as shops:
         yield shops
 

@@ -54,7 +54,7 @@ Roles = Callable[..., AbstractContextManager[tuple[str, ...]]]
 
 @pytest.fixture
 def roles(postgresql_url: str, postgresql_server: PostgresqlServer) -> Roles:
-    """Give a factory: attributes of roles in, their names out."""
+    """Return a factory: attributes of roles in, their names out."""
 
     @contextmanager
     def roles(*attributes: str) -> Iterator[tuple[str, ...]]:

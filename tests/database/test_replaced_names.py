@@ -167,7 +167,7 @@ def serve_roles(
     portal: BlockingPortal,
     tmp_path: Path,
 ) -> ServeRoles:
-    """Give a factory: the rules of roles and queries in, a database out that is served by a Way."""
+    """Return a factory: the rules of roles and queries in, a database out that is served by a Way."""
 
     @contextmanager
     def serve(roles: Mapping[str, str], way: Way = PLAIN, **queries: str) -> Iterator[QueryShop]:
@@ -214,14 +214,14 @@ def _renew(shop: QueryShop) -> None:
 
 @pytest.fixture(scope="module")
 def database(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
-    """Give the URL of a database in which each attack is tried."""
+    """Yield the URL of a database in which each attack is tried."""
     with postgresql_database(DDL) as url:
         yield url
 
 
 @pytest.fixture
 def attacked(database: str, postgresql_server: PostgresqlServer) -> Iterator[str]:
-    """Give it, and remove what the test has created."""
+    """Yield it, and remove what the test has created."""
     yield database
     postgresql_server.execute(CLEANING, url=database)
 

@@ -33,7 +33,7 @@ ASKED: Mapping[str, Mapping[str, object]] = {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a sample that the migrations have built from nothing; not to be changed."""
+    """Return a sample that the migrations have built from nothing; not to be changed."""
     path = tmp_path_factory.mktemp("sample") / "built.db"
     command.upgrade(_config(f"sqlite:///{path}"), "heads")
     return path
@@ -41,7 +41,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """Give a copy of the committed sample."""
     return Path(shutil.copy(SAMPLE, tmp_path / "copied.db"))
 
 

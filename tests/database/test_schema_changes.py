@@ -57,7 +57,7 @@ CALLS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 @pytest.fixture
 def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
-    """Give a served database whose snapshot has been taken."""
+    """Yield a served database whose snapshot has been taken."""
     with serve(dialect, DDL, fresh=True) as shop:
         shop.refresh()
         yield shop
@@ -121,7 +121,6 @@ QUERY = "-- name: sizes\n-- description: Sizes.\nselect size from things order b
 
 @pytest.fixture
 def queries(dialect: str, serve_queries: ServeQueries) -> Iterator[QueryShop]:
-    """Give a served database with a query."""
     with serve_queries(dialect, DDL, {"sizes.sql": QUERY}) as shop:
         shop.refresh()
         yield shop
@@ -214,7 +213,7 @@ async def _arrival(connection: Any) -> int:
 
 @contextmanager
 def _gate(shop: Shop) -> Iterator[tuple[Any, Any]]:
-    """Give two connections, of which the first one holds the lock 7."""
+    """Yield two connections, of which the first one holds the lock 7."""
     gate, rival = (shop.portal.call(asyncpg.connect, shop.url) for _ in range(2))
     shop.portal.call(gate.execute, "select pg_advisory_lock(7)")
     try:

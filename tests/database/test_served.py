@@ -19,7 +19,6 @@ ROLES = '[roles.default]\ntables."*" = true\nqueries = ["*"]\n'
 
 @pytest.fixture
 def url(url_of: Callable[[str], str]) -> str:
-    """Give a database, on each dialect."""
     return url_of(DDL)
 
 
@@ -54,7 +53,7 @@ class Configured:
 
 @asynccontextmanager
 async def _configured(path: Path, url: str, rest: str, name: str) -> AsyncIterator[tuple[Configured, Poll]]:
-    """Give the configuration at *path*, and what polls the thing of this *name*."""
+    """Yield the configuration at *path*, and what polls the thing of this *name*."""
     configured = Configured(path, url, rest)
     (observed,) = (each for each in configured.served.observed if each.name == name)
     try:
@@ -66,7 +65,7 @@ async def _configured(path: Path, url: str, rest: str, name: str) -> AsyncIterat
 
 @pytest.fixture
 async def registry(url: str) -> str:
-    """Give the URL of a database with a registry that has a query."""
+    """Return the URL of a database with a registry that has a query."""
     await anyio.to_thread.run_sync(upgrade, url)
     await add(url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
     return url

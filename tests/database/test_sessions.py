@@ -47,7 +47,7 @@ timeout = "3s"
 
 @pytest.fixture(scope="module")
 def reader(postgresql_server: PostgresqlServer) -> Iterator[str]:
-    """Give the name of a role that may be granted something."""
+    """Yield the name of a role that may be granted something."""
     name = f"reader_{secrets.token_hex(4)}"
     postgresql_server.execute(f"create role {name}", url=postgresql_server.url)
     yield name
@@ -64,7 +64,7 @@ def _notes(reader: str) -> str:
 
 @pytest.fixture(scope="module")
 def url(postgresql_database: Callable[[str], AbstractContextManager[str]], reader: str) -> Iterator[str]:
-    """Give the URL of a database of notes, which no test changes."""
+    """Yield the URL of a database of notes, which no test changes."""
     with postgresql_database(_notes(reader)) as url:
         yield url
 

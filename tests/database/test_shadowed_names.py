@@ -119,7 +119,7 @@ def shadowed(
     portal: BlockingPortal,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[QueryShop, list[Outcome]]]:
-    """Give a served database, and its answers before the names were replaced."""
+    """Yield a served database, and its answers before the names were replaced."""
     if not postgresql_server.offers("vector"):
         pytest.skip("the server has no vector")
     folder = tmp_path_factory.mktemp("shadowed")

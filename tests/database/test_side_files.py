@@ -29,7 +29,7 @@ CALLS: Mapping[str, Mapping[str, object]] = {
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Give a file in WAL mode that no program has open."""
+    """Return a file in WAL mode that no program has open."""
     path = tmp_path / "folder" / "shop.db"
     path.parent.mkdir()
     with closing(connected(path)) as connection:
@@ -121,7 +121,7 @@ async def test_what_a_program_left_that_stopped_while_writing_is_read_and_stays(
 
 @pytest.fixture
 def writing(path: Path) -> Iterator[list[int]]:
-    """Give the numbers that another thread inserts until the test ends, each on a new connection."""
+    """Yield the numbers that another thread inserts until the test ends, each on a new connection."""
     written, errors = [1], list[sqlite3.Error]()
     stopped = False
 

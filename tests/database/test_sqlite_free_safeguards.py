@@ -44,7 +44,7 @@ class Neither(OnlyNames, OnlyProgram):
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    """Give a factory: a kind of connection and grants in, the role's connection to the rich database out."""
+    """Yield a factory: a kind of connection and grants in, the role's connection to the rich database out."""
     path = tmp_path_factory.mktemp("safeguards") / "rich.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(RICH.ddl)

@@ -95,7 +95,7 @@ class Openings:
 
     @contextmanager
     def counted(self) -> Iterator[list[str]]:
-        """Give what is opened meanwhile."""
+        """Yield what is opened meanwhile."""
         heard: list[str] = []
         self.heard = heard
         try:
@@ -106,7 +106,7 @@ class Openings:
 
 @pytest.fixture(scope="session")
 def openings() -> Openings:
-    """Give what counts; an audit hook stays for as long as the process."""
+    """Return what counts; an audit hook stays for as long as the process."""
     return Openings()
 
 
@@ -179,14 +179,13 @@ select count(*) from pg_stat_activity where datname = current_database() and wai
 
 @pytest.fixture
 def url(postgresql_database: PostgresqlDatabase) -> Iterator[str]:
-    """Give a database of a server."""
     with postgresql_database(DDL) as url:
         yield url
 
 
 @pytest.fixture
 def role(url: str, postgresql_login: PostgresqlLogin) -> Iterator[str]:
-    """Give a role that may read one column, and change nothing."""
+    """Yield a role that may read one column, and change nothing."""
     with postgresql_login(url, "grant select (id) on things to {}") as login:
         yield str(urlsplit(login).username)
 

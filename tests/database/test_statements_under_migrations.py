@@ -106,7 +106,7 @@ BENEATH = {
 
 @asynccontextmanager
 async def _running(url: str) -> AsyncIterator[Callable[[str | None], Awaitable[object]]]:
-    """Give what reads the table things, as of its version or of another one that is given."""
+    """Yield what reads the table things, as of its version or of another one that is given."""
     toolbox, database = open_toolbox(Settings(database=DatabaseSection(url=url)))
     try:
         tables = (await toolbox.snapshot()).catalog.tables

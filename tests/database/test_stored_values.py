@@ -39,7 +39,6 @@ FILLED = f"{DDL} insert into things values {VALUES}; analyze;"
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give the database of each dialect."""
     with open_shops(serve, dict.fromkeys(DIALECTS, FILLED)) as shops:
         yield shops
 

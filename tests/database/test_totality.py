@@ -58,7 +58,7 @@ def values_for(operator: Operator, at: int) -> Sequence[str]:
 
 @pytest.fixture(scope="module")
 def postgresql(serve: Serve) -> Iterator[Shop]:
-    """Give a table with a column of every type and of an array of it, and two rows, one of nulls."""
+    """Yield a table with a column of every type and of an array of it, and two rows, one of nulls."""
     columns = [f"c{at} {kind.name}" for at, kind in enumerate(KINDS)]
     arrays = [f"a{at} {kind.name}[]" for at, kind in enumerate(KINDS)]
     with serve("postgresql", f"{TYPES} create table t (id int, {', '.join([*columns, *arrays])});") as shop:
@@ -146,7 +146,7 @@ each_declared = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def sqlite(serve: Serve) -> Iterator[Shop]:
-    """Give a table with a column of every declared type, each of which holds cells of every kind."""
+    """Yield a table with a column of every declared type, each of which holds cells of every kind."""
     columns = ", ".join(f"c{at} {declared}" for at, (declared, _) in enumerate(DECLARED))
     with serve("sqlite", f"create table t (id integer primary key, {columns})") as shop:
         for cell in CELLS:

@@ -19,7 +19,7 @@ UPSERT = {"on_conflict": "update"}
 
 @pytest.fixture
 def opened(serve: Serve) -> Opens:
-    """Give what opens a database that its caller may change, if the server was built with what it needs."""
+    """Return what opens a database that its caller may change, if the server was built with what it needs."""
 
     @contextmanager
     def supported(*arguments: Any, **more: Any) -> Iterator[tuple[Caller, Shop]]:

@@ -248,7 +248,7 @@ POSTGRESQL = "\n".join((TYPES, LISTS, COMPOSITES, *(_table(at, kind.name) for at
 
 @pytest.fixture(scope="module")
 def postgresql(serve: Serve) -> Iterator[Shop]:
-    """Give a database with a table `vN` of each kind N."""
+    """Yield a database with a table `vN` of each kind N."""
     with serve("postgresql", POSTGRESQL) as shop:
         yield shop
 

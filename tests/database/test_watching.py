@@ -35,7 +35,6 @@ DDL = "create table customers (id integer primary key, name text); insert into c
 
 @pytest.fixture
 def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
-    """Give a database."""
     with postgresql_database(DDL) as url:
         yield url
 
@@ -249,7 +248,6 @@ async def test_lost_connection_is_heard_and_another_one_listens(
 
 @pytest.fixture
 async def served(url: str) -> AsyncIterator[Served]:
-    """Give what serves the database."""
     served = open_served(Settings.model_validate({"database": {"url": url}}))
     yield served
     await served.backend.close()
@@ -289,7 +287,7 @@ async def test_storm_of_notifications_leads_to_polls_alone(
 def logins(
     url: str, postgresql_login: Callable[[str, str], AbstractContextManager[str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Give the URLs of two roles, of one that is a member of the first, and of another one."""
+    """Yield the URLs of two roles, of one that is a member of the first, and of another one."""
     with ExitStack() as stack:
         urls = {
             each: stack.enter_context(postgresql_login(url, "select")) for each in ("staff", "board", "bo")
@@ -332,7 +330,7 @@ class Hand:
 
 @pytest.fixture
 def hand(url: str, postgresql_server: PostgresqlServer, logins: Mapping[str, str]) -> Hand:
-    """Give a hand, where there is something to vacuum."""
+    """Return a hand, where there is something to vacuum."""
     hand = Hand(url=url, server=postgresql_server, logins=logins)
     hand.execute("create table passing (a integer, b integer)")
     hand.execute("create view names as select name from customers; drop table passing")

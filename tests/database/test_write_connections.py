@@ -32,14 +32,13 @@ CUTS = [*(("update", cut) for cut in Cut), *((kind, Cut.AFTER) for kind in CALLS
 
 @pytest.fixture(scope="module")
 def shop(serve: Serve) -> Iterator[Shop]:
-    """Give a database on PostgreSQL."""
     with serve("postgresql", DDL["postgresql"]) as shop:
         yield shop
 
 
 @pytest.fixture
 def caller(shop: Shop, proxy: Cutting) -> Iterator[Caller]:
-    """Give a caller whose changes go through the proxy."""
+    """Yield a caller whose changes go through the proxy."""
     restore(shop)
     with writing(shop, write_url=proxy.url) as caller:
         caller.tools()  # the query is checked before a connection is cut

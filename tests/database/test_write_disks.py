@@ -89,7 +89,7 @@ async def test_commit_that_cannot_be_written_is_rolled_back(
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[Cluster, int]]:
-    """Give a server that may be stopped, and its port."""
+    """Yield a server that may be stopped, and its port."""
     with open_cluster() as cluster:
         with _limited(0, SEGMENT):
             port = cluster.start("autovacuum=off")
@@ -101,7 +101,7 @@ def cluster() -> Iterator[tuple[Cluster, int]]:
 
 @pytest.fixture
 def stopped(cluster: tuple[Cluster, int], portal: BlockingPortal) -> Iterator[Shop]:
-    """Give the database of the server that may be stopped."""
+    """Yield the database of the server that may be stopped."""
     url = f"postgresql://{LOGIN}@127.0.0.1:{cluster[1]}/postgres"
     with open_shop("postgresql", url, portal) as shop:
         shop.bare.execute("drop schema public cascade; create schema public;" + DDL["postgresql"])
@@ -119,7 +119,7 @@ def _start(cluster: tuple[Cluster, int]) -> None:
 
 @contextmanager
 def _looking(shop: Shop) -> Iterator[Shop]:
-    """Give the database with a new connection behind the server's back."""
+    """Yield the database with a new connection behind the server's back."""
     with open_shop("postgresql", shop.url, shop.portal) as again:
         yield again
 

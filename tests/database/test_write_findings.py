@@ -208,7 +208,6 @@ def test_change_of_a_grant_changes_a_definition_of_the_generic_tools(opened: Ope
 
 @pytest.fixture
 def file(sqlite_database: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a database file."""
     monkeypatch.delenv("DBTOOLS_ROLE", raising=False)
     return sqlite_database("create table t (id integer primary key, word text)")
 

@@ -159,14 +159,14 @@ def test_confirmation_without_a_journal_is_for_one_process(
 
 @pytest.fixture
 def shop(opened: Keeps) -> Iterator[Shop]:
-    """Give a database on PostgreSQL with a journal."""
+    """Yield a database on PostgreSQL with a journal."""
     with opened("postgresql") as shop:
         yield shop
 
 
 @pytest.fixture
 def proxy(shop: Shop, portal: BlockingPortal) -> Iterator[Cutting]:
-    """Give a proxy in front of the database."""
+    """Yield a proxy in front of the database."""
     with portal.wrap_async_context_manager(cutting_proxy(shop.url)) as proxy:
         yield proxy
 

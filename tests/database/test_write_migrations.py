@@ -106,7 +106,6 @@ def test_each_change_under_forty_migrations_happens_once_or_not_at_all(
 
 @pytest.fixture
 def shop(serve: Serve) -> Iterator[Shop]:
-    """Give a database on PostgreSQL."""
     with serve("postgresql", DDL["postgresql"], fresh=True) as shop:
         yield shop
 

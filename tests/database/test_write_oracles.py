@@ -58,7 +58,7 @@ WRITES: Mapping[str, tuple[str, dict[str, object]]] = {
 def cards(
     opened: Opens, dialect: str, mask: Mask, *, fresh: bool = False, **more: object
 ) -> Iterator[tuple[Caller, Shop]]:
-    """Give a caller who may write every masked column of the cards."""
+    """Yield a caller who may write every masked column of the cards."""
     grant = GrantSection(
         insert=True, update=True, delete=True, max_affected=5, mask=dict.fromkeys(SECRET, mask)
     ).model_copy(update=more)

@@ -46,7 +46,7 @@ POLICIES = """
 
 @pytest.fixture
 def policed(serve: Serve, postgresql_server: PostgresqlServer) -> Iterator[Caller]:
-    """Give a caller whose login is subject to row-level security."""
+    """Yield a caller whose login is subject to row-level security."""
     login = f"low_{secrets.token_hex(4)}"
     with serve("postgresql", POLICIES, fresh=True) as shop:
         postgresql_server.execute(

@@ -195,7 +195,7 @@ def test_function_that_a_view_calls_leaves_the_read_connection_as_it_was(serve: 
 
 @pytest.fixture
 def guarded(serve: Serve) -> Iterator[Shop]:
-    """Give a database whose rows are secured by the role and by a setting."""
+    """Yield a database whose rows are secured by the role and by a setting."""
     with serve("postgresql", SECURED) as shop:
         yield shop
 

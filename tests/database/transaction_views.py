@@ -71,7 +71,6 @@ alter database {name} set default_transaction_read_only = on
 def url(
     postgresql_server: PostgresqlServer, postgresql_database: Callable[[str], AbstractContextManager[str]]
 ) -> Iterator[str]:
-    """Give a database of such a login."""
     with postgresql_database(DDL) as url:
         postgresql_server.execute(UNSAFE.format(name=url.rpartition("/")[2]), url=postgresql_server.url)
         yield url

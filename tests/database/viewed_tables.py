@@ -59,6 +59,5 @@ def ddl(dialect: str) -> str:
 
 @pytest.fixture(scope="module")
 def shops(serve: Serve) -> Iterator[Shops]:
-    """Give databases with views of every sort."""
     with open_shops(serve, {dialect: ddl(dialect) for dialect in UNCHECKED}) as shops:
         yield shops

@@ -43,7 +43,7 @@ class Way:
 
     @contextmanager
     def pooled(self, url: str, portal: BlockingPortal) -> Iterator[str]:
-        """Give the URL of the pooler in front of *url*, if there is one, or else *url*."""
+        """Yield the URL of the pooler in front of *url*, if there is one, or else *url*."""
         if self.pooler is None:
             yield url
             return

@@ -76,7 +76,7 @@ def writing(
     server: ServerSection | None = None,
     **database: Any,
 ) -> Iterator[Caller]:
-    """Give a caller who may change a table of *shop* by *grant*; *database* has other settings."""
+    """Yield a caller who may change a table of *shop* by *grant*; *database* has other settings."""
     settings = Settings(
         database=DatabaseSection(url=shop.url, **database),
         limits=LimitsSection(timeout=timeout),

@@ -28,7 +28,7 @@ class LineClient(Client):
 
 @asynccontextmanager
 async def line_client(side: Side, version: str) -> AsyncIterator[LineClient]:
-    """Give a client of *side* over lines, its handshake done."""
+    """Yield a client of *side* over lines, its handshake done."""
     near, far = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=near, limit=LONGEST_LINE)
     far_reader, far_writer = await asyncio.open_connection(sock=far, limit=LONGEST_LINE)
@@ -164,7 +164,7 @@ class HttpClient:
 
 @asynccontextmanager
 async def http_client(side: Side, version: str) -> AsyncIterator[HttpClient]:
-    """Give a client of *side* over HTTP, its session open where it has one."""
+    """Yield a client of *side* over HTTP, its session open where it has one."""
     async with anyio.create_task_group() as group:
         client = HttpClient(side, version, group)
         await client.open()

@@ -147,7 +147,7 @@ def sdk_server(
 
 @asynccontextmanager
 async def sdk_app(server: OracleServer, *, stateless: bool = False) -> AsyncIterator[ASGIApp]:
-    """Give the SDK's ASGI application of *server*, whatever the path."""
+    """Yield the SDK's ASGI application of *server*, whatever the path."""
     manager = StreamableHTTPSessionManager(server, stateless=stateless)
     async with manager.run():
         yield manager.asgi_app

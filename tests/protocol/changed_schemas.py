@@ -23,14 +23,12 @@ OWN_DDL = {
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def dialect(request: pytest.FixtureRequest) -> str:
-    """Give each dialect."""
     dialect: str = request.param
     return dialect
 
 
 @pytest.fixture
 def changing(dialect: str, request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database of customers."""
     with open_changing(dialect, OWN_DDL[dialect], request) as changing:
         yield changing
 

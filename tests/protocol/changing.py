@@ -33,7 +33,7 @@ class Changing:
 
 @contextmanager
 def open_changing(dialect: str, ddl: str, request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a new database of *dialect* with *ddl*, by the fixtures that *request* asks for."""
+    """Yield a new database of *dialect* with *ddl*, by the fixtures that *request* asks for."""
     with request.getfixturevalue("open_database")(dialect, ddl) as url:
 
         def execute_in_file(sql: str) -> None:

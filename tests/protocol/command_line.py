@@ -15,7 +15,7 @@ FILES = {
 
 @pytest.fixture
 def folder(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder: a database, and files that cannot be served."""
+    """Return the current folder: a database, and files that cannot be served."""
     (tmp_path / "shop.db").symlink_to(path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)

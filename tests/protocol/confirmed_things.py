@@ -89,7 +89,7 @@ UNCONFIRMED = {**PREVIEWED, "outcome": "error", "code": "not_confirmed"}
 async def connected(
     serving: Serving, caller: Caller = ADA, able: Mapping[str, object] = ABLE
 ) -> AsyncIterator[Client]:
-    """Give a client of *caller* that is *able*."""
+    """Yield a client of *caller* that is *able*."""
     async with connect(Serving(server=serving.server, caller=caller)) as client:
         client.able = able
         yield client

@@ -40,7 +40,7 @@ with recursive n (i) as (select 1 union all select i + 1 from n) select count(*)
 
 @pytest.fixture(scope="session")
 def path(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give the path of a database with every kind of content, and a view that never ends."""
+    """Return the path of a database with every kind of content, and a view that never ends."""
     path = sqlite_database(DDL)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("insert into album values (1, ?, ?, ?)", (PNG, WAV, PDF))
@@ -50,7 +50,7 @@ def path(sqlite_database: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def large_path(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give the path of a database of 450 tables."""
+    """Return the path of a database of 450 tables."""
     return sqlite_database("".join(f"create table t{number:03} (a text);" for number in range(450)))
 
 
@@ -65,7 +65,7 @@ def settings_for(path: Path, *, timeout: float = 10.0, surface: Surface = Surfac
 
 @pytest.fixture(scope="module")
 async def server(path: Path) -> AsyncIterator[Serving]:
-    """Give a server of the database in this process, which the tests of a module share."""
+    """Yield a server of the database in this process, which the tests of a module share."""
     toolbox, database = open_toolbox(settings_for(path))
     yield build_server(toolbox, Caller(), "A small world.")
     await database.close()
@@ -73,14 +73,13 @@ async def server(path: Path) -> AsyncIterator[Serving]:
 
 @pytest.fixture(params=VERSIONS)
 def version(request: pytest.FixtureRequest) -> str:
-    """Give each version of the protocol."""
     version: str = request.param
     return version
 
 
 @pytest.fixture
 async def client(server: Serving, version: str) -> AsyncIterator[Client]:
-    """Give a raw client of each version, its connection open."""
+    """Yield a raw client of each version, its connection open."""
     async with connect(server, version=version) as client:
         await client.open()
         yield client
@@ -88,7 +87,7 @@ async def client(server: Serving, version: str) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[str]:
-    """Give the URL of a Redis of the module's own."""
+    """Yield the URL of a Redis of the module's own."""
     try:
         with open_redis() as url:
             yield url
@@ -98,12 +97,11 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture
 def things(request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database with things, in a file unless the test names another dialect."""
+    """Yield a database with things, in a file unless the test names another dialect."""
     with open_changing(getattr(request, "param", "sqlite"), THINGS, request) as changing:
         yield changing
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Give the path of the audit log."""
     return tmp_path / "calls.jsonl"

@@ -32,7 +32,6 @@ def configured(url: str, folder: Path, rest: str = LIMITS) -> Path:
 
 @pytest.fixture
 async def server(sqlite_database: Callable[[str], Path], tmp_path: Path) -> AsyncIterator[HttpServer]:
-    """Give a server with low limits."""
     path = configured(f"sqlite:///{sqlite_database(DDL)}", tmp_path)
     async with http_server(path, tmp_path) as server:
         yield server
@@ -42,7 +41,7 @@ async def server(sqlite_database: Callable[[str], Path], tmp_path: Path) -> Asyn
 async def shared(
     sqlite_database: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[HttpServer]:
-    """Give a server that no test ends or fills."""
+    """Yield a server that no test ends or fills."""
     folder = tmp_path_factory.mktemp("shared")
     path = configured(f"sqlite:///{sqlite_database(DDL)}", folder)
     async with http_server(path, folder) as server:

@@ -104,7 +104,7 @@ class Issuer:
 
 @contextmanager
 def open_issuer() -> Iterator[Issuer]:
-    """Give an issuer, and end it."""
+    """Yield an issuer, and end it."""
     issuer = Issuer()
     try:
         yield issuer

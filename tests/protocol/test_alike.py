@@ -38,13 +38,13 @@ Play = Callable[[Opened, Scenario], Awaitable[Outcome]]
 
 @pytest.fixture
 def both(tmp_path: Path) -> Play:
-    """Give what plays a scenario, and returns what comes of it with the SDK and with us."""
+    """Return what plays a scenario, and returns what comes of it with the SDK and with us."""
     return lambda opened, scenario: play(opened, scenario, tmp_path)
 
 
 @pytest.fixture
 def alike(both: Play) -> Play:
-    """Give what plays a scenario on both sides, and returns what is the same on both."""
+    """Return what plays a scenario on both sides, and returns what is the same on both."""
 
     async def play(opened: Opened, scenario: Scenario) -> Outcome:
         outcomes = await both(opened, scenario)

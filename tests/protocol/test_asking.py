@@ -64,7 +64,7 @@ Talking = AbstractAsyncContextManager[LineTalk | HttpTalk]
 async def line_talk(
     serving: Serving, asker: Asker, able: Mapping[str, object] = ABLE
 ) -> AsyncIterator[LineTalk]:
-    """Give a client of *asker* over a socket, that is *able*."""
+    """Yield a client of *asker* over a socket, that is *able*."""
     serving.server.handlers["prompts/get"] = asker
     async with connect(serving, version=HANDSHAKE) as client:
         await client.result("initialize", initialize(HANDSHAKE, able))
@@ -74,7 +74,7 @@ async def line_talk(
 
 @asynccontextmanager
 async def http_talk(path: Path, asker: Asker, able: Mapping[str, object] = ABLE) -> AsyncIterator[HttpTalk]:
-    """Give a client of *asker* over HTTP, that is *able*."""
+    """Yield a client of *asker* over HTTP, that is *able*."""
     async with (
         http_application(path, {"prompts/get": asker}) as url,
         httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
@@ -84,7 +84,7 @@ async def http_talk(path: Path, asker: Asker, able: Mapping[str, object] = ABLE)
 
 @pytest.fixture(params=["stdio", "http"])
 def talk_to(request: pytest.FixtureRequest, server: Serving, path: Path) -> Callable[..., Talking]:
-    """Give what connects a client to an asker, over each transport."""
+    """Return what connects a client to an asker, over each transport."""
     return partial(line_talk, server) if request.param == "stdio" else partial(http_talk, path)
 
 

@@ -25,7 +25,7 @@ def url(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
     postgresql_login: Callable[[str, str], AbstractContextManager[str]],
 ) -> Iterator[str]:
-    """Give the URL of a database with a login that may only read."""
+    """Yield the URL of a database with a login that may only read."""
     with (
         postgresql_database("create table things (id integer primary key)") as owner,
         postgresql_login(owner, READS) as url,

@@ -38,7 +38,7 @@ tables.note = { where = "author = :claims.author" }
 
 @pytest.fixture
 def configured(sqlite_database: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    """Give what writes a configuration with a section of the log."""
+    """Return what writes a configuration with a section of the log."""
     database = sqlite_database(DDL)
 
     def write(log: str = 'file = "calls.jsonl"', roles: str = ROLES) -> Path:
@@ -51,7 +51,7 @@ def configured(sqlite_database: Callable[[str], Path], tmp_path: Path) -> Callab
 
 @asynccontextmanager
 async def _serving(path: Path, version: str = MODERN, *claims: str) -> AsyncIterator[ProcessClient]:
-    """Give a client of a server that ends by itself when the client has hung up."""
+    """Yield a client of a server that ends by itself when the client has hung up."""
     options = ("--role", "reader", *claims)
     async with spawn(path, path.parent, version=version, options=options) as client:
         await client.open()

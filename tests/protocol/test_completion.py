@@ -30,13 +30,12 @@ create table log (line text);
 
 @pytest.fixture(scope="module")
 def completed_path(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give the path of a database whose keys are texts, numbers and pairs."""
+    """Return the path of a database whose keys are texts, numbers and pairs."""
     return sqlite_database(DDL)
 
 
 @pytest.fixture(scope="module")
 async def completing(completed_path: Path) -> AsyncIterator[Serving]:
-    """Give a server of the database."""
     toolbox, database = open_toolbox(settings_for(completed_path))
     yield build_server(toolbox, Caller(), "")
     await database.close()
@@ -44,7 +43,7 @@ async def completing(completed_path: Path) -> AsyncIterator[Serving]:
 
 @pytest.fixture
 async def client(completing: Serving, version: str) -> AsyncIterator[Client]:
-    """Give a raw client of each version, its connection open."""
+    """Yield a raw client of each version, its connection open."""
     async with connect(completing, version=version) as client:
         await client.open()
         yield client

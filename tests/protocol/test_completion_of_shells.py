@@ -16,7 +16,7 @@ DDL = "create table person (id integer primary key, name text)"
 
 @pytest.fixture
 def folder(sqlite_database: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder, with a database in it."""
+    """Return the current folder, with a database in it."""
     (tmp_path / "shop.db").symlink_to(sqlite_database(DDL))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DBTOOLS_ROLE", raising=False)

@@ -57,7 +57,7 @@ Talking = Callable[..., AbstractAsyncContextManager[Talk]]
 
 @pytest.fixture(params=["stdio", "http"])
 def talk_to(request: pytest.FixtureRequest, things: Changing, log: Path) -> Talking:
-    """Give what connects a client to a server of the things, over each transport."""
+    """Return what connects a client to a server of the things, over each transport."""
     settings = settings_of(things.url, log)
 
     @asynccontextmanager

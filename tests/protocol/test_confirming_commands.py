@@ -20,7 +20,7 @@ PROMPT = "Make this change? [y/N]"
 
 @pytest.fixture
 def folder(things: Changing, log: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder, with a configuration that serves the things."""
+    """Return the current folder, with a configuration that serves the things."""
     folder = log.parent
     grant = "[roles.default.tables]\nthings = { update = true, confirm = true }\n"
     logged = '[log]\nfile = "calls.jsonl"\nchanges = true\n'

@@ -43,7 +43,7 @@ ANSWERS: Mapping[str, Message] = {
 
 @pytest.fixture(params=["in memory", "in the database"])
 async def kept(request: pytest.FixtureRequest, things: Changing) -> str:
-    """Give where confirmations that were used are kept; the registry is created if it is there."""
+    """Return where confirmations that were used are kept; the registry is created if it is there."""
     if request.param == "in the database":
         await anyio.to_thread.run_sync(upgrade, things.url)
     return str(request.param)
@@ -51,7 +51,7 @@ async def kept(request: pytest.FixtureRequest, things: Changing) -> str:
 
 @asynccontextmanager
 async def replica(things: Changing, log: Path) -> AsyncIterator[Serving]:
-    """Give a server of the things, which shares its secret with others."""
+    """Yield a server of the things, which shares its secret with others."""
     settings = settings_of(things.url, log, other=GRANT)
     settings = settings.model_copy(
         update={"server": ServerSection(secret="what all replicas of these tests know")}
@@ -62,7 +62,6 @@ async def replica(things: Changing, log: Path) -> AsyncIterator[Serving]:
 
 @pytest.fixture
 async def serving(things: Changing, log: Path, kept: str) -> AsyncIterator[Serving]:
-    """Give one server of the things."""
     async with replica(things, log) as serving:
         yield serving
 

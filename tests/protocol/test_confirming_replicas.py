@@ -20,7 +20,7 @@ MANY = 8  #: requests at once
 
 @pytest.fixture
 async def configured(things: Changing, tmp_path: Path) -> Path:
-    """Give the configuration of several servers of the things."""
+    """Return the configuration of several servers of the things."""
     await anyio.to_thread.run_sync(upgrade, things.url)
     path = tmp_path / "dbtools.toml"
     grant = "[roles.default.tables]\nthings = { update = true, confirm = true }\n"

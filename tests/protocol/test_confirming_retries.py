@@ -45,7 +45,6 @@ FAILED = {
 
 @pytest.fixture
 async def serving(things: Changing, log: Path) -> AsyncIterator[Serving]:
-    """Give a server of the things."""
     settings = settings_of(things.url, log, other=GRANT)
     async with open_server(settings, create_autospec(Reporter), stateless=False) as run:
         yield Serving(server=run.server, caller=ADA)
@@ -53,7 +52,6 @@ async def serving(things: Changing, log: Path) -> AsyncIterator[Serving]:
 
 @pytest.fixture
 async def client(serving: Serving) -> AsyncIterator[Client]:
-    """Give a client that can ask."""
     async with connected(serving) as client:
         yield client
 

@@ -194,7 +194,6 @@ INTENDED: tuple[Intended, ...] = (
 
 @pytest.fixture(scope="module")
 async def toolbox(path: Path) -> AsyncIterator[Toolbox]:
-    """Give the toolbox that both sides serve."""
     toolbox, database = open_toolbox(settings_for(path))
     yield toolbox
     await database.close()
@@ -202,7 +201,7 @@ async def toolbox(path: Path) -> AsyncIterator[Toolbox]:
 
 @pytest.fixture(scope="module")
 async def apps(toolbox: Toolbox) -> AsyncIterator[Apps]:
-    """Give the SDK's application and ours, by whether they are stateless."""
+    """Yield the SDK's application and ours, by whether they are stateless."""
     async with AsyncExitStack() as stack:
         found: Apps = {}
         for stateless in (False, True):

@@ -38,7 +38,7 @@ ROLE, RULE = ({"file": "policy.toml", "line": line} for line in (6, 8))
 
 @pytest.fixture
 def path(url_of: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give a configuration of a database of each dialect, in the current folder."""
+    """Return a configuration of a database of each dialect, in the current folder."""
     monkeypatch.chdir(tmp_path)
     Path("policy.toml").write_text(f'[database]\nurl = "{url_of(DDL)}"\n{ROLES}')
     return "policy.toml"

@@ -84,7 +84,7 @@ class Collector:
 
 @contextmanager
 def open_collector() -> Iterator[Collector]:
-    """Give a collector, and end it."""
+    """Yield a collector, and end it."""
     collector = Collector()
     try:
         yield collector
@@ -94,14 +94,12 @@ def open_collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """Give a collector."""
     with open_collector() as collector:
         yield collector
 
 
 @pytest.fixture
 def path(sqlite_database: Callable[[str], Path]) -> Path:
-    """Give a database."""
     return sqlite_database(DDL)
 
 

@@ -71,7 +71,7 @@ LISTEN = modern("subscriptions/listen", {"notifications": {"toolsListChanged": T
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, open_database: OpenDatabase) -> Iterator[str]:
-    """Give a database, of SQLite unless a test names another."""
+    """Yield a database, of SQLite unless a test names another."""
     dialect: str = getattr(request, "param", "sqlite")
     with open_database(dialect, DDL[dialect]) as url:
         yield url
@@ -85,7 +85,7 @@ def _configured(url: str, folder: Path, sections: str = SECTIONS) -> Path:
 
 @pytest.fixture
 async def server(url: str, tmp_path: Path) -> AsyncIterator[HttpServer]:
-    """Give a server with little room, for two who are known."""
+    """Yield a server with little room, for two who are known."""
     async with http_server(_configured(url, tmp_path), tmp_path) as server:
         yield server
 

@@ -173,7 +173,7 @@ def _requests(session: Mapping[str, str]) -> Iterator[tuple[str, Post]]:
 
 @pytest.fixture
 async def guarded(sqlite_database: Callable[[str], Path], tmp_path: Path) -> AsyncIterator[HttpServer]:
-    """Give a server that knows a token and an issuer, and has many names to compare with."""
+    """Yield a server that knows a token and an issuer, and has many names to compare with."""
     keys = tmp_path / "keys.json"
     keys.write_text(key_set(KEY))
     url = f"sqlite:///{sqlite_database(DDL)}"

@@ -45,7 +45,6 @@ NORTH, ALL, STALE = new_token(), new_token(), new_token()
 async def server(
     sqlite_database: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[HttpServer]:
-    """Give a server that asks who calls."""
     folder = tmp_path_factory.mktemp("identity")
     (folder / "keys.json").write_text(key_set(KEY))
     async with http_server(_configured(folder, sqlite_database(DDL)), folder) as server:

@@ -42,7 +42,6 @@ ALGORITHMS = ("RS256", "ES256")
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    """Give an issuer."""
     with open_issuer() as issuer:
         yield issuer
 
@@ -72,7 +71,7 @@ class Checked:
 
 @pytest.fixture
 def checked(issuer: Issuer) -> Checked:
-    """Give what holds tokens against the keys of the issuer."""
+    """Return what holds tokens against the keys of the issuer."""
     return Checked(f"{issuer.url}?key=secret")
 
 

@@ -67,7 +67,7 @@ class Configured:
 
 @pytest.fixture
 def configured(tmp_path: Path, sqlite_database: Callable[[str], Path]) -> Configured:
-    """Give a configuration that is still to be written."""
+    """Return a configuration that is still to be written."""
     return Configured(tmp_path, sqlite_database(DDL))
 
 
@@ -149,7 +149,7 @@ async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snaps
 
 @asynccontextmanager
 async def _identity(configured: Configured, rest: str) -> AsyncIterator[tuple[Served, Identity]]:
-    """Give what serves the database with *rest* as its configuration, and what knows callers."""
+    """Yield what serves the database with *rest* as its configuration, and what knows callers."""
     configured.write(rest)
     served = open_served(load(configured.path))
     try:

@@ -52,7 +52,7 @@ REQUESTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 @pytest.fixture(scope="module")
 async def odd(sqlite_database: Callable[[str], Path]) -> AsyncIterator[Serving]:
-    """Give a server of a database with odd names and cells."""
+    """Yield a server of a database with odd names and cells."""
     path = sqlite_database(f'create table "{TABLE}" (id text primary key, "{COLUMN}" text)')
     with closing(sqlite3.connect(path)) as bare, bare:
         bare.execute(f'insert into "{TABLE}" values (?, ?)', (KEY, f"v{ODD}"))

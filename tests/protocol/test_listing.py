@@ -22,7 +22,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 async def large_server(large_path: Path) -> AsyncIterator[Serving]:
-    """Give a server of a database of 450 tables without keys: 452 tools."""
+    """Yield a server of a database of 450 tables without keys: 452 tools."""
     toolbox, database = open_toolbox(settings_for(large_path, surface=Surface.TYPED))
     yield build_server(toolbox, Caller(), "")
     await database.close()

@@ -60,7 +60,7 @@ REFUSED = _line("update_rows", dry_run=True, outcome="error", code="no_row", row
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder: a configuration and a log."""
+    """Return the current folder: a configuration and a log."""
     (tmp_path / "dbtools.toml").write_text(CONFIGURATION)
     (tmp_path / "calls.jsonl").write_text("".join(ALL))
     monkeypatch.chdir(tmp_path)

@@ -37,7 +37,7 @@ where datname = current_database() and state = 'active' and query like '%"slow"%
 
 @pytest.fixture(scope="session")
 def sleepy_url(postgresql_database: PostgresqlDatabase) -> Any:
-    """Give the URL of a PostgreSQL database with a view that sleeps."""
+    """Yield the URL of a PostgreSQL database with a view that sleeps."""
     with postgresql_database(SLEEPY) as url:
         yield url
 

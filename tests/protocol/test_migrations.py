@@ -26,7 +26,7 @@ insert into things values (1, 0), (2, 0), (3, 0);
 
 @pytest.fixture
 async def served(changing: Changing, tmp_path: Path) -> AsyncIterator[Served]:
-    """Give what serves the database and follows it, in this process."""
+    """Yield what serves the database and follows it, in this process."""
     path = tmp_path / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{changing.url}"\n[limits]\ntimeout = "60s"\n')
     served = open_served(load(path))

@@ -32,7 +32,6 @@ SECONDS = re.compile(r"Retry in (\d+) seconds")
 
 @pytest.fixture(params=["memory", "redis"])
 def storage(request: pytest.FixtureRequest) -> str:
-    """Give each kind of storage."""
     return "memory" if request.param == "memory" else str(request.getfixturevalue("redis"))
 
 
@@ -196,7 +195,7 @@ async def test_calls_at_the_same_time_do_not_pass_the_rate_limit_together() -> N
 
 @asynccontextmanager
 async def _limited(path: Path, version: str, log: AuditLog, **limits: int) -> AsyncIterator[Client]:
-    """Give a client of a server with these *limits*."""
+    """Yield a client of a server with these *limits*."""
     section = LimitsSection.model_validate(limits)
     toolbox, database = open_toolbox(
         Settings(database=DatabaseSection(url=url_of_file(path)), limits=section)

@@ -43,7 +43,7 @@ CALLED = "select tool, outcome, code, rows, arguments, truncated, client from {}
 
 @pytest.fixture
 def url(url_of: Callable[[str], str]) -> str:
-    """Give the URL of a database with a registry, on each dialect."""
+    """Return the URL of a database with a registry, on each dialect."""
     url = url_of(DDL)
     assert run("registry", "upgrade", url).exit_code == 0
     return url
@@ -174,7 +174,7 @@ def test_log_of_many_calls_is_read_whole(url: str, tmp_path: Path) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def changing(request: pytest.FixtureRequest) -> Iterator[Changing]:
-    """Give a database with a registry, and a hand that changes it."""
+    """Yield a database with a registry, and a hand that changes it."""
     with open_changing(request.param, DDL, request) as changing:
         assert run("registry", "upgrade", changing.url).exit_code == 0
         yield changing

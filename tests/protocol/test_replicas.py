@@ -36,7 +36,6 @@ OPEN = "[limits]\ncalls_per_minute = 100000\n"
 
 @pytest.fixture
 def url(url_of: Callable[[str], str]) -> str:
-    """Give a database of each dialect."""
     return url_of(DDL)
 
 

@@ -36,7 +36,7 @@ NAMED = 'request_id = "application_name"'
 
 @pytest.fixture(scope="module")
 def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
-    """Give the URL of a database with a view that shows the statement."""
+    """Yield the URL of a database with a view that shows the statement."""
     with postgresql_database(DDL) as url:
         yield url
 

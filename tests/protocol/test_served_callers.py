@@ -25,7 +25,7 @@ tables.ordrs = true
 
 @pytest.fixture
 def path(sqlite_database: Callable[[str], Path], tmp_path: Path) -> Path:
-    """Give a configuration of a clerk, who sees what is in a region."""
+    """Return a configuration of a clerk, who sees what is in a region."""
     path = tmp_path / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{sqlite_database(DDL)}"\n{CLERK}')
     return path

@@ -26,7 +26,6 @@ DDL = "create table person (id integer primary key, name text); insert into pers
 
 @pytest.fixture(scope="module")
 def reader() -> InMemoryMetricReader:
-    """Give what keeps metrics."""
     reader = InMemoryMetricReader()
     metrics.set_meter_provider(MeterProvider([reader]))
     return reader
@@ -34,7 +33,6 @@ def reader() -> InMemoryMetricReader:
 
 @pytest.fixture(scope="module")
 def exporter() -> InMemorySpanExporter:
-    """Give what keeps spans."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -44,7 +42,6 @@ def exporter() -> InMemorySpanExporter:
 
 @pytest.fixture
 def url(url_of: Callable[[str], str]) -> str:
-    """Give a database of each dialect."""
     return url_of(DDL)
 
 

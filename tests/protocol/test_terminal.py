@@ -22,7 +22,7 @@ QUERY = "-- name: one\n-- description: One.\nselect 1 as one\n"
 
 @pytest.fixture
 def folder(path: Path, tmp_path: Path) -> Path:
-    """Give a folder with a database, one of whose views never ends."""
+    """Return a folder with a database, one of whose views never ends."""
     (tmp_path / "shop.db").symlink_to(path)
     (tmp_path / "patient.toml").write_text('[database]\nurl = "shop.db"\n[limits]\ntimeout = "1500ms"\n')
     (tmp_path / "one.sql").write_text(QUERY)
@@ -31,7 +31,7 @@ def folder(path: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def silent_url() -> Iterator[str]:
-    """Give the URL of a server that accepts connections and never says anything."""
+    """Yield the URL of a server that accepts connections and never says anything."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"postgresql://somebody:sekret@127.0.0.1:{server.getsockname()[1]}/shop"
 

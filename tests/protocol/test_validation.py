@@ -86,7 +86,7 @@ def test_right_messages_pass_and_wrong_ones_are_noticed() -> None:
 
 @asynccontextmanager
 async def _answering(answer: bytes) -> AsyncIterator[int]:
-    """Give the port of a server that answers whatever comes with *answer*, and closes."""
+    """Yield the port of a server that answers whatever comes with *answer*, and closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

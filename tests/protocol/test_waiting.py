@@ -36,7 +36,7 @@ class Away:
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[Cluster]:
-    """Give a server with a table, which has been stopped."""
+    """Yield a server with a table, which has been stopped."""
     try:
         with open_cluster() as cluster:
             url = f"postgresql://{LOGIN}@127.0.0.1:{cluster.start()}/postgres"
@@ -50,7 +50,7 @@ def filled() -> Iterator[Cluster]:
 
 @pytest.fixture
 def away(filled: Cluster) -> Iterator[Away]:
-    """Give it with a free port, and stop it in the end."""
+    """Yield it with a free port, and stop it in the end."""
     away = Away(filled)
     yield away
     if away.is_running:

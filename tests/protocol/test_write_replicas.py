@@ -25,7 +25,7 @@ REPEATED = "An earlier call with this idempotency_key made the change at "
 
 @pytest.fixture
 def url(url_of: Callable[[str], str]) -> str:
-    """Give a database of each dialect, without a registry."""
+    """Return a database of each dialect, without a registry."""
     return url_of(DDL)
 
 
@@ -42,7 +42,7 @@ def _configured(folder: Path, url: str, server: str = SECRET, confirm: str = "tr
 async def _clients(
     path: Path, folder: Path, count: int, *options: str
 ) -> AsyncIterator[tuple[list[HttpServer], list[httpx2.AsyncClient]]]:
-    """Give *count* replicas with a client of each."""
+    """Yield *count* replicas with a client of each."""
     async with AsyncExitStack() as stack:
         servers: list[HttpServer] = []
         for number in range(count):
