@@ -29,9 +29,15 @@ SQL = re.compile(
     rb"\bselect\s.*\b(from|where)\b|\b(where|and|on)\s.* [=<>]+ |\bexists \(|\bis (not )?null\b", re.S
 )
 IN_SQL = (
-    *((rb"\bnot ", b""), (rb"\band\b", b"or"), (rb"\bor\b", b"and"), (rb"(?<=[\w) ])<(?=[ \w(:$])", b"<=")),
-    *((rb"(?<=[ \w)])>(?=[ \w(:$])", b">="), (rb"<=", b"<"), (rb"(?<!->)>=", b">"), (rb"<>", b"=")),
-    *((rb"(?<=\w) = ", b" <> "),),
+    (rb"\bnot ", b""),
+    (rb"\band\b", b"or"),
+    (rb"\bor\b", b"and"),
+    (rb"(?<=[\w) ])<(?=[ \w(:$])", b"<="),
+    (rb"(?<=[ \w)])>(?=[ \w(:$])", b">="),
+    (rb"<=", b"<"),
+    (rb"(?<!->)>=", b">"),
+    (rb"<>", b"="),
+    (rb"(?<=\w) = ", b" <> "),
 )
 LOGGING = re.compile(rb"(logger|logging|warnings)\.")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

@@ -221,8 +221,11 @@ def test_giant_cell_does_not_uncover_a_masked_one(
 ) -> None:
     grant = GrantSection(where="region = 'north'", mask=dict.fromkeys(masked, mask), exclude=("word",))
     asks = [
-        *(calling("list_giants", columns=["id", *masked]), calling("list_giants")),
-        *(calling("get_giants", id=1), calling("get_giants", id=2), reading("dbtools://row/giants/1")),
+        calling("list_giants", columns=["id", *masked]),
+        calling("list_giants"),
+        calling("get_giants", id=1),
+        calling("get_giants", id=2),
+        reading("dbtools://row/giants/1"),
         *(reading(f"dbtools://cell/giants/{id}/{column}") for id in (1, 2) for column in masked),
     ]
     with calling_as(giants(dialect), {"giants": grant}) as caller:
@@ -237,7 +240,9 @@ def test_giant_cell_does_not_uncover_a_masked_one(
 @pytest.mark.parametrize(
     "doubt",
     [
-        *({"op": "contains", "value": "zz"}, {"op": "eq", "value": "zz"}, {"op": "gt", "value": "a"}),
+        {"op": "contains", "value": "zz"},
+        {"op": "eq", "value": "zz"},
+        {"op": "gt", "value": "a"},
         {"op": "in", "values": ["a", "b"]},
     ],
     ids=lambda doubt: str(doubt["op"]),

@@ -80,7 +80,9 @@ def test_secrets_are_masked_in_roles_that_do_not_name_them(shop: Shop, role: str
     [
         {"where": [{"column": "password", "value": SECRET}]},
         {"where": [{"column": "email", "value_column": "password"}]},
-        *({"columns": ["lower(password)"]}, {"columns": ["length(api_key)"]}, {"order_by": ["password"]}),
+        {"columns": ["lower(password)"]},
+        {"columns": ["length(api_key)"]},
+        {"order_by": ["password"]},
     ],
 )
 def test_masked_secret_can_only_be_shown(shop: Shop, arguments: Mapping[str, object]) -> None:

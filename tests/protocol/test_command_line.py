@@ -97,17 +97,33 @@ def test_names_print_nothing_that_a_terminal_obeys(url_of: Callable[[str], str])
 
 #: The declared type of a column on both databases, and a value of a condition.
 TYPES: list[tuple[str, object]] = [
-    *(("integer", 7), ("bigint", 9007199254740993), ("real", 0.5), ("boolean", True), ("text", "a")),
-    *(("varchar(3)", "'"), ("numeric(30, 4)", "12345678901234567890.1234"), ("date", "2024-02-29")),
-    *(("time", "10:30:00"), ("timestamp", "2024-02-29T10:30:00")),
+    ("integer", 7),
+    ("bigint", 9007199254740993),
+    ("real", 0.5),
+    ("boolean", True),
+    ("text", "a"),
+    ("varchar(3)", "'"),
+    ("numeric(30, 4)", "12345678901234567890.1234"),
+    ("date", "2024-02-29"),
+    ("time", "10:30:00"),
+    ("timestamp", "2024-02-29T10:30:00"),
 ]
 OWN: dict[str, list[tuple[str, object]]] = {
     "sqlite": [("blob", "YWJj"), ("datetime", "2024-02-29T10:30:00Z"), ("json", "{}")],
     "postgresql": [
-        *(("bytea", "YWJj"), ("timestamptz", "2024-02-29T10:30:00Z"), ("timetz", "10:30:00+02")),
-        *(("interval", "1 day"), ("uuid", "6f2b1f0e-0000-4000-8000-000000000001"), ("inet", "10.0.0.1")),
-        *(("money", "1.00"), ("float8", 1e300), ("jsonb", "{}"), ("integer[]", [1, 2]), ("text[]", ["a"])),
-        *(("int4range", "[1,2)"), ("point", "(1,2)")),
+        ("bytea", "YWJj"),
+        ("timestamptz", "2024-02-29T10:30:00Z"),
+        ("timetz", "10:30:00+02"),
+        ("interval", "1 day"),
+        ("uuid", "6f2b1f0e-0000-4000-8000-000000000001"),
+        ("inet", "10.0.0.1"),
+        ("money", "1.00"),
+        ("float8", 1e300),
+        ("jsonb", "{}"),
+        ("integer[]", [1, 2]),
+        ("text[]", ["a"]),
+        ("int4range", "[1,2)"),
+        ("point", "(1,2)"),
     ],
 }
 

@@ -136,13 +136,13 @@ MESSAGE = (
 
 #: Bodies that are no message, and the status of the answer.
 BODIES = [
-    *(
-        (b"x" * 10_001, 413),
-        (_nested(65), 400),
-        (b"[" * 9_000, 400),
-        (b'{"jsonrpc": "2.0", "id": 1, "m"', 400),
-    ),
-    *((b"\xff\xfe", 400), (b"[]", 400), (b"", 400)),
+    (b"x" * 10_001, 413),
+    (_nested(65), 400),
+    (b"[" * 9_000, 400),
+    (b'{"jsonrpc": "2.0", "id": 1, "m"', 400),
+    (b"\xff\xfe", 400),
+    (b"[]", 400),
+    (b"", 400),
 ]
 ENCODINGS = ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
 

@@ -156,8 +156,10 @@ def test_names_of_tokens_are_short_and_on_one_line(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "changed",
     [
-        *({"jwks": "https://id.example.com/keys?v=1"}, {"jwks": "http://127.0.0.1:8080/keys"}),
-        *({"jwks": "http://localhost/keys"}, {"jwks": "http://[::1]/keys"}),
+        {"jwks": "https://id.example.com/keys?v=1"},
+        {"jwks": "http://127.0.0.1:8080/keys"},
+        {"jwks": "http://localhost/keys"},
+        {"jwks": "http://[::1]/keys"},
         {"audience": "api://3a1b", "resource": "http://127.0.0.1:8000/mcp"},
         {"issuer": "accounts.example.com"},
     ],

@@ -72,7 +72,9 @@ def test_call_asks_for_what_its_arguments_say() -> None:
         shape=Select(
             table=SALE,
             outputs=(
-                *(Output(term=country, cut=2_000), Output(term=month), Output(term=revenue)),
+                Output(term=country, cut=2_000),
+                Output(term=month),
+                Output(term=revenue),
                 Output(term=ROWS_COUNTED),
             ),
             conditions=(Condition(term=country, operator=Operator.NE, parameters=("c0_0",)),),
@@ -139,8 +141,10 @@ def test_dates_have_buckets_and_moments_have_hours() -> None:
     [
         (Function.COUNT, Family.INTEGER, Family.TEXT),
         (Function.COUNT_DISTINCT, Family.INTEGER, Family.DATE),
-        *((Function.SUM, Family.INTEGER, Family.INTEGER), (Function.AVG, Family.DECIMAL, Family.INTEGER)),
-        *((Function.AVG, Family.NUMBER, Family.NUMBER), (Function.SUM, Family.INTERVAL, Family.INTERVAL)),
+        (Function.SUM, Family.INTEGER, Family.INTEGER),
+        (Function.AVG, Family.DECIMAL, Family.INTEGER),
+        (Function.AVG, Family.NUMBER, Family.NUMBER),
+        (Function.SUM, Family.INTERVAL, Family.INTERVAL),
         (Function.MIN, Family.ENUM, Family.ENUM),
         (Function.MAX, Family.TIMESTAMPTZ, Family.TIMESTAMPTZ),
     ],

@@ -33,10 +33,8 @@ SCRAPS = (
         "\0",
     ),
     *("\n-- name: a\n", "\n-- name: b\n", "\n-- param a: text?\n", "-- param b: integer[] min 1 = [1]\n"),
-    *(
-        *("-- ", "name", "param", "title:", "-- description: x\n", "--   title:y\n", " in (", "pattern '"),
-        *("= ", "min 1", "\ud800"),
-    ),
+    *("-- ", "name", "param", "title:", "-- description: x\n", "--   title:y\n", " in (", "pattern '"),
+    *("= ", "min 1", "\ud800"),
 )
 TEXTS = st.lists(st.sampled_from(SCRAPS), max_size=25).map("".join) | st.text(max_size=30)
 

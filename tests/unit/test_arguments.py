@@ -189,9 +189,12 @@ def test_bound_lowers_the_limit_that_was_not_given() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        *(({"table": ["product"]}, "unknown_argument"), ({"where": []}, "unknown_argument")),
-        *(({"tables": 1}, "bad_argument"), ({"tables": ["product"] * 201}, "bad_argument")),
-        *(({"tables": [1]}, "bad_argument"), ({"detail": "everything"}, "bad_argument")),
+        ({"table": ["product"]}, "unknown_argument"),
+        ({"where": []}, "unknown_argument"),
+        ({"tables": 1}, "bad_argument"),
+        ({"tables": ["product"] * 201}, "bad_argument"),
+        ({"tables": [1]}, "bad_argument"),
+        ({"detail": "everything"}, "bad_argument"),
     ],
 )
 def test_arguments_of_a_description_are_read_the_same_way(arguments: dict[str, Any], code: str) -> None:

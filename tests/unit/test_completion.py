@@ -46,8 +46,11 @@ def test_tables_are_those_whose_rows_have_an_address() -> None:
 @pytest.mark.parametrize(
     ("value", "tables"),
     [
-        *(("w", ["word", "row", "x.twin", "y.twin"]), ("WORD", ["word"]), ("twin", ["x.twin", "y.twin"])),
-        *(("x.", ["x.twin"]), ("nothing", [])),
+        ("w", ["word", "row", "x.twin", "y.twin"]),
+        ("WORD", ["word"]),
+        ("twin", ["x.twin", "y.twin"]),
+        ("x.", ["x.twin"]),
+        ("nothing", []),
     ],
 )
 def test_tables_that_begin_so_come_before_those_that_contain_it(value: str, tables: list[str]) -> None:
@@ -124,7 +127,10 @@ def test_composite_key_is_not_completed() -> None:
 @pytest.mark.parametrize(
     ("family", "completes"),
     [
-        *((Family.INTEGER, True), (Family.TEXT, True), (Family.DATE, True), (Family.UUID, True)),
+        (Family.INTEGER, True),
+        (Family.TEXT, True),
+        (Family.DATE, True),
+        (Family.UUID, True),
         (Family.BYTES, False),
     ],
 )

@@ -195,7 +195,9 @@ def test_of_a_hundred_tables_or_if_asked_all_are_described() -> None:
     names = answer(MANY, "describe_tables", {"detail": "names"})
 
     assert [(each.rows, each.truncated) for each in (hundred, summary, names)] == [
-        *((100, False), (120, False), (120, False))
+        (100, False),
+        (120, False),
+        (120, False),
     ]
     assert "columns" in str(hundred.structured["tables"])
     assert _one(MANY, "t119")["columns"] == ["id bigint key"]

@@ -17,12 +17,18 @@ def column(name: str, family: Family, **more: object) -> Column:
 ORDERS = Table(
     name="orders",
     columns=(
-        *(column("id", Family.INTEGER), column("quantity", Family.INTEGER)),
-        *(column("unit_price", Family.DECIMAL), column("unit-price", Family.DECIMAL)),
-        *(column("First Name", Family.TEXT), column("discount", Family.NUMBER)),
-        *(column("ordered_on", Family.DATE), column("shipped_at", Family.TIMESTAMPTZ)),
+        column("id", Family.INTEGER),
+        column("quantity", Family.INTEGER),
+        column("unit_price", Family.DECIMAL),
+        column("unit-price", Family.DECIMAL),
+        column("First Name", Family.TEXT),
+        column("discount", Family.NUMBER),
+        column("ordered_on", Family.DATE),
+        column("shipped_at", Family.TIMESTAMPTZ),
         column("stamp", Family.TEXT, dated=True, lenient=True),
-        *(column("note", Family.TEXT), column("paid", Family.BOOLEAN), column("raw", Family.BYTES)),
+        column("note", Family.TEXT),
+        column("paid", Family.BOOLEAN),
+        column("raw", Family.BYTES),
         column("secret", Family.DECIMAL, mask=Mask.REDACT),
     ),
 )

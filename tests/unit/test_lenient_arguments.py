@@ -21,7 +21,13 @@ def _refusal(arguments: dict[str, Any], model: type[Arguments] = ListArguments) 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        *((1, "1"), (-5, "-5"), (1.5, "1.5"), (True, "true"), (False, "false"), ("x", "x"), (None, None)),
+        (1, "1"),
+        (-5, "-5"),
+        (1.5, "1.5"),
+        (True, "true"),
+        (False, "false"),
+        ("x", "x"),
+        (None, None),
         ([1], [1]),
     ],
 )
@@ -80,8 +86,16 @@ def test_or_is_no_hint_at_match_where_there_is_none() -> None:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        *(("=", "eq"), ("<>", "ne"), (">=", "gte"), ("IN", "in"), ("NOT IN", "not_in"), (" lt ", "lt")),
-        *(("equals", "eq"), ("not_equals", "ne"), ("less_than", "lt"), ("greater_than", "gt")),
+        ("=", "eq"),
+        ("<>", "ne"),
+        (">=", "gte"),
+        ("IN", "in"),
+        ("NOT IN", "not_in"),
+        (" lt ", "lt"),
+        ("equals", "eq"),
+        ("not_equals", "ne"),
+        ("less_than", "lt"),
+        ("greater_than", "gt"),
     ],
 )
 def test_sign_of_an_operator_is_taken_for_it(written: str, meant: str) -> None:

@@ -143,7 +143,10 @@ def test_cursor_goes_on_after_the_last_row() -> None:
     "changed",
     [
         {"where": [{"column": "id", "op": "gt", "value": "6"}]},
-        *({"where": []}, {"match": "any"}, {"order_by": ["name"]}, {"order_by": ["price"]}),
+        {"where": []},
+        {"match": "any"},
+        {"order_by": ["name"]},
+        {"order_by": ["price"]},
     ],
     ids=str,
 )

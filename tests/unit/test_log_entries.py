@@ -22,12 +22,23 @@ def test_entry_has_every_key_in_order() -> None:
     content = ENTRY.content(arguments=False)
 
     assert list(content.items()) == [
-        *(("time", "2026-03-01T12:00:00.123Z"), ("identity", None), ("role", "default")),
+        ("time", "2026-03-01T12:00:00.123Z"),
+        ("identity", None),
+        ("role", "default"),
         ("tool", "list_customers"),
         ("arguments", {"where": [{"column": "country", "op": "eq", "value": "…"}], "limit": 5}),
-        *(("rows", 5), ("bytes", 300), ("truncated", True), ("affected", None), ("dry_run", None)),
-        *(("changes", None), ("confirmed", None), ("duration", 0.001235), ("outcome", "ok"), ("code", None)),
-        *(("protocol", "2025-11-25"), ("client", "raw/1")),
+        ("rows", 5),
+        ("bytes", 300),
+        ("truncated", True),
+        ("affected", None),
+        ("dry_run", None),
+        ("changes", None),
+        ("confirmed", None),
+        ("duration", 0.001235),
+        ("outcome", "ok"),
+        ("code", None),
+        ("protocol", "2025-11-25"),
+        ("client", "raw/1"),
     ]
 
 

@@ -146,8 +146,12 @@ def test_those_of_many_values_that_are_missing_are_told() -> None:
 @pytest.mark.parametrize(
     ("operator", "wanted", "is_stored"),
     [
-        *(("contains", "ISBO", True), ("contains", "isbom", False), ("starts_with", "lis", True)),
-        *(("starts_with", "isbon", False), ("ends_with", "BON", True), ("ends_with", "lis", False)),
+        ("contains", "ISBO", True),
+        ("contains", "isbom", False),
+        ("starts_with", "lis", True),
+        ("starts_with", "isbon", False),
+        ("ends_with", "BON", True),
+        ("ends_with", "lis", False),
     ],
 )
 def test_part_of_a_text_is_looked_for_as_its_operator_does(

@@ -156,11 +156,22 @@ sql = "yes"
 
     told = [each.split(": ")[:2] for each in (_read(tmp_path, text) or "").splitlines()]
     assert [(int(place.removeprefix("dbtools.toml:")), key) for place, key in told] == [
-        *((2, "database.url"), (3, "database.readonly"), (4, "limit"), (7, "limits.max_rows")),
-        *((8, "limits.timeout"), (10, "roles.default.table"), (11, "roles.default.tables.notes.mask.title")),
-        *((11, "roles.default.tables.notes.insert"), (11, "roles.default.tables.notes.excludes")),
-        *((12, "roles.default.quries"), (13, "roles.default.queries.0"), (14, "auth.jwt.issuer")),
-        *((15, "auth.jwt.issr"), (16, "auth.jwt.audience"), (17, "auth.jwt.jwks"), (19, "tools.sql")),
+        (2, "database.url"),
+        (3, "database.readonly"),
+        (4, "limit"),
+        (7, "limits.max_rows"),
+        (8, "limits.timeout"),
+        (10, "roles.default.table"),
+        (11, "roles.default.tables.notes.mask.title"),
+        (11, "roles.default.tables.notes.insert"),
+        (11, "roles.default.tables.notes.excludes"),
+        (12, "roles.default.quries"),
+        (13, "roles.default.queries.0"),
+        (14, "auth.jwt.issuer"),
+        (15, "auth.jwt.issr"),
+        (16, "auth.jwt.audience"),
+        (17, "auth.jwt.jwks"),
+        (19, "tools.sql"),
     ]
 
 

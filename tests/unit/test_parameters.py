@@ -246,7 +246,12 @@ def test_sql_is_refused_on_postgresql(sql: str, problem: str, offset: int) -> No
                 f"a = {before}{each}", f"{each} is not a parameter: write :name", id=f"{before}{each}"
             )
             for before, each in [
-                *(("", ":1"), ("", ":"), ("b", ":b"), ("1", ":b"), ("[b]", ":b"), ("`b`", ":b")),
+                ("", ":1"),
+                ("", ":"),
+                ("b", ":b"),
+                ("1", ":b"),
+                ("[b]", ":b"),
+                ("`b`", ":b"),
             ]
         ),
     ],

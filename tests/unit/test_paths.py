@@ -193,8 +193,12 @@ def test_column_in_two_cases_is_found_only_by_its_own_name() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        *(("a", ["a"]), ("a.b.c", ["a", "b", "c"]), ('"a.b".c', ["a.b", "c"])),
-        *(('"say ""hi"""', ['say "hi"']), ('a"b', ['a"b']), ("it's", ["it's"])),
+        ("a", ["a"]),
+        ("a.b.c", ["a", "b", "c"]),
+        ('"a.b".c', ["a.b", "c"]),
+        ('"say ""hi"""', ['say "hi"']),
+        ('a"b', ['a"b']),
+        ("it's", ["it's"]),
         ("Größe.名前", ["Größe", "名前"]),
     ],
 )

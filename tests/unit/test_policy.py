@@ -14,8 +14,10 @@ from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SHOP, column, table
 
 OURS = Catalog(
     tables=(
-        *(table(ID, name="orders", schema="main"), table(ID, name="order_lines", schema="main")),
-        *(table(ID, name="orders", schema="old"), table(ID, name="o[12]", schema="old")),
+        table(ID, name="orders", schema="main"),
+        table(ID, name="order_lines", schema="main"),
+        table(ID, name="orders", schema="old"),
+        table(ID, name="o[12]", schema="old"),
     ),
     default_schema="main",
 )

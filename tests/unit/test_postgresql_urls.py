@@ -117,8 +117,10 @@ def test_settings_are_those_of_dbtools_and_of_the_url(query: str, settings: dict
         ("sslrootcert=system&sslmode=require", "requires sslmode=verify-full"),
         ("sslnegotiation=direct", "requires sslmode=require"),
         ("sslrootcert=system&sslcrl=x", "takes no sslcrl"),
-        *(("hostaddr=10.0.0.1", "takes the address as host"), ("service=shop", "reads no service files")),
-        *(("port=1,2", "one for each host"), ("port=x", "is not a port number")),
+        ("hostaddr=10.0.0.1", "takes the address as host"),
+        ("service=shop", "reads no service files"),
+        ("port=1,2", "one for each host"),
+        ("port=x", "is not a port number"),
         ("port=70000", "is not a port number"),
     ],
 )
@@ -132,9 +134,16 @@ def test_what_cannot_be_done_is_refused_by_name(query: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("login", "raw"),
     [
-        *(("ann:pw@se", "@"), ("ann@x:pwse", "@"), ("ann:pw/se", "/"), ("ann:12/pwse", "/")),
-        *(("ann:12/pw=se", "/"), ("ann:pw?se", "?"), ("ann:12?pw=se", "?"), ("ann:pw#se", "#")),
-        *(("ann:pw%se", "%"), ("ann:pw[se", "[")),
+        ("ann:pw@se", "@"),
+        ("ann@x:pwse", "@"),
+        ("ann:pw/se", "/"),
+        ("ann:12/pwse", "/"),
+        ("ann:12/pw=se", "/"),
+        ("ann:pw?se", "?"),
+        ("ann:12?pw=se", "?"),
+        ("ann:pw#se", "#"),
+        ("ann:pw%se", "%"),
+        ("ann:pw[se", "["),
     ],
 )
 def test_raw_character_in_the_password_is_refused_without_quoting_it(login: str, raw: str) -> None:

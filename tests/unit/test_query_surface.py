@@ -126,8 +126,10 @@ def test_queries_are_found_by_words_the_best_first() -> None:
     described = [
         permitted_query(name=name, header=f"-- description: {text}\n")
         for name, text in (
-            *(("orders_of_day", "What was bought."), ("late", "Orders that are late.")),
-            *(("revenue", "By country."), ("late_orders", "Which are late.")),
+            ("orders_of_day", "What was bought."),
+            ("late", "Orders that are late."),
+            ("revenue", "By country."),
+            ("late_orders", "Which are late."),
         )
     ]
     names = [
@@ -142,8 +144,10 @@ def test_queries_are_found_by_words_the_best_first() -> None:
 
 def test_result_conforms_to_the_schema_also_where_it_is_cut() -> None:
     columns = (
-        *(column("id", Family.INTEGER, nullable=False), column("tags", Family.ARRAY)),
-        *(column("home", Family.OBJECT), column("share", Family.NUMBER)),
+        column("id", Family.INTEGER, nullable=False),
+        column("tags", Family.ARRAY),
+        column("home", Family.OBJECT),
+        column("share", Family.NUMBER),
     )
     permitted = permitted_query(columns=columns)
     of = _context(permitted, limits=Limits(max_tokens=500))

@@ -180,10 +180,14 @@ def test_long_name_of_an_argument_is_not_echoed_whole() -> None:
 @pytest.mark.parametrize(
     ("declared", "default", "bound"),
     [
-        *(("integer = 7", 7, 7), ("number = 0.5", 0.5, 0.5), ("decimal = 1.50", "1.50", "1.50")),
-        *(("text = 'a b'", "a b", "a b"), ("boolean = true", True, True)),
+        ("integer = 7", 7, 7),
+        ("number = 0.5", 0.5, 0.5),
+        ("decimal = 1.50", "1.50", "1.50"),
+        ("text = 'a b'", "a b", "a b"),
+        ("boolean = true", True, True),
         ("date = 2024-01-01", "2024-01-01", "2024-01-01"),
-        *(("""json = '{"a": 1}'""", '{"a": 1}', '{"a": 1}'), ("""json = '"a"'""", '"a"', '"a"')),
+        ("""json = '{"a": 1}'""", '{"a": 1}', '{"a": 1}'),
+        ("""json = '"a"'""", '"a"', '"a"'),
         ("""text[] = '["a", "b"]'""", ["a", "b"], ["a", "b"]),
         ("decimal[] = '[\"1.50\"]'", ["1.50"], ["1.50"]),
         ("integer[] = '[]'", [], []),

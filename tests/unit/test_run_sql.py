@@ -84,8 +84,12 @@ def test_unknown_tool_with_sql_in_its_name_suggests_it() -> None:
 @pytest.mark.parametrize(
     ("condition", "is_explained"),
     [
-        *(("status = 'shiped'", True), ("status IN ( 'shiped')", True), ("status <> 'shiped'", False)),
-        *(("placed >= 'a'", False), ("placed = '2024-02-30'", False), ("total = 5", False)),
+        ("status = 'shiped'", True),
+        ("status IN ( 'shiped')", True),
+        ("status <> 'shiped'", False),
+        ("placed >= 'a'", False),
+        ("placed = '2024-02-30'", False),
+        ("total = 5", False),
     ],
 )
 def test_answer_without_a_match_says_how_texts_are_compared(condition: str, is_explained: bool) -> None:
@@ -138,8 +142,11 @@ def test_quotient_of_decimals_is_not_explained() -> None:
 @pytest.mark.parametrize(
     ("names", "unique"),
     [
-        *(([], []), (["a", "b"], ["a", "b"]), (["a", "a", "a"], ["a", "a_2", "a_3"])),
-        *((["a", "a", "a_2"], ["a", "a_3", "a_2"]), (["", ""], ["", "_2"])),
+        ([], []),
+        (["a", "b"], ["a", "b"]),
+        (["a", "a", "a"], ["a", "a_2", "a_3"]),
+        (["a", "a", "a_2"], ["a", "a_3", "a_2"]),
+        (["", ""], ["", "_2"]),
         (["a", "a_2", "a", "a", "a_2"], ["a", "a_2", "a_3", "a_4", "a_2_2"]),
     ],
 )
@@ -245,8 +252,15 @@ def test_audit_log_keeps_a_digest_of_the_sql_or_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("value", "sql"),
     [
-        *((1, "1"), (-1, "(-1)"), (True, "1"), (False, "0"), (1.5, "(1.5)"), (float("-inf"), "(-9e999)")),
-        *(("it's", "'it''s'"), ("'; drop table a; --", "'''; drop table a; --'"), ("ä\n\\", "'ä\n\\'")),
+        (1, "1"),
+        (-1, "(-1)"),
+        (True, "1"),
+        (False, "0"),
+        (1.5, "(1.5)"),
+        (float("-inf"), "(-9e999)"),
+        ("it's", "'it''s'"),
+        ("'; drop table a; --", "'''; drop table a; --'"),
+        ("ä\n\\", "'ä\n\\'"),
     ],
 )
 def test_claim_is_a_literal(value: object, sql: str) -> None:

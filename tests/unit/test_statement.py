@@ -259,10 +259,14 @@ def test_condition_that_could_never_mean_anything_is_refused(
 @pytest.mark.parametrize(
     ("search", "alternatives"),
     [
-        *(("red shoes", [(["red", "shoes"], [])]), ('"red shoes" -boots', [(["red shoes"], ["boots"])])),
+        ("red shoes", [(["red", "shoes"], [])]),
+        ('"red shoes" -boots', [(["red shoes"], ["boots"])]),
         ('-"old boots" red', [(["red"], ["old boots"])]),
-        *(("red OR blue or", [(["red"], []), (["blue"], [])]), ('"or" -or', [(["or"], ["or"])])),
-        *(('say"hello', [(["say", "hello"], [])]), ("well-known -", [(["well-known", "-"], [])]), (" ", [])),
+        ("red OR blue or", [(["red"], []), (["blue"], [])]),
+        ('"or" -or', [(["or"], ["or"])]),
+        ('say"hello', [(["say", "hello"], [])]),
+        ("well-known -", [(["well-known", "-"], [])]),
+        (" ", []),
     ],
 )
 def test_search_has_alternatives_of_words_and_phrases(

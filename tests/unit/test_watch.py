@@ -175,9 +175,15 @@ async def test_storm_of_what_is_heard_leads_to_polls_alone(world: World) -> None
         *(
             pytest.param(each, f"Internal error: {type(each).__name__}. {SEE_LOG}", id=type(each).__name__)
             for each in (
-                *(ValueError(SECRET), RuntimeError(SECRET), MemoryError(SECRET), OSError(5, SECRET)),
-                *(RecursionError(SECRET), KeyError(SECRET), ExceptionGroup(SECRET, [ValueError(SECRET)])),
-                *(sa.exc.InvalidRequestError(SECRET), UnforeseenError(SECRET)),
+                ValueError(SECRET),
+                RuntimeError(SECRET),
+                MemoryError(SECRET),
+                OSError(5, SECRET),
+                RecursionError(SECRET),
+                KeyError(SECRET),
+                ExceptionGroup(SECRET, [ValueError(SECRET)]),
+                sa.exc.InvalidRequestError(SECRET),
+                UnforeseenError(SECRET),
             )
         ),
     ],

@@ -48,12 +48,21 @@ def test_comment_is_quoted_and_cannot_end_its_quotes(comment: str, shown: str) -
 @pytest.mark.parametrize(
     ("default", "shown"),
     [
-        *((None, ""), ("0", "0"), ("'new'::text", "'new'"), ("(-1)::integer", ""), ("'-1'::integer", "'-1'")),
-        *(("datetime('now')", "datetime('now')"), ("'hr.secret'::regclass", "")),
-        *(("'it''s (hr.secret)'", "'it''s (hr.secret)'"), ("'new'::hr.secret_mood", "'new'")),
-        *(("now()", "now()"), ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
+        (None, ""),
+        ("0", "0"),
+        ("'new'::text", "'new'"),
+        ("(-1)::integer", ""),
+        ("'-1'::integer", "'-1'"),
+        ("datetime('now')", "datetime('now')"),
+        ("'hr.secret'::regclass", ""),
+        ("'it''s (hr.secret)'", "'it''s (hr.secret)'"),
+        ("'new'::hr.secret_mood", "'new'"),
+        ("now()", "now()"),
+        ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP"),
         ("nextval('hr.secret_accounts_id_seq'::regclass)", ""),
-        *(("hr.secret_function()", ""), ('"secret"()', ""), ("('a'::text || hr.secret())", "")),
+        ("hr.secret_function()", ""),
+        ('"secret"()', ""),
+        ("('a'::text || hr.secret())", ""),
     ],
 )
 def test_default_names_no_object_of_a_user(default: str | None, shown: str) -> None:
