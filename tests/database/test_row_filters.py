@@ -223,62 +223,13 @@ def test_odd_claim_opens_nothing(claim: object, shop: Shop) -> None:
     assert kind != "answer" or '"rows":[]' in str(told)
 
 
-def test_hidden_rows_are_not_nearest_values_of_a_visible_path(shop: Shop) -> None:
-    grants: Grants = {"patients": GrantSection(where=FILTER), "visits": True}
-    with calling_as(shop, grants, NORTH) as caller:
-        page = caller.call("list_visits", where=[{"column": "patient.name", "value": "Bo"}])
-
-    assert page["rows"] == []
-    assert page["note"] == "patient.name has only these values: 'Ann', 'Cid', 'Eve'."
-
-
 def _note(caller: Caller, tool: str, **arguments: object) -> object:
     page = caller.call(tool, **arguments)
     return page.get("note")
 
 
-NORTHERN: Grants = {"patients": GrantSection(where=FILTER), "visits": True}
 TALL = {"column": "height", "op": "gt", "value": "500"}
 FAR = {"column": "patient.height", "op": "gt", "value": "500"}
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "told"),
-    [
-        ("list_patients", {"where": [TALL]}, "height runs from 160 to 170."),
-        ("list_visits", {"where": [FAR]}, "patient.height runs from 160 to 170."),
-        (
-            "list_visits",
-            {"where": [{"column": "price", "op": "gt", "value": "500"}]},
-            "price runs from 10 to 50.",
-        ),
-        ("list_patients", {"where": [{"column": "id", "value": "4"}]}, "id runs from 1 to 5."),
-        (
-            "list_patients",
-            {"where": [{"column": "sum(visits.price)", "op": "gt", "value": "500"}]},
-            "sum(visits.price) runs from 10 to 30.",
-        ),
-        (
-            "list_patients",
-            {"where": [{"some": "visits", "where": [{"column": "price", "op": "gt", "value": "500"}]}]},
-            "visits.price runs from 10 to 50.",
-        ),
-        (
-            "aggregate_rows",
-            {
-                "table": "patients",
-                "measures": [{"function": "max", "column": "height"}],
-                "where": [{"column": "name", "value": "Eve"}],
-            },
-            "height is null in the only row.",
-        ),
-    ],
-)
-def test_empty_answer_is_explained_by_visible_rows_alone(
-    tool: str, arguments: dict[str, object], told: str, shop: Shop
-) -> None:
-    with calling_as(shop, NORTHERN, NORTH) as caller:
-        assert _note(caller, tool, **arguments) == told
 
 
 def test_table_whose_rows_are_all_hidden_is_like_one_without_rows(serve: Serve, dialect: str) -> None:

@@ -204,6 +204,18 @@ EXPLAINED_WHERE: list[tuple[str, list[Mapping[str, object]], str]] = [
         [{"some": OF_TEAMS, "where": [FIRST, {"column": "amount", "op": "gt", "value": "20"}]}],
         "No row of people meets the conditions in some.",
     ),
+    ("list_people", [{"column": "amount", "op": "gt", "value": "500"}], "amount runs from 10 to 40."),
+    (
+        "list_people",
+        [{"column": "boss.amount", "op": "gt", "value": "500"}],
+        "boss.amount runs from 10 to 40.",
+    ),
+    (
+        "list_teams",
+        [{"column": f"sum({OF_TEAMS}.amount)", "op": "gt", "value": "500"}],
+        f"sum({OF_TEAMS}.amount) runs from 30 to 30.",
+    ),
+    ("list_people", [{"column": "boss.name", "value": "Ev"}], "boss.name has only these values"),
     ("list_people", [{"column": "boss.region", "value": "south"}], "has only these values: \\'north\\'."),
     (
         "list_people",
