@@ -68,7 +68,7 @@ def _rich(dialect: str) -> Side:
     """
     return _side(
         dialect,
-        pins=("'CANARY 1'", "'CANARY 2'", "null"),
+        pins=("'CANARY'", "'CANARY 2'", "null"),
         default="'CANARY default'",
         hidden=", canary_secret text default 'CANARY', canary_number integer",
         more=hidden,
@@ -76,7 +76,7 @@ def _rich(dialect: str) -> Side:
 
 
 def _poor(dialect: str) -> Side:
-    return _side(dialect, pins=("'x'", "'y'", "'z'"), default="'other'")
+    return _side(dialect, pins=("null", "'y'", "'z'"), default="'other'")
 
 
 @pytest.fixture(scope="module")
