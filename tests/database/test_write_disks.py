@@ -114,7 +114,8 @@ def _stop(cluster: tuple[Cluster, int]) -> None:
 
 
 def _start(cluster: tuple[Cluster, int]) -> None:
-    cluster[0].start_at(cluster[1])
+    with _limited(0, SEGMENT):
+        cluster[0].start_at(cluster[1])
 
 
 @contextmanager

@@ -28,6 +28,7 @@ HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN = "2026-07-28"
 VERSIONS = (*HANDSHAKES, MODERN)
 PATIENCE = 30  #: seconds for one answer, which a busy machine may need
+MOST_NOTED = 4_000  #: characters of what a server wrote that a failure shows
 LONGEST_LINE = 128 * 2**20  #: bytes
 CLIENT = {"name": "raw", "version": "1"}
 
@@ -271,6 +272,9 @@ async def spawn(
     writer = await _open_writer(os.fdopen(our_output, "wb", buffering=0))
     try:
         yield ProcessClient(reader, writer, version=version, output=output, process=process, log=log)
+    except BaseException as exc:
+        exc.add_note(f"The server wrote: {log.read_text()[-MOST_NOTED:]}")
+        raise
     finally:
         if process.returncode is None:
             # It may have ended, although its status has not arrived.

@@ -16,11 +16,10 @@ import httpx2
 
 from tests.oracle.validation import ValidatingTransport
 from tests.processes import started_by
-from tests.protocol.client import CLIENT, MODERN, PATIENCE, ROOT
+from tests.protocol.client import CLIENT, MODERN, MOST_NOTED, PATIENCE, ROOT
 
 HANDSHAKE = "2025-11-25"
 SESSION = "Mcp-Session-Id"
-MOST_NOTED = 4_000  #: characters of what a server wrote that a failure shows
 ADDRESS = re.compile(r"(?:Serving .*|Listening) at (http://\S+?)/mcp\b")
 
 Message = dict[str, Any]
