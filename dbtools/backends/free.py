@@ -4,14 +4,14 @@ Two safeguards confine callers' SQL, different ones on each database. The wordin
 never that of the database: its messages quote hidden data, and distinguish a hidden name from an unknown one.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
 import anyio
 
+from dbtools.backends.runs import FreeRun
 from dbtools.catalog import Catalog
 from dbtools.errors import SqlRefused, listing, misspelled, nearest
-from dbtools.policy import NO_RULES, FunctionRules
 from dbtools.results import ResultSet
 from dbtools.sql import Group, Lexis, SqlError, Token, TokenKind, code_of, grouped, words
 from dbtools.types import Mask, quoted
@@ -37,25 +37,6 @@ class FreeOffer(NamedTuple):
 
     dialect: str = ""  #: the database and its version, such as "PostgreSQL 16.2"; empty: never offered
     obstacle: str = ""  #: why it cannot be offered; empty: it can
-
-
-class FreeRun(NamedTuple):
-    """A caller's free SQL, to run under the lens of a role."""
-
-    sql: str
-    catalog: Catalog  #: what the role sees: tables with their row filters and masks
-    whole: Catalog  #: what the login sees, to know which names are hidden
-    claims: Mapping[str, object]  #: of the caller
-    caller: str  #: tells callers apart, so that none takes all workers
-    limit: int  #: rows; one more is read
-    longest: int  #: characters of a cell
-    most_bytes: int  #: of all cells
-    timeout: float  #: seconds
-    session: Mapping[str, str] = {}
-    stamp: str = ""  #: of the schema that *catalog* belongs to
-    comment: str = ""  #: SQL with the ID of the request
-    application: str = ""  #: the application name with that ID
-    functions: FunctionRules = NO_RULES
 
 
 class FreeExplanation(NamedTuple):

@@ -18,8 +18,9 @@ import anyio
 from dbtools.backends.free import FreeOffer, FreeRunner
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.catalog import Catalog, Column, Location, RowFilter, Selection, Table
-from dbtools.changes import EarlierCall, WriteShape
+from dbtools.backends.runs import NO_SESSION, Run, WriteResult, WriteRun
+from dbtools.catalog import Catalog, Column, RowFilter, Selection, Table
+from dbtools.changes import WriteShape
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import NO_RULES, FunctionRules, Role
 from dbtools.queries import Effects, Permitted
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
-NO_SESSION: Mapping[str, str] = {}
 #: Why a role may not make a change.
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "The changed row would break the rules of your role."
@@ -59,25 +59,6 @@ class Facts:
     names_connections: bool = False  #: whether connections have an application name
     announcement: str | None = None  #: the statement by which a migration announces itself
     watch_script: str | None = None  #: SQL that makes the database announce changes
-
-
-class Run(NamedTuple):
-    """A statement to run."""
-
-    plan: Plan
-    values: Mapping[str, object]  #: including the claims that row filters use
-    limit: int  #: rows
-    timeout: float  #: seconds, enforced in the database
-    session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
-    stamp: str = ""  #: of the schema that the statement was made for, if known
-    shape: Shape | None = None  #: for that schema; the plan's shape may have older versions of its tables
-    comment: str = ""  #: SQL in front of the statement, with the ID of the request
-    application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
-
-    @property
-    def parameters(self) -> tuple[object, ...]:
-        """The values in the order of their placeholders, as the driver takes them."""
-        return self.plan.bound(self.values, self.limit)
 
 
 class Probe(NamedTuple):
@@ -109,54 +90,6 @@ class Runner(Protocol):
 
     async def close(self) -> None:
         """Close every connection."""
-
-
-class JournalEntry(NamedTuple):
-    """What the table `dbtools_write` keeps of a call, so that its change is made once."""
-
-    id: str  #: random, or that of the confirmation, which works once
-    caller: str
-    tool: str
-    key: str | None  #: the idempotency key
-    arguments: str  #: a digest
-
-
-Row = tuple[object, ...]
-
-
-class WriteResult(NamedTuple):
-    """The result of writes."""
-
-    rows: Sequence[Row]  #: after the change; before it, of deleted rows
-    before: Sequence[Row | None]  #: of updated rows; an upsert has None for each row that it inserts
-    affected: int
-    #: As they were, the rows that the role does not see after the change, and as they are; None: no such row.
-    left: Sequence[Row | None] = ()
-    left_after: Sequence[Row | None] = ()
-    ignored: int = 0  #: rows that an upsert leaves as they are
-    #: If asked for: the other tables in which rows were changed, and their number.
-    elsewhere: Sequence[tuple[frozenset[Location], int]] = ()
-    unchecked: bool = False  #: whether a dry run leaves out constraints that only COMMIT checks
-    earlier: EarlierCall | None = None  #: nothing was done, because this call had done it
-    is_kept: bool = False  #: whether it was committed
-
-
-class WriteRun(NamedTuple):
-    """Writes to run in one transaction."""
-
-    #: Each with its values; none if only the entry is to be kept.
-    steps: Sequence[tuple[WritePlan, Mapping[str, object]]]
-    claims: Mapping[str, object]  #: of the caller
-    #: Returns whether to commit what was done, instead of rolling it back; called before COMMIT.
-    keeps: Callable[[WriteResult], bool]
-    counts: bool  #: whether to count rows that are changed in other tables
-    timeout: float  #: seconds, enforced in the database
-    entry: JournalEntry | None = None  #: kept in the same transaction
-    session: Mapping[str, str] = NO_SESSION
-    stamp: str = ""
-    versions: Sequence[str] = ()
-    comment: str = ""
-    application: str = ""
 
 
 class Writer(Protocol):

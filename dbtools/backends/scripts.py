@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan, pin, place
-from dbtools.backends.port import UNFIT, UNSEEN, JournalEntry, Row, WriteResult, WriteRun
+from dbtools.backends.port import UNFIT, UNSEEN
+from dbtools.backends.runs import JournalEntry, Row, WriteResult, WriteRun
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
 from dbtools.catalog import Column

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dbtools import errors
-from dbtools.backends.port import NO_SESSION, NOT_READING, Backend, Declared, Facts, Inspected, Inspector
+from dbtools.backends.port import NOT_READING, Backend, Declared, Facts, Inspected, Inspector
+from dbtools.backends.runs import NO_SESSION
 from dbtools.catalog import Catalog, Column
 from dbtools.configured.claims import declared_cast, untyped_claims
 from dbtools.configured.query_sources import LoadedQueries, queries_in, read_files, registered_in

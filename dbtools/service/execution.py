@@ -8,19 +8,9 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.caches import PlanCache
-from dbtools.backends.free import FreeRun
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import (
-    NO_SESSION,
-    UNSEEN,
-    Backend,
-    JournalEntry,
-    Run,
-    Runner,
-    Writer,
-    WriteResult,
-    WriteRun,
-)
+from dbtools.backends.port import UNSEEN, Backend, Runner, Writer
+from dbtools.backends.runs import NO_SESSION, FreeRun, JournalEntry, Run, WriteResult, WriteRun
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import masked_rows
 from dbtools.changes import Transaction, Write, WriteKind, WriteShape, assigned, masked_known, running

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from dbtools import errors
-from dbtools.backends.free import FreeRun, FreeRunner
+from dbtools.backends.free import FreeRunner
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Backend
+from dbtools.backends.runs import FreeRun
 from dbtools.catalog import Table
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.findings import Finding, Kind, finding

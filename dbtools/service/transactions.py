@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from dbtools import errors
-from dbtools.backends.port import JournalEntry
+from dbtools.backends.runs import JournalEntry
 from dbtools.cells import json_of
 from dbtools.changes import Transaction, used
 from dbtools.policy import Caller

@@ -20,17 +20,11 @@ from sqlalchemy.types import UserDefinedType
 from dbtools import errors
 from dbtools.backends import port, sources
 from dbtools.backends.plans import ESCAPE, Plan, identifier
-from dbtools.backends.port import (
-    NO_SESSION,
-    Declared,
-    Facts,
-    Inspected,
-    Run,
-    refusal,
-)
+from dbtools.backends.port import Declared, Facts, Inspected, refusal
 from dbtools.backends.queries import compile_query
 from dbtools.backends.query_syntax import ListForms
 from dbtools.backends.records import RecordStore, Registry
+from dbtools.backends.runs import NO_SESSION, Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Selection, Table

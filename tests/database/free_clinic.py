@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from dbtools.backends.free import FreeRun
+from dbtools.backends.runs import FreeRun
 from dbtools.backends.sqlite.files import location_of, read_file
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.lens import lens_of, specification

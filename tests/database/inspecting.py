@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dbtools.backends import open_backend
-from dbtools.backends.port import NO_SESSION, Declared, Inspected, Inspector
+from dbtools.backends.port import Declared, Inspected, Inspector
+from dbtools.backends.runs import NO_SESSION
 from dbtools.sql import scan
 from tests.database.shop import pool_of
 

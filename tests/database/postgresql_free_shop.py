@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.free import FreeRun
 from dbtools.backends.postgresql import Backend
 from dbtools.backends.postgresql.free import open_free
 from dbtools.backends.postgresql.types import lexis
+from dbtools.backends.runs import FreeRun
 from dbtools.catalog import Catalog, RowFilter, Selection
 from dbtools.errors import CallError
 from dbtools.policy import Grant, Role, Rule, restrict

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from dbtools.backends.plans import CELLS_HELD
-from dbtools.backends.port import Run
+from dbtools.backends.runs import Run
 from dbtools.policy import Caller
 from dbtools.results import ResultSet
 from dbtools.settings import LimitsSection

@@ -5,7 +5,8 @@ from typing import cast
 
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
-from dbtools.backends.port import Backend, Runner, Writer, WriteResult, WriteRun
+from dbtools.backends.port import Backend, Runner, Writer
+from dbtools.backends.runs import WriteResult, WriteRun
 from dbtools.changes import WriteShape
 from dbtools.configured.resolved import Resolved
 from dbtools.service.execution import Execution

@@ -13,7 +13,7 @@ import pytest
 
 from dbtools.backends import open_backend, url_of_file
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Run
+from dbtools.backends.runs import Run
 from dbtools.backends.sqlite.connections import SMALL_VALUE, FileConnection
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.runner import SqliteRunner

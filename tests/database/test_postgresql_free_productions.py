@@ -14,9 +14,9 @@ import asyncpg
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from dbtools.backends.free import FreeRun
 from dbtools.backends.postgresql.guarding import Guards
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
+from dbtools.backends.runs import FreeRun
 from dbtools.backends.sqlite.refusals import readable
 from dbtools.backends.sqlite.syntax import names_in
 from dbtools.errors import CallError, SqlRefused

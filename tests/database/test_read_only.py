@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Run
+from dbtools.backends.runs import Run
 from dbtools.catalog import Table
 from dbtools.errors import CallError
 from dbtools.statement import Select

@@ -15,8 +15,8 @@ import pytest
 
 from dbtools import errors
 from dbtools.backends import answering, processes
-from dbtools.backends.free import FreeRun
 from dbtools.backends.processes import LOST, Worker, WorkerPool
+from dbtools.backends.runs import FreeRun
 from dbtools.backends.sqlite import free
 from dbtools.backends.sqlite.syntax import names_in
 from dbtools.policy import Caller

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.port import Run
+from dbtools.backends.runs import Run
 from dbtools.errors import DbtoolsError, SchemaChanged
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import anyio
 
 from dbtools import errors
-from dbtools.backends.port import JournalEntry
+from dbtools.backends.runs import JournalEntry
 from dbtools.catalog import Catalog
 from dbtools.changes import Transaction
 from dbtools.policy import Caller, Limits, Role

@@ -6,7 +6,8 @@ from typing import cast
 import pytest
 
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Backend, Run
+from dbtools.backends.port import Backend
+from dbtools.backends.runs import Run
 from dbtools.catalog import Catalog
 from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, TimedOut, Unreadable
 from dbtools.policy import Caller, Limits, Role

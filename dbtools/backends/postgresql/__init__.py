@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_SESSION, Facts, Heard
+from dbtools.backends.port import Facts, Heard
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.change_inspection import PostgresqlChangeInspector
 from dbtools.backends.postgresql.connections import check_session
@@ -23,6 +23,7 @@ from dbtools.backends.postgresql.urls import destination, with_full_paths, witho
 from dbtools.backends.postgresql.vocabulary import read_offer
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
+from dbtools.backends.runs import NO_SESSION
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.policy import NO_RULES, FunctionRules, Role
 from dbtools.queries import Permitted

@@ -17,7 +17,7 @@ from typing import Any
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.free import MISSING, OUTSIDE, SIMPLER, UNSHARED, FreeRun, refused, unknown_column
+from dbtools.backends.free import MISSING, OUTSIDE, SIMPLER, UNSHARED, refused, unknown_column
 from dbtools.backends.plans import Plan
 from dbtools.backends.postgresql.changes import CHANGED
 from dbtools.backends.postgresql.connections import is_lost
@@ -41,6 +41,7 @@ from dbtools.backends.postgresql.runner import (
 )
 from dbtools.backends.postgresql.vocabulary import NAMESAKES, NUMBER, Vocabulary
 from dbtools.backends.processes import OTHERS
+from dbtools.backends.runs import FreeRun
 from dbtools.backends.selects import CLAIM
 from dbtools.catalog import Table, TableKind
 from dbtools.errors import listing

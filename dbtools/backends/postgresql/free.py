@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
-from dbtools.backends.free import FreeExplanation, FreeRun, refused
+from dbtools.backends.free import FreeExplanation, refused
 from dbtools.backends.plans import Plan, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql.confinement import Confined
@@ -50,6 +50,7 @@ from dbtools.backends.postgresql.runner import (
 )
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, duration, read_types
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
+from dbtools.backends.runs import FreeRun
 from dbtools.catalog import Column
 from dbtools.errors import listing
 from dbtools.results import ResultSet

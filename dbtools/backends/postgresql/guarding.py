@@ -12,11 +12,12 @@ from itertools import count
 from pathlib import Path
 
 from dbtools import errors
-from dbtools.backends.free import SIMPLER, FreeRun, refused
+from dbtools.backends.free import SIMPLER, refused
 from dbtools.backends.postgresql.guarded import Guarded, Scope, guarded_of
 from dbtools.backends.postgresql.lens import is_whole
 from dbtools.backends.postgresql.vocabulary import Vocabulary
 from dbtools.backends.processes import LOST, WorkerPool
+from dbtools.backends.runs import FreeRun
 from dbtools.catalog import Catalog, Column, Table
 
 GUARD = "dbtools.backends.postgresql.guard"  #: the module that answers in a process

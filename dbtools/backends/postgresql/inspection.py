@@ -25,13 +25,7 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import (
-    Declared,
-    Inspected,
-    check_names,
-    refusal,
-    temporary_refusal,
-)
+from dbtools.backends.port import Declared, Inspected, check_names, refusal, temporary_refusal
 from dbtools.backends.postgresql.changes import BEGIN, TABLE_VERSIONS, Control
 from dbtools.backends.postgresql.connections import check_session, fixed_path, is_lost
 from dbtools.backends.postgresql.dependencies import (

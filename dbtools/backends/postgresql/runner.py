@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Probe, Run
+from dbtools.backends.port import Probe
 from dbtools.backends.postgresql.catalog_queries import ARE_PLAIN
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import (
@@ -56,6 +56,7 @@ from dbtools.backends.postgresql.pipeline import (
     setting,
 )
 from dbtools.backends.queries import compile_query
+from dbtools.backends.runs import Run
 from dbtools.backends.selects import compile_select
 from dbtools.cells import Cut, held
 from dbtools.results import ResultSet

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import asyncpg
 
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import Row, WriteRun
 from dbtools.backends.postgresql.changes import are_named
 from dbtools.backends.postgresql.connections import is_lost
 from dbtools.backends.postgresql.pipeline import (
@@ -36,6 +35,7 @@ from dbtools.backends.postgresql.runner import (
     time_limit,
 )
 from dbtools.backends.query_syntax import CHANGE
+from dbtools.backends.runs import Row, WriteRun
 from dbtools.backends.scripts import JOURNAL_TABLE
 from dbtools.catalog import Location
 from dbtools.changes import WriteShape

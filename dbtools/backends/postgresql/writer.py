@@ -11,7 +11,7 @@ import asyncpg
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import FAILED, WriteResult, WriteRun
+from dbtools.backends.port import FAILED
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.inspection import LIST_FORMS
@@ -40,6 +40,7 @@ from dbtools.backends.postgresql.runner import (
 from dbtools.backends.postgresql.transaction import NotBegun, OpenTransaction, changed_elsewhere
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.queries import compile_changing_query
+from dbtools.backends.runs import WriteResult, WriteRun
 from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.changes import WriteKind, WriteShape

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_DBTOOLS_WRITE, NO_SESSION, Facts, Inspector
+from dbtools.backends.port import NO_DBTOOLS_WRITE, Facts, Inspector
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
+from dbtools.backends.runs import NO_SESSION
 from dbtools.backends.sqlite.change_inspection import hindrances, inspect_change, unprepared
 from dbtools.backends.sqlite.files import (
     FileLocation,

@@ -14,7 +14,7 @@ import anyio
 
 from dbtools.backends.caches import bounded_cache
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Run
+from dbtools.backends.runs import Run
 from dbtools.backends.sqlite.files import (
     BUSY,
     LARGEST_VALUE,

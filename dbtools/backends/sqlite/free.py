@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 
 from dbtools import errors
-from dbtools.backends.free import FreeExplanation, FreeRun, check
+from dbtools.backends.free import FreeExplanation, check
 from dbtools.backends.plans import identifier
 from dbtools.backends.processes import LOST, WorkerPool
+from dbtools.backends.runs import FreeRun
 from dbtools.backends.sqlite.files import FileLocation, connect, location_of
 from dbtools.backends.sqlite.lens import FILE_OF, claims_of, lens_of, random_name, specification
 from dbtools.backends.sqlite.refusals import readable, worded

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
-from dbtools.backends.free import FreeRun
+from dbtools.backends.runs import FreeRun
 from dbtools.backends.sources import Element, column_of, source
 from dbtools.backends.sqlite.files import FileLocation
 from dbtools.backends.sqlite.grammar import CLAIM_CASTS, SqliteGrammar

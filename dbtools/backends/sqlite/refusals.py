@@ -15,13 +15,13 @@ from dbtools.backends.free import (
     SELECT_ONLY,
     SIMPLER,
     UNSHARED,
-    FreeRun,
     refused,
     statement_of,
     unknown_column,
     unknown_function,
     unknown_table,
 )
+from dbtools.backends.runs import FreeRun
 from dbtools.backends.sqlite.lens import permitted, withheld_of
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
 from dbtools.results import too_wide

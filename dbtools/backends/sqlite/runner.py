@@ -18,8 +18,9 @@ import sqlalchemy as sa
 from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Probe, Row, Run
+from dbtools.backends.port import Probe
 from dbtools.backends.queries import compile_query
+from dbtools.backends.runs import Row, Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread
 from dbtools.backends.sqlite.files import (

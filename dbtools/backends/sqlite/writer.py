@@ -11,8 +11,9 @@ from threading import Event
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import FAILED, Row, WriteResult, WriteRun
+from dbtools.backends.port import FAILED
 from dbtools.backends.queries import compile_changing_query
+from dbtools.backends.runs import Row, WriteResult, WriteRun
 from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread, patiently
 from dbtools.backends.sqlite.files import (
