@@ -13,18 +13,24 @@ NO_SESSION: Mapping[str, str] = {}
 Row = tuple[object, ...]
 
 
+class RunContext(NamedTuple):
+    """How something runs, whatever it is."""
+
+    timeout: float  #: seconds, enforced in the database
+    session: Mapping[str, str] = NO_SESSION  #: settings of the database for this transaction alone
+    stamp: str = ""  #: of the schema that it was made for, if known
+    comment: str = ""  #: SQL in front of each statement, with the ID of the request
+    application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
+
+
 class Run(NamedTuple):
     """A statement to run."""
 
     plan: Plan
     values: Mapping[str, object]  #: including the claims that row filters use
     limit: int  #: rows
-    timeout: float  #: seconds, enforced in the database
-    session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
-    stamp: str = ""  #: of the schema that the statement was made for, if known
-    shape: Shape | None = None  #: for that schema; the plan's shape may have older versions of its tables
-    comment: str = ""  #: SQL in front of the statement, with the ID of the request
-    application: str = ""  #: the application name with that ID: letters, digits and `-_.:`
+    context: RunContext
+    shape: Shape | None = None  #: for the schema with the stamp; that of the plan may have older versions
 
     @property
     def parameters(self) -> tuple[object, ...]:
@@ -68,13 +74,9 @@ class WriteRun(NamedTuple):
     #: Returns whether to commit what was done, instead of rolling it back; called before COMMIT.
     keeps: Callable[[WriteResult], bool]
     counts: bool  #: whether to count rows that are changed in other tables
-    timeout: float  #: seconds, enforced in the database
+    context: RunContext
     entry: JournalEntry | None = None  #: kept in the same transaction
-    session: Mapping[str, str] = NO_SESSION
-    stamp: str = ""
     versions: Sequence[str] = ()
-    comment: str = ""
-    application: str = ""
 
 
 class FreeRun(NamedTuple):
@@ -88,9 +90,5 @@ class FreeRun(NamedTuple):
     limit: int  #: rows; one more is read
     longest: int  #: characters of a cell
     most_bytes: int  #: of all cells
-    timeout: float  #: seconds
-    session: Mapping[str, str] = NO_SESSION
-    stamp: str = ""  #: of the schema that *catalog* belongs to
-    comment: str = ""  #: SQL with the ID of the request
-    application: str = ""  #: the application name with that ID
+    context: RunContext
     functions: FunctionRules = NO_RULES

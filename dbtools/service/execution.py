@@ -10,7 +10,7 @@ from dbtools import errors
 from dbtools.backends.caches import PlanCache
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import UNSEEN, Backend, Runner, Writer
-from dbtools.backends.runs import NO_SESSION, FreeRun, JournalEntry, Run, WriteResult, WriteRun
+from dbtools.backends.runs import NO_SESSION, FreeRun, JournalEntry, Run, RunContext, WriteResult, WriteRun
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import masked_rows
 from dbtools.changes import Transaction, Write, WriteKind, WriteShape, assigned, masked_known, running
@@ -56,17 +56,13 @@ class Execution:
             plan=plan,
             values=values_of(plan, statement, caller),
             limit=statement.limit,
-            timeout=min(timeout, statement.timeout, view.role.limits.timeout),
-            session=session_of(view.role, caller) if view.role.session else NO_SESSION,
-            stamp=view.stamp,
+            context=context_of(view, caller, min(timeout, statement.timeout), self._tells),
             shape=statement.shape,
-            comment=request_comment() if self._tells == "comment" else "",
-            application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
             found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
-            raise _reworded(exc, statement, run.timeout, view.catalog) from exc
+            raise _reworded(exc, statement, run.context.timeout, view.catalog) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
@@ -82,7 +78,7 @@ class Execution:
                 return await runner.run(run)
         except errors.TimedOut as exc:
             raise errors.TimedOut(
-                f"The statement reached its timeout of {run.timeout:g} seconds and was stopped.",
+                f"The statement reached its timeout of {run.context.timeout:g} seconds and was stopped.",
                 hint=exc.hint or "Filter on key columns first, or read fewer tables.",
             ) from exc
 
@@ -117,12 +113,8 @@ class Execution:
             keeps=keeps,
             counts=True,
             entry=entry,
-            timeout=min(transaction.timeout, view.role.limits.timeout),
-            session=session_of(view.role, caller) if view.role.session else NO_SESSION,
-            stamp=view.stamp,
+            context=context_of(view, caller, transaction.timeout, self._tells),
             versions=shape.versions,
-            comment=request_comment() if self._tells == "comment" else "",
-            application=f"dbtools:{request_id()}" if self._tells == "application_name" else "",
         )
         try:
             written = await (_traced_write(writer, run) if self._is_tracing else writer.write(run))
@@ -134,15 +126,8 @@ class Execution:
 
     async def enter(self, entry: JournalEntry, view: View, caller: Caller) -> None:
         """Keep *entry* in the journal without a change, or raise NotConfirmed if its ID is there already."""
-        run = WriteRun(
-            steps=(),
-            claims={},
-            keeps=lambda _: True,
-            counts=False,
-            entry=entry,
-            timeout=view.role.limits.timeout,
-            session=session_of(view.role, caller) if view.role.session else NO_SESSION,
-        )
+        context = RunContext(timeout=view.role.limits.timeout, session=session_of(view.role, caller))
+        run = WriteRun(steps=(), claims={}, keeps=lambda _: True, counts=False, context=context, entry=entry)
         await (await self._backend.writer()).write(run)
 
     async def is_current(self, stamp: str) -> bool:
@@ -168,12 +153,19 @@ def free_run(
         limit=asked.limit,
         longest=asked.longest,
         most_bytes=asked.most_bytes,
-        timeout=view.role.limits.timeout,
-        session=session_of(view.role, caller) if view.role.session else NO_SESSION,
+        context=context_of(view, caller, view.role.limits.timeout, tells),
+        functions=view.role.functions,
+    )
+
+
+def context_of(view: View, caller: Caller, timeout: float, tells: RequestIdTarget | None) -> RunContext:
+    """Return how something runs for *caller*, who sees *view*, for at most *timeout* seconds."""
+    return RunContext(
+        timeout=min(timeout, view.role.limits.timeout),
+        session=session_of(view.role, caller),
         stamp=view.stamp,
         comment=request_comment() if tells == "comment" else "",
         application=f"dbtools:{request_id()}" if tells == "application_name" else "",
-        functions=view.role.functions,
     )
 
 
@@ -331,6 +323,8 @@ def _written(transaction: Transaction) -> Mapping[Column, Sequence[object]]:
 
 def session_of(role: Role, caller: Caller) -> Mapping[str, str]:
     """Return the settings of a session of *caller*, who has *role*, or raise Denied."""
+    if not role.session:
+        return NO_SESSION
     values = {
         each.name: each.value if each.claim is None else claim_of(caller, each.claim) for each in role.session
     }

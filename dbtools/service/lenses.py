@@ -7,7 +7,7 @@ from dbtools import errors
 from dbtools.backends.free import FreeRunner
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Backend
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import FreeRun, RunContext
 from dbtools.catalog import Table
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.findings import Finding, Kind, finding
@@ -72,8 +72,7 @@ def _reading(resolved: ResolvedRole, tables: Sequence[Table]) -> FreeRun:
         limit=1,
         longest=1,
         most_bytes=1_000,
-        timeout=TIMEOUT,
-        stamp=resolved.whole.stamp,
+        context=RunContext(timeout=TIMEOUT, stamp=resolved.whole.stamp),
         functions=resolved.served.functions,
     )
 

@@ -324,7 +324,7 @@ class Runner:
         """Return the rows of *run*, which is interrupted by its deadline or by cancellation."""
         cursor = self._connection.cursor()
         try:
-            async with asyncio.timeout(run.timeout):
+            async with asyncio.timeout(run.context.timeout):
                 rows = await asyncio.to_thread(_fetch, cursor, run)
         except TimeoutError as exc:
             raise errors.TimedOut from exc

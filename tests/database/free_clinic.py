@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import FreeRun, RunContext
 from dbtools.backends.sqlite.files import location_of, read_file
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.lens import lens_of, specification
@@ -122,7 +122,16 @@ def open_sandbox(path: Path, grants: Grants, kind: type[Sandbox] = Sandbox) -> I
     location = location_of(settings.database.url)
     catalog = read_file(location, lambda driver, file: read_catalog(driver, Selection(), file))
     (role,) = roles_of(settings, lexis)
-    ask = partial(FreeRun, sql="", claims=NORTH, caller="", limit=1, longest=1, most_bytes=1, timeout=1)
+    ask = partial(
+        FreeRun,
+        sql="",
+        claims=NORTH,
+        caller="",
+        limit=1,
+        longest=1,
+        most_bytes=1,
+        context=RunContext(timeout=1),
+    )
     lens = lens_of(ask(catalog=restrict(catalog, role), whole=catalog), SCHEMA)
     sandbox = kind(specification(lens, location, catalog.stamp, SCHEMA, FunctionRules()))
     with closing(sandbox):

@@ -12,7 +12,7 @@ from anyio.from_thread import BlockingPortal
 from dbtools.backends.postgresql import Backend
 from dbtools.backends.postgresql.free import open_free
 from dbtools.backends.postgresql.types import lexis
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import FreeRun, RunContext
 from dbtools.catalog import Catalog, RowFilter, Selection
 from dbtools.errors import CallError
 from dbtools.policy import Grant, Role, Rule, restrict
@@ -38,6 +38,7 @@ class FreeShop:
 
     def request(self, sql: str, **other: Any) -> FreeRun:
         """Return the run of *sql*."""
+        of_context = {name: other.pop(name) for name in RunContext._fields if name in other}
         run = FreeRun(
             sql=sql,
             catalog=self.catalog,
@@ -47,8 +48,7 @@ class FreeShop:
             limit=200,
             longest=500,
             most_bytes=200_000,
-            timeout=10.0,
-            stamp=self.whole.stamp,
+            context=RunContext(timeout=10.0, stamp=self.whole.stamp)._replace(**of_context),
         )
         return run._replace(**other)
 

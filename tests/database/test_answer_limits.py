@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from dbtools.backends.plans import CELLS_HELD
-from dbtools.backends.runs import Run
+from dbtools.backends.runs import Run, RunContext
 from dbtools.policy import Caller
 from dbtools.results import ResultSet
 from dbtools.settings import LimitsSection
@@ -54,7 +54,8 @@ def _read(shop: Shop, tool: str, arguments: Mapping[str, object]) -> ResultSet:
         statement = statement_of((await shop.toolbox.view(ROLE)).tools[tool].bind(arguments))
         assert statement is not None
         runner = await shop.database.runner()
-        run = Run(runner.compile(statement.shape), statement.values, limit=statement.limit, timeout=60)
+        context = RunContext(timeout=60)
+        run = Run(runner.compile(statement.shape), statement.values, limit=statement.limit, context=context)
         return await runner.run(run)
 
     return shop.portal.call(read)

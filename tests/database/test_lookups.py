@@ -13,7 +13,7 @@ import pytest
 
 from dbtools.backends import open_backend, url_of_file
 from dbtools.backends.plans import Plan
-from dbtools.backends.runs import Run
+from dbtools.backends.runs import Run, RunContext
 from dbtools.backends.sqlite.connections import SMALL_VALUE, FileConnection
 from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.runner import SqliteRunner
@@ -51,8 +51,8 @@ class Looked:
 
     def run(self, id: object) -> Run:
         """Return what reads the row *id*."""
-        comment = "/*abc*/ "
-        return Run(self.plan, {"id": id}, limit=1, timeout=5, stamp=self.stamp, comment=comment)
+        context = RunContext(timeout=5, stamp=self.stamp, comment="/*abc*/ ")
+        return Run(self.plan, {"id": id}, limit=1, context=context)
 
     def row(self, id: object) -> tuple[object, ...] | None:
         """Return the row *id*, or None if reading it may take long."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dbtools.backends.plans import Plan
-from dbtools.backends.runs import Run
+from dbtools.backends.runs import Run, RunContext
 from dbtools.catalog import Table
 from dbtools.errors import CallError
 from dbtools.statement import Select
@@ -105,10 +105,10 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
     """Run *sql* in the place of a call's statement, and return whether the database refused it."""
     runner, plan = await shop.database.runner(), _plan(sql)
     try:
-        await runner.run(Run(plan, {}, limit=1, timeout=5))
+        await runner.run(Run(plan, {}, limit=1, context=RunContext(timeout=5)))
     except CallError:
         stamp = (await shop.toolbox.snapshot()).catalog.stamp
-        return _looked_up(runner, Run(plan, {}, limit=1, timeout=5, stamp=stamp)) is None
+        return _looked_up(runner, Run(plan, {}, limit=1, context=RunContext(timeout=5, stamp=stamp))) is None
     return False
 
 
@@ -129,7 +129,7 @@ def test_rows_are_looked_up_where_the_database_is_near(shop: Shop) -> None:
 
     stamp = shop.portal.call(shop.toolbox.snapshot).catalog.stamp
     runner = shop.portal.call(shop.database.runner)
-    run = Run(plan, {}, limit=1, timeout=5, stamp=stamp)
+    run = Run(plan, {}, limit=1, context=RunContext(timeout=5, stamp=stamp))
     found = shop.portal.call(lambda: _looked_up(runner, run))
 
     assert (found is not None) is (shop.dialect == "sqlite")

@@ -16,7 +16,7 @@ import pytest
 from dbtools import errors
 from dbtools.backends import answering, processes
 from dbtools.backends.processes import LOST, Worker, WorkerPool
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import FreeRun, RunContext
 from dbtools.backends.sqlite import free
 from dbtools.backends.sqlite.syntax import names_in
 from dbtools.policy import Caller
@@ -344,8 +344,7 @@ async def test_long_statement_is_not_read_on_the_event_loop(path: Path, ending: 
             limit=1,
             longest=100,
             most_bytes=1_000,
-            timeout=20.0,
-            stamp=view.stamp,
+            context=RunContext(timeout=20.0, stamp=view.stamp),
         )
         used = []
         for _ in range(3):

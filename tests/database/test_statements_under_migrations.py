@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.runs import Run
+from dbtools.backends.runs import Run, RunContext
 from dbtools.errors import DbtoolsError, SchemaChanged
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
@@ -117,7 +117,7 @@ async def _running(url: str) -> AsyncIterator[Callable[[str | None], Awaitable[o
 
         async def read(version: str | None = None) -> object:
             shape = Select(table=replace(table, version=version or table.version), outputs=outputs)
-            run = Run(plan, {}, limit=1, timeout=5, stamp=version or "", shape=shape)
+            run = Run(plan, {}, limit=1, context=RunContext(timeout=5, stamp=version or ""), shape=shape)
             return (await runner.run(run)).rows
 
         yield read

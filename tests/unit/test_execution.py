@@ -39,7 +39,7 @@ class Failing:
         return plan_of(shape)
 
     async def run(self, run: Run) -> ResultSet:
-        self.timeouts.append(run.timeout)
+        self.timeouts.append(run.context.timeout)
         raise self._error
 
 

@@ -165,7 +165,7 @@ class Confined:
 
         *begin*: messages that begin the transaction.
         """
-        settings = _settings({*WATCHED, *self.run.session})
+        settings = _settings({*WATCHED, *self.run.context.session})
         counts = (f"(select pg_catalog.count(t) from {each} as t)" for each in self.guarded.sources.values())
         tables = f"{self._seen}select {', '.join(counts)}"
         self._sent = self.selecting("1")
@@ -182,7 +182,7 @@ class Confined:
         same = f"{settings} operator(pg_catalog.=) $1::pg_catalog.text"
         self._unchanged = messages(f"select where {assertion(same, ELSEWHERE)} is null", session)
         self._unchanged += self._same_names
-        self._sent = f"{self.run.comment}{self.selecting('q.*')}"
+        self._sent = f"{self.run.context.comment}{self.selecting('q.*')}"
         self.prepared = await connection.prepare(self._sent, name=False)
         # Only now may something be planned, since planning runs functions on constants.
         try:
@@ -224,7 +224,7 @@ class Confined:
 
     async def prepare(self, connection: ServerConnection) -> None:
         """Prepare what runs in the next transaction, which fails if the server has analysed it since."""
-        self._sent = f"{self.run.comment}{self.plan.sql}{GUARD.format(len(self.values) + 1)}"
+        self._sent = f"{self.run.context.comment}{self.plan.sql}{GUARD.format(len(self.values) + 1)}"
         self.prepared = await connection.prepare(self._sent)
         self.values = (*self.values, self._moment)
 
@@ -232,7 +232,7 @@ class Confined:
         """Return the messages that confirm all names, and then *begin* the transaction in which it runs."""
         versions = tuple(version for table in self.guarded.sources for version in versions_of(table))
         # All of its tables are locked, so they stay as they are.
-        return self._unchanged + another_transaction(versions, begin, self.run.session)
+        return self._unchanged + another_transaction(versions, begin, self.run.context.session)
 
     @property
     def confirmed(self) -> bytes:

@@ -34,7 +34,6 @@ from dbtools.backends.postgresql.pipeline import (
     finished,
     messages,
     rolled_back,
-    setting,
 )
 from dbtools.backends.postgresql.runner import (
     ANALYSES,
@@ -43,9 +42,9 @@ from dbtools.backends.postgresql.runner import (
     begin_transaction,
     beginning,
     fetch_batches,
+    limited,
     open_connection,
     rows_of,
-    time_limit,
     translated,
 )
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, duration, read_types
@@ -148,10 +147,10 @@ class PostgresqlFreeRunner:
     async def _attempt(self, run: FreeRun, work: Callable[[ServerConnection, Confined], Awaitable[T]]) -> T:
         """Return the result of *work* on the statement of *run*, repeated after a loss or a change."""
         attempts, turn, began, late = 1, self._turn(run.caller), math.inf, NAMES_UNREAD
-        ends = asyncio.get_running_loop().time() + run.timeout
+        ends = asyncio.get_running_loop().time() + run.context.timeout
         guarded: Guarded | None = None
         try:
-            async with asyncio.timeout(run.timeout + GRACE) as deadline:
+            async with asyncio.timeout(run.context.timeout + GRACE) as deadline:
                 while True:
                     try:
                         vocabulary = await self._vocabulary(run)
@@ -228,14 +227,12 @@ class PostgresqlFreeRunner:
 
     async def _prepare(self, connection: ServerConnection, statement: Confined) -> None:
         """Begin a transaction, and prepare *statement* in it."""
-        run = statement.run
-        begin = connection.begin + time_limit(run.timeout)
+        context = statement.run.context
+        begin = limited(connection, context)
         settings = SETTINGS if statement.is_computed else SETTINGS + STYLED
-        if run.application:
-            begin += setting({"application_name": run.application})
         statement.begin = begin + settings
-        if run.session:
-            await begin_transaction(connection, run.session, begin, settings)
+        if context.session:
+            await begin_transaction(connection, context.session, begin, settings)
             begin = b""
         else:
             begin = beginning(connection, begin) + settings
@@ -246,7 +243,7 @@ class PostgresqlFreeRunner:
 
     async def _vocabulary(self, run: FreeRun) -> Vocabulary:
         """Return what may be named, read in a separate transaction, since it locks catalogs."""
-        key = (run.stamp, run.catalog.search_path, run.functions)
+        key = (run.context.stamp, run.catalog.search_path, run.functions)
         if key not in self._vocabularies:
             async with self.pool.connection() as connection, rolled_back(connection, "begin read only"):
                 found = await read_vocabulary(connection, run.catalog.search_path, run.functions)

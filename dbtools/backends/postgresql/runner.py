@@ -56,7 +56,7 @@ from dbtools.backends.postgresql.pipeline import (
     setting,
 )
 from dbtools.backends.queries import compile_query
-from dbtools.backends.runs import Run
+from dbtools.backends.runs import Run, RunContext
 from dbtools.backends.selects import compile_select
 from dbtools.cells import Cut, held
 from dbtools.results import ResultSet
@@ -123,7 +123,7 @@ class PostgresqlRunner:
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, read between BEGIN READ ONLY and ROLLBACK."""
         try:
-            async with asyncio.timeout(run.timeout + GRACE):
+            async with asyncio.timeout(run.context.timeout + GRACE):
                 return await self._attempt(run)
         except TimeoutError as exc:
             raise errors.TimedOut from exc
@@ -223,7 +223,7 @@ def open_engine(url: str) -> "AsyncEngine":
 
 async def _read(connection: ServerConnection, run: Run) -> tuple[list[asyncpg.Record], bool]:
     """Return the records of *run*, and whether there are more."""
-    sql = run.comment + GUARDED.format(run.plan.sql, len(run.plan.parameters) + 1)
+    sql = run.context.comment + GUARDED.format(run.plan.sql, len(run.plan.parameters) + 1)
     for _ in range(ANALYSES):
         try:
             return await _read_once(connection, run, sql)
@@ -236,18 +236,17 @@ async def _read(connection: ServerConnection, run: Run) -> tuple[list[asyncpg.Re
 
 async def _read_once(connection: ServerConnection, run: Run, sql: str) -> tuple[list[asyncpg.Record], bool]:
     """Return the records and whether there are more, read by *sql* once it is confirmed."""
-    begin, moment = connection.begin + time_limit(run.timeout), ""
-    if run.application:
-        begin += setting({"application_name": run.application})
-    before = begin
-    if run.session or connection.local:
-        before, moment = b"", await begin_transaction(connection, run.session, begin)
-    key = key_of(connection, sql, run.stamp, run.session)
+    context = run.context
+    before = begin = limited(connection, context)
+    moment = ""
+    if context.session or connection.local:
+        before, moment = b"", await begin_transaction(connection, context.session, begin)
+    key = key_of(connection, sql, context)
     prepared = connection.prepared(key)
     if prepared is None:
-        moment = moment or await begin_transaction(connection, run.session, begin)
+        moment = moment or await begin_transaction(connection, context.session, begin)
         prepared = await connection.prepare_key(key, (f"{connection.marks} {moment}",))
-        before = another_transaction((run.shape or run.plan.shape).versions, begin, run.session)
+        before = another_transaction((run.shape or run.plan.shape).versions, begin, context.session)
     try:
         return await _run(connection, prepared, run, before)
     except (*STALE, asyncpg.UndefinedObjectError):
@@ -255,13 +254,19 @@ async def _read_once(connection: ServerConnection, run: Run, sql: str) -> tuple[
         raise
 
 
-def key_of(connection: ServerConnection, sql: str, stamp: str, session: Mapping[str, str]) -> StatementKey:
+def key_of(connection: ServerConnection, sql: str, context: RunContext) -> StatementKey:
     """Return the key of *sql*, prepared for one process of the server and for what policies depend on.
 
     The server analyses a statement again for another role, and in another process behind a pooler.
     """
-    policed = (f"{name} {session[name]}" for name in POLICED_BY if name in session)
-    return sql, "\n".join((stamp, connection.process, *policed))
+    policed = (f"{name} {context.session[name]}" for name in POLICED_BY if name in context.session)
+    return sql, "\n".join((context.stamp, connection.process, *policed))
+
+
+def limited(connection: ServerConnection, context: RunContext) -> bytes:
+    """Return the messages that begin a transaction with the timeout and the application name of *context*."""
+    name = setting({"application_name": context.application}) if context.application else b""
+    return connection.begin + time_limit(context.timeout) + name
 
 
 def another_transaction(versions: tuple[str, ...], begin: bytes, session: Mapping[str, str]) -> bytes:
@@ -316,7 +321,7 @@ async def _run(
     if not end:
         # After the statement has run: a change that this does not see makes the guard fail later.
         is_plain = await connection.texts(PLAIN + CHECK + ROLLBACK) == ["true"]
-        is_own = not (run.session or connection.local or run.plan.runs_functions)
+        is_own = not (run.context.session or connection.local or run.plan.runs_functions)
         prepared.end = ROLLBACK if is_plain and is_own else CHECK + ROLLBACK
         prepared.is_confirmed = True
     return records, more

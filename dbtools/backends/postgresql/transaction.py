@@ -20,7 +20,6 @@ from dbtools.backends.postgresql.pipeline import (
     end_prepare,
     is_failure_of,
     messages,
-    setting,
 )
 from dbtools.backends.postgresql.registry import SCHEMA
 from dbtools.backends.postgresql.runner import (
@@ -31,8 +30,8 @@ from dbtools.backends.postgresql.runner import (
     another_transaction,
     begin_transaction,
     key_of,
+    limited,
     rows_of,
-    time_limit,
 )
 from dbtools.backends.query_syntax import CHANGE
 from dbtools.backends.runs import Row, WriteRun
@@ -96,29 +95,28 @@ class OpenTransaction:
     async def begin(self, lock_timeout: bytes) -> None:
         """Begin the transaction, with the first statement if possible."""
         connection, run, moment = self._connection, self._run, ""
-        begin = connection.begin + time_limit(run.timeout)
-        if run.application:
-            begin += setting({"application_name": run.application})
-        if run.session or connection.local:
+        begin, session = limited(connection, run.context), run.context.session
+        if session or connection.local:
             # The settings of a role may be refused, and a pooler prepares statements in a transaction.
             with self._beginning():
-                moment = await begin_transaction(connection, run.session, begin, lock_timeout)
+                moment = await begin_transaction(connection, session, begin, lock_timeout)
         else:
             self._before = begin + messages(SAME_SESSION, connection.marks) + lock_timeout
         missing = [key for key in map(self._key, self._guarded.values()) if connection.prepared(key) is None]
         if not missing:
             return
         with self._beginning():
-            moment = moment or await begin_transaction(connection, run.session, begin)
+            moment = moment or await begin_transaction(connection, session, begin)
             for key in missing:
                 self._new[key] = await connection.prepare_key(key, (moment,))
-        self._before = another_transaction(tuple(run.versions), begin + lock_timeout, run.session)
+        self._before = another_transaction(tuple(run.versions), begin + lock_timeout, session)
 
     def _key(self, sql: str) -> StatementKey:
-        written, run = self._run.comment + sql, self._run
+        context = self._run.context
+        written = context.comment + sql
         if sql in self._guarded.values():
-            return key_of(self._connection, written, run.stamp, run.session)
-        return written, run.stamp
+            return key_of(self._connection, written, context)
+        return written, context.stamp
 
     @contextmanager
     def _beginning(self) -> Iterator[None]:

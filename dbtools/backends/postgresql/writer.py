@@ -150,7 +150,7 @@ class PostgresqlWriter:
     async def _write_once(self, run: WriteRun) -> WriteResult:
         async with self.pool.connection() as connection:
             try:
-                async with asyncio.timeout(run.timeout + GRACE):
+                async with asyncio.timeout(run.context.timeout + GRACE):
                     written, number = await self._change(connection, run)
             except BaseException as exc:
                 await roll_back(connection, CLEAN)

@@ -112,15 +112,15 @@ class FileConnection(aiosqlite.Connection):
 
         Return None if it must run on the thread: it takes long, or meets a lock or a large cell.
         """
-        driver, plan, looks = self.driver, run.plan, count(1)
+        driver, plan, stamp, looks = self.driver, run.plan, run.context.stamp, count(1)
         driver.set_progress_handler(lambda: next(looks) > MOST_LOOKS, OPERATIONS)
         driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, SMALL_VALUE)
         try:
             driver.execute("begin")
             # After a write, the thread reads the schema again.
-            if not run.stamp or run.stamp != self._stamp or self._versions() != self._seen:
+            if not stamp or stamp != self._stamp or self._versions() != self._seen:
                 return None
-            rows = driver.execute(run.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
+            rows = driver.execute(run.context.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
         except (sqlite3.Error, ConnectionLost, ValueError, OverflowError):
             return None
         finally:

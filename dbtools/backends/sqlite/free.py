@@ -74,7 +74,7 @@ class SqliteFreeRunner:
     async def _answer(
         self, run: FreeRun, sql: str, names: frozenset[str], *, explains: bool
     ) -> Mapping[str, Any]:
-        ends = asyncio.get_running_loop().time() + run.timeout
+        ends = asyncio.get_running_loop().time() + run.context.timeout
         spec, denied = self._lens(run)
         if not denied.isdisjoint(names):
             raise errors.Denied
@@ -106,14 +106,15 @@ class SqliteFreeRunner:
 
     def _lens(self, run: FreeRun) -> tuple[Mapping[str, Any], frozenset[str]]:
         """Return the specification of the lens of *run*, and the tables that lack a claim."""
-        key = (id(run.catalog), run.stamp, repr([run.claims.get(name) for name in claims_of(run.catalog)]))
+        claims = repr([run.claims.get(name) for name in claims_of(run.catalog)])
+        key = (id(run.catalog), run.context.stamp, claims)
         found = self._lenses.pop(key, None)
         if found is None:
             schema = random_name()
             lens = lens_of(run, schema)
             found = (
                 run.catalog,
-                specification(lens, self._location, run.stamp, schema, run.functions),
+                specification(lens, self._location, run.context.stamp, schema, run.functions),
                 lens.denied,
             )
         # The last one is that which was used last.

@@ -75,7 +75,7 @@ class SqliteRunner:
         if warmest is not None and (found := warmest.lookup(run)) is not None:
             return found
         try:
-            async with asyncio.timeout(run.timeout + GRACE):
+            async with asyncio.timeout(run.context.timeout + GRACE):
                 return await self._on_thread(lambda *thread: ReadJob(run, *thread).fetch())
         except TimeoutError as exc:
             raise errors.TimedOut from exc
@@ -178,7 +178,7 @@ class ReadJob(Job):
     """Runs the statement of *run*."""
 
     def __init__(self, run: Run, connection: FileConnection, cancelled: Event) -> None:
-        super().__init__(connection, cancelled, run.timeout)
+        super().__init__(connection, cancelled, run.context.timeout)
         self._run = run
         self._outputs, self._shortest = run.plan.outputs, run.plan.shortest
 
@@ -189,7 +189,7 @@ class ReadJob(Job):
             self.check()
             # The rows and the stamp of the schema are from one snapshot.
             self.driver.execute("begin")
-            if self._run.stamp and self.connection.stamp() != self._run.stamp:
+            if self._run.context.stamp and self.connection.stamp() != self._run.context.stamp:
                 raise SchemaChanged
             return self._fetch_somehow()
         except sqlite3.OperationalError as exc:
@@ -212,7 +212,7 @@ class ReadJob(Job):
         return self._fetch(filtering_plan(plan.shape))
 
     def _fetch(self, plan: Plan) -> ResultSet:
-        sql = f"{self._run.comment}{plan.sql}"
+        sql = f"{self._run.context.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
         driver = self.driver
         return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters)))

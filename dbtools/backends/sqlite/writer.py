@@ -80,7 +80,7 @@ class SqliteWriter:
             return jobs[-1].write()
 
         try:
-            async with asyncio.timeout(run.timeout + self._lock_timeout + GRACE):
+            async with asyncio.timeout(run.context.timeout + self._lock_timeout + GRACE):
                 return await _finished(on_thread(self.pool, work), jobs)
         except TimeoutError as exc:
             raise errors.TimedOut from exc
@@ -118,7 +118,7 @@ class WriteJob(Job):
     def __init__(
         self, run: WriteRun, connection: FileConnection, cancelled: Event, lock_timeout: float
     ) -> None:
-        super().__init__(connection, cancelled, run.timeout)
+        super().__init__(connection, cancelled, run.context.timeout)
         self._run = run
         self._lock_timeout = lock_timeout
         self._in_journal = 0  #: changes of the journal
@@ -130,7 +130,7 @@ class WriteJob(Job):
         try:
             self._patiently("begin immediate")
             self.driver.set_progress_handler(self.is_over, OPERATIONS)
-            if self._run.stamp and self.connection.stamp() != self._run.stamp:
+            if self._run.context.stamp and self.connection.stamp() != self._run.context.stamp:
                 raise SchemaChanged
             written = self._changed()
             self.check()
@@ -183,7 +183,7 @@ class WriteJob(Job):
         rows: list[Row] = []
         for parameters in runs:
             self.check()
-            cursor = self.driver.execute(f"{self._run.comment}{plan.sql}", parameters)
+            cursor = self.driver.execute(f"{self._run.context.comment}{plan.sql}", parameters)
             # Cut at once: only one large row is held.
             rows += (tuple(map(cut, row, plan.outputs)) for row in islice(cursor, most and most + 1))
             cursor.close()
