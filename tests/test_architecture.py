@@ -62,7 +62,10 @@ IMPORTERS: Mapping[str, tuple[str, ...]] = {
 }
 #: Where a word may occur: in code, text, comments and names of files.
 WORDS: Mapping[str, tuple[str, ...]] = {"postgresql": ("backends",), "sqlite": ("backends",)}
-LATE_IMPORTERS = ("cli", "__main__", "server.identity", "server.calls", "server.running")
+LATE_IMPORTERS = (
+    *("cli", "__main__", "server.identity", "server.calls", "server.running"),
+    *("backends.sqlite.__init__", "backends.postgresql.__init__"),
+)
 BLANKET_CATCHERS = ("cli", "server", "service.reloading", "service.toolbox")
 #: Classes and aliases of types whose name is in several modules: each database implements the port's.
 SHARED_NAMES = {"Backend"}

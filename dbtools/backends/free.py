@@ -1,4 +1,4 @@
-"""Free SQL from callers: the port to the half of a backend that runs it, and the wording of refusals.
+"""Free SQL from callers: the port to the part of a backend that runs it, and the wording of refusals.
 
 Two safeguards confine callers' SQL, different ones on each database. The wording is the same on all, and
 never that of the database: its messages quote hidden data, and distinguish a hidden name from an unknown one.
@@ -48,7 +48,7 @@ class FreeExplanation(NamedTuple):
 
 
 class FreeRunner(Protocol):
-    """The half of a backend that runs callers' SQL, confined by two safeguards."""
+    """The part of a backend that runs callers' SQL, confined by two safeguards."""
 
     async def run(self, run: FreeRun) -> ResultSet:
         """Return the rows of *run*, with the names and types that the database gives; or raise a CallError.

@@ -1,7 +1,7 @@
 """The port between dbtools and a database: the interface of a Backend, and the values that cross it.
 
-A backend has two halves. The light half reads catalogs, and is imported at the start. The other half, its
-Runner, runs statements; it is imported at the first call, because importing it takes long.
+The Backend itself reads catalogs, and is imported at the start. Its Runner, Writer and FreeRunner run
+statements; each is imported when it is first needed, because importing them takes long.
 """
 
 from abc import ABC, abstractmethod
@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 
@@ -34,11 +33,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-T = TypeVar("T")
 #: Why a role may not make a change.
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "The changed row would break the rules of your role."
 FAILED = "The database cannot make this change."
+UNCHANGEABLE = "dbtools does not change databases of this kind."
+NO_REGISTRY = "This database keeps no registry."
 NO_DBTOOLS_WRITE = "The database has no table dbtools_write: `dbtools registry upgrade URL` creates it."
 NOT_CHANGING = "A query with -- writes is a single INSERT, UPDATE or DELETE, with or without a WITH."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
@@ -69,7 +69,7 @@ class Probe(NamedTuple):
 
 
 class Runner(Protocol):
-    """The half of a backend that runs statements, on connections that can only read."""
+    """The part of a backend that runs statements, on connections that can only read."""
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -93,7 +93,7 @@ class Runner(Protocol):
 
 
 class Writer(Protocol):
-    """The half of a backend that changes rows, on separate connections."""
+    """The part of a backend that changes rows, on separate connections."""
 
     def compile(self, shape: WriteShape) -> WritePlan:
         """Return the SQL of *shape*."""
@@ -162,11 +162,33 @@ class Inspector(Protocol):
 Heard = Callable[[], None]  #: called when the database announces a change
 
 
+T = TypeVar("T", bound=Runner | Writer | FreeRunner)
+
+
+class LazyPart(Generic[T]):
+    """A part of a backend, which is imported in a thread when it is first needed."""
+
+    def __init__(self, load: Callable[[], T], loading: anyio.Lock) -> None:
+        self._load = load  #: imports it, without opening a connection
+        self._loading = loading  #: of all parts, which import the same modules
+        self.loaded: T | None = None  #: once it is needed
+
+    async def __call__(self) -> T:
+        """Return the part."""
+        if self.loaded is None:
+            async with self._loading:
+                if self.loaded is None:
+                    self.loaded = await anyio.to_thread.run_sync(self._load)
+        return self.loaded
+
+    async def close(self) -> None:
+        """Close the connections of the part, if it has been loaded."""
+        if self.loaded is not None:
+            await self.loaded.close()
+
+
 class Backend(ABC):
     """One database by its URL. Connections open when they are needed.
-
-    Beside the module of the class, `runner` has `open_runner` and `open_engine`, `writer` has `open_writer`,
-    and `free` has `open_free`.
 
     Every verb raises DatabaseUnavailable if the database cannot be reached or read.
     """
@@ -180,8 +202,10 @@ class Backend(ABC):
         self.lock_timeout = 2.0  #: seconds that a change waits for a lock
         #: whether to roll back what a program that stopped has half written; only if a role may write
         self.recovers = False
-        self.halves: dict[str, Any] = {}  #: the Runner, the Writer and the FreeRunner, once they are loaded
-        self._loading = anyio.Lock()
+        loading = anyio.Lock()
+        self.runner = LazyPart(self.load_runner, loading)
+        self.writer = LazyPart(self.load_writer, loading)
+        self.free = LazyPart(self.load_free, loading)
 
     @property
     @abstractmethod
@@ -197,38 +221,17 @@ class Backend(ABC):
         """Return a URL without passwords that works in any folder, and the variables that it needs."""
         return self.resolved(self.url, Path.cwd()), {}
 
-    async def runner(self) -> Runner:
-        """Return the Runner."""
-        return await self._half("runner", self.load_runner)
-
+    @abstractmethod
     def load_runner(self) -> Runner:
         """Import and return the Runner, without opening a connection."""
-        runner: Runner = self._module("runner").open_runner(self.url)
-        return runner
 
-    async def writer(self) -> Writer:
-        """Return the Writer."""
-        return await self._half("writer", self._load_writer)
+    def load_writer(self) -> Writer:
+        """Import and return the Writer, without opening a connection; raise Refused if there is none."""
+        raise Refused(UNCHANGEABLE)
 
-    def _load_writer(self) -> Writer:
-        writer: Writer = self._module("writer").open_writer(self.write_url, self.lock_timeout)
-        return writer
-
-    async def free(self) -> FreeRunner:
-        """Return the FreeRunner."""
-        return await self._half("free", lambda: self._module("free").open_free(self.url))
-
-    async def _half(self, name: str, load: Callable[[], T]) -> T:
-        """Return a half of the backend, which is imported in a thread when it is first needed."""
-        if name not in self.halves:
-            async with self._loading:
-                if name not in self.halves:
-                    self.halves[name] = await anyio.to_thread.run_sync(load)
-        half: T = self.halves[name]
-        return half
-
-    def _module(self, name: str) -> Any:
-        return import_module(f"{type(self).__module__}.{name}")
+    def load_free(self) -> FreeRunner:
+        """Import and return the FreeRunner, without opening a connection; raise Refused if there is none."""
+        raise Refused("dbtools does not run callers' SQL on databases of this kind.")
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
         """Return whether the login, which sees *catalog*, can have run_sql under the rules *functions*."""
@@ -236,8 +239,7 @@ class Backend(ABC):
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
-        engine: Engine | AsyncEngine = self._module("runner").open_engine(self.url)
-        return engine
+        raise ConfigurationError(NO_REGISTRY)
 
     @abstractmethod
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
@@ -251,7 +253,7 @@ class Backend(ABC):
         self, session: Mapping[str, str] = NO_SESSION
     ) -> AbstractAsyncContextManager[Inspector]:
         """Open an Inspector of queries that change rows, for the login of `write_url`."""
-        raise Refused("dbtools does not change databases of this kind.")
+        raise Refused(UNCHANGEABLE)
 
     @abstractmethod
     async def stamp(self) -> str:
@@ -261,16 +263,16 @@ class Backend(ABC):
         """Return a context in which *heard* is called on each announcement, if there are any."""
         return nullcontext()
 
-    @abstractmethod
     async def registry(self) -> Registry | None:
         """Return the current content of the registry, None if there is no registry."""
+        return None
 
-    @abstractmethod
     def open_records(self, timeout: float | None) -> RecordStore:
         """Return the store of dbtools' own tables, without opening a connection.
 
         *timeout*: seconds that a write may wait; None leaves it to the database.
         """
+        raise ConfigurationError(NO_REGISTRY)
 
     async def grants(
         self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
@@ -290,9 +292,7 @@ class Backend(ABC):
 
         The login has the settings *session*; raise Refused if the database does not accept them.
         """
-        return Lacking(
-            {table.location: "dbtools does not change databases of this kind." for table in tables}
-        )
+        return Lacking({table.location: UNCHANGEABLE for table in tables})
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""
@@ -300,8 +300,7 @@ class Backend(ABC):
 
     async def close(self) -> None:
         """Close every connection."""
-        # While one half closes, a call may open another one.
-        for each in tuple(self.halves.values()):
+        for each in (self.runner, self.writer, self.free):
             await each.close()
 
 

@@ -23,7 +23,6 @@ from dbtools.backends.plans import ESCAPE, Plan, identifier
 from dbtools.backends.port import Declared, Facts, Inspected, refusal
 from dbtools.backends.queries import compile_query
 from dbtools.backends.query_syntax import ListForms
-from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.runs import NO_SESSION, Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing
@@ -203,14 +202,6 @@ class Backend(port.Backend):
         """Return what runs statements."""
         return Runner(self._connection)
 
-    def open_engine(self) -> Any:
-        """Raise ConfigurationError: there is no registry here."""
-        raise errors.ConfigurationError("This database keeps no registry.")
-
-    def open_records(self, timeout: float | None) -> RecordStore:
-        """Raise ConfigurationError: there is no registry here."""
-        raise errors.ConfigurationError("This database keeps no registry.")
-
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the tables of the file."""
         return await asyncio.to_thread(self._introspect, selection)
@@ -231,10 +222,6 @@ class Backend(port.Backend):
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
         return await asyncio.to_thread(stamp_of, self._connection.cursor())
-
-    async def registry(self) -> Registry | None:
-        """Return None: there is no registry."""
-        return None
 
     async def close(self) -> None:
         """Close the file."""

@@ -10,7 +10,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
-from dbtools.backends.postgresql.free import open_free
+from dbtools.backends.postgresql.free import PostgresqlFreeRunner
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.runs import FreeRun, RunContext
 from dbtools.catalog import Catalog, RowFilter, Selection
@@ -125,7 +125,7 @@ async def read_shop(url: str, portal: BlockingPortal) -> FreeShop:
         url=url,
         catalog=restrict(whole, role()),
         whole=whole,
-        runner=open_free(url),
+        runner=PostgresqlFreeRunner(url),
         portal=portal,
         claims=CLAIMS,
     )

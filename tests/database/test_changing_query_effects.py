@@ -178,7 +178,7 @@ def test_role_that_only_reads_opens_no_connection_that_writes(desks: OpenDesk, d
     with desks(dialect) as shop:
         rows = shop.rows("notes_kept", {}, role="reader")
         refusal = shop.refusal("run_query", {"query": "add_note", "arguments": {"body": "x"}}, role="reader")
-        writer = shop.database.halves.get("writer")
+        writer = shop.database.writer.loaded
 
     assert (rows, writer) == ([], None)
     assert refusal.startswith("bad_argument: query: there is no query 'add_note'.")

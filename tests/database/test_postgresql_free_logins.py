@@ -11,7 +11,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
-from dbtools.backends.postgresql.free import open_free
+from dbtools.backends.postgresql.free import PostgresqlFreeRunner
 from dbtools.catalog import Selection
 from dbtools.errors import SqlRefused
 from dbtools.policy import FunctionRules
@@ -37,7 +37,7 @@ def url(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator
 def served(url: str, login: str, portal: BlockingPortal) -> Iterator[FreeShop]:
     """Yield the database at *url* under the URL *login*."""
     shop = portal.call(read_shop, url, portal)
-    poor = replace(shop, runner=open_free(login))
+    poor = replace(shop, runner=PostgresqlFreeRunner(login))
     yield poor
     for each in (shop, poor):
         portal.call(each.runner.close)

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql.free import SLOW_FOR, PostgresqlFreeRunner, open_free
+from dbtools.backends.postgresql.free import SLOW_FOR, PostgresqlFreeRunner
 from dbtools.backends.postgresql.guarded import Guarded
 from dbtools.backends.postgresql.guarding import Guards
 from dbtools.backends.postgresql.parsing import spelled
@@ -277,7 +277,7 @@ def test_lost_connections_are_replaced(shop: FreeShop) -> None:
 def test_pooler_that_passes_no_settings_on_changes_no_answer(shop: FreeShop, refuses: bool) -> None:
     async def through() -> list[Any]:
         async with proxy(shop.url, refuses=refuses) as url:
-            runner = open_free(url)
+            runner = PostgresqlFreeRunner(url)
             sqls = (
                 "select name, born from customers order by id",
                 "select interval '1 day 2 hours'",

@@ -165,7 +165,7 @@ class Offering(Backend):
         return self._offer
 
     place = ""
-    introspect = describe = stamp = registry = open_records = None  # type: ignore[assignment]
+    introspect = describe = stamp = load_runner = None  # type: ignore[assignment]
 
 
 GOOD, BAD = FreeOffer(dialect="SQL 1"), FreeOffer(dialect="SQL 1", obstacle="the login may write.")

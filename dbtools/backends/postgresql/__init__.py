@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import Facts, Heard
+from dbtools.backends.free import FreeOffer, FreeRunner
+from dbtools.backends.port import Facts, Heard, Runner, Writer
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.change_inspection import PostgresqlChangeInspector
 from dbtools.backends.postgresql.connections import check_session
@@ -29,6 +30,9 @@ from dbtools.policy import NO_RULES, FunctionRules, Role
 from dbtools.queries import Permitted
 from dbtools.types import Family
 from dbtools.writes import Lacking
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["Backend"]
 
@@ -82,6 +86,30 @@ class Backend(port.Backend):
         """Return the URL without passwords, and the environment variables that it needs."""
         return without_password(self.url)
 
+    def load_runner(self) -> Runner:
+        """Import and return the Runner."""
+        from dbtools.backends.postgresql.runner import PostgresqlRunner
+
+        return PostgresqlRunner(self.url)
+
+    def load_writer(self) -> Writer:
+        """Import and return the Writer."""
+        from dbtools.backends.postgresql.writer import PostgresqlWriter
+
+        return PostgresqlWriter(self.write_url, self.lock_timeout)
+
+    def load_free(self) -> FreeRunner:
+        """Import and return the FreeRunner."""
+        from dbtools.backends.postgresql.free import PostgresqlFreeRunner
+
+        return PostgresqlFreeRunner(self.url)
+
+    def open_engine(self) -> "AsyncEngine":
+        """Return an engine that may write to the database."""
+        from dbtools.backends.postgresql.runner import open_engine
+
+        return open_engine(self.url)
+
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the catalog of what the login may read with the settings *session*."""
 
@@ -97,8 +125,8 @@ class Backend(port.Backend):
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         if self._search_path not in (None, catalog.search_path):
             # Open connections keep their old search path.
-            for name in self.halves.keys() & {"runner", "free"}:
-                await self.halves[name].close()
+            await self.runner.close()
+            await self.free.close()
         self._search_path = catalog.search_path
         return replace(catalog, warnings=(*catalog.warnings, *self._destination.warnings))
 

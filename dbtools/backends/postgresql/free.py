@@ -351,8 +351,3 @@ def _ended(connection: ServerConnection) -> asyncio.Future[object] | None:
         return None
     ended.add_done_callback(lambda _: connection.terminate())
     return ended
-
-
-def open_free(url: str) -> PostgresqlFreeRunner:
-    """Return the FreeRunner of the database at *url*."""
-    return PostgresqlFreeRunner(url)

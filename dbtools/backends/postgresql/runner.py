@@ -203,11 +203,6 @@ def is_usable(connection: Any) -> bool:
     return not connection.is_closed()
 
 
-def open_runner(url: str) -> PostgresqlRunner:
-    """Return the Runner of the database at *url*."""
-    return PostgresqlRunner(url)
-
-
 def open_engine(url: str) -> "AsyncEngine":
     """Return an engine that may write to the database at *url*."""
 

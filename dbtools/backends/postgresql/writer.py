@@ -250,11 +250,6 @@ class PostgresqlWriter:
         await self.pool.dispose()
 
 
-def open_writer(url: str, lock_timeout: float) -> PostgresqlWriter:
-    """Return the Writer of the database at *url*."""
-    return PostgresqlWriter(url, lock_timeout)
-
-
 def _restored(connection: ServerConnection) -> bytes:
     """Return the messages that undo what triggers may have done to the session, which COMMIT keeps."""
     path = {} if connection.local else {"search_path": connection.path}

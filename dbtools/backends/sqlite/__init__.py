@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.free import FreeOffer
-from dbtools.backends.port import NO_DBTOOLS_WRITE, Facts, Inspector
+from dbtools.backends.free import FreeOffer, FreeRunner
+from dbtools.backends.port import NO_DBTOOLS_WRITE, Facts, Inspector, Runner, Writer
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
 from dbtools.backends.runs import NO_SESSION
@@ -35,6 +36,9 @@ from dbtools.catalog import Catalog, Selection, Table
 from dbtools.errors import Refused
 from dbtools.policy import NO_RULES, FunctionRules
 from dbtools.writes import Lacking
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 __all__ = ["Backend"]
 
@@ -77,6 +81,30 @@ class Backend(port.Backend):
     def resolved(url: str, folder: Path) -> str:
         """Return *url* with the full path of the file, resolved against *folder*."""
         return with_full_path(url, folder)
+
+    def load_runner(self) -> Runner:
+        """Import and return the Runner."""
+        from dbtools.backends.sqlite.runner import SqliteRunner
+
+        return SqliteRunner(self._file)
+
+    def load_writer(self) -> Writer:
+        """Import and return the Writer."""
+        from dbtools.backends.sqlite.writer import SqliteWriter
+
+        return SqliteWriter(location_of(self.write_url), self.lock_timeout)
+
+    def load_free(self) -> FreeRunner:
+        """Import and return the FreeRunner."""
+        from dbtools.backends.sqlite.free import SqliteFreeRunner
+
+        return SqliteFreeRunner(self._file)
+
+    def open_engine(self) -> "Engine":
+        """Return an engine that can change or create the file."""
+        from dbtools.backends.sqlite.runner import open_engine
+
+        return open_engine(self._file)
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the current catalog of the file."""

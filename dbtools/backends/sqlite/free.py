@@ -12,7 +12,7 @@ from dbtools.backends.free import FreeExplanation, check
 from dbtools.backends.plans import identifier
 from dbtools.backends.processes import LOST, WorkerPool
 from dbtools.backends.runs import FreeRun
-from dbtools.backends.sqlite.files import FileLocation, connect, location_of
+from dbtools.backends.sqlite.files import FileLocation, connect
 from dbtools.backends.sqlite.lens import FILE_OF, claims_of, lens_of, random_name, specification
 from dbtools.backends.sqlite.refusals import readable, worded
 from dbtools.backends.sqlite.syntax import fold, names_in
@@ -96,7 +96,7 @@ class SqliteFreeRunner:
         for _ in range(ATTEMPTS):
             answer = await self.workers.ask(request, specify, caller=run.caller, ends=ends)
             if answer.get("error") == "open":
-                # Explains why, or recovers the file.
+                # Explains why.
                 (await asyncio.to_thread(connect, self._location)).close()
             elif answer.get("error") != "lost":
                 break
@@ -122,11 +122,6 @@ class SqliteFreeRunner:
         if len(self._lenses) > LENSES:
             del self._lenses[next(iter(self._lenses))]
         return found[1:]
-
-
-def open_free(url: str) -> SqliteFreeRunner:
-    """Return the FreeRunner of the file at *url*."""
-    return SqliteFreeRunner(location_of(url))
 
 
 def _with_names(sql: str) -> tuple[str, frozenset[str]]:

@@ -29,7 +29,6 @@ from dbtools.backends.sqlite.files import (
     UNFINISHED,
     FileLocation,
     has_code,
-    location_of,
     read_any_text,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
@@ -131,14 +130,9 @@ def pool_of(connect: Callable[[], FileConnection], *, size: int) -> Pool:
     return Pool(connect, size=size, is_usable=lambda each: each.ended is None, end=FileConnection.give_up)
 
 
-def open_runner(url: str) -> SqliteRunner:
-    """Return the Runner of the file at *url*."""
-    return SqliteRunner(location_of(url))
-
-
-def open_engine(url: str) -> sa.Engine:
-    """Return an engine that can change or create the database file at *url*."""
-    return sa.create_engine(sa.URL.create("sqlite", database=location_of(url).name), poolclass=sa.NullPool)
+def open_engine(where: FileLocation) -> sa.Engine:
+    """Return an engine that can change or create the database file at *where*."""
+    return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
 
 
 def translated(error: Exception) -> errors.CallError:

@@ -22,7 +22,6 @@ from dbtools.backends.sqlite.files import (
     authorize_writes,
     explain,
     has_code,
-    location_of,
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
@@ -105,11 +104,6 @@ async def _finished(running: Coroutine[object, None, WriteResult], jobs: Sequenc
         if job.written is None:
             raise errors.UnknownOutcome from None
         return job.written
-
-
-def open_writer(url: str, lock_timeout: float) -> SqliteWriter:
-    """Return the Writer of the file at *url*."""
-    return SqliteWriter(location_of(url), lock_timeout)
 
 
 class WriteJob(Job):
