@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dbtools import errors
-from dbtools.backends.port import Backend
+from dbtools.backends.port import LOCK_TIMEOUT, Backend
 from dbtools.backends.records import Registry
 from dbtools.backends.urls import home_path
 from dbtools.errors import listing, nearest
@@ -32,10 +32,14 @@ BACKENDS: Mapping[str, str] = {
 }
 
 
-def open_backend(url: str) -> Backend:
-    """Return the database at *url* without opening a connection, or raise ConfigurationError."""
-    backend: Backend = _package(url).Backend(url)
-    return backend
+def open_backend(url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> Backend:
+    """Return the database at *url* without opening a connection, or raise ConfigurationError.
+
+    *write_url*: of the connections that change rows, by default *url*; *lock_timeout*: the seconds that a
+    change waits for a lock.
+    """
+    backend: type[Backend] = _package(url).Backend
+    return backend(url, write_url=write_url, lock_timeout=lock_timeout)
 
 
 async def read_registry(url: str) -> Registry | None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+LOCK_TIMEOUT = 2.0  #: seconds
 #: Why a role may not make a change.
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "The changed row would break the rules of your role."
@@ -195,13 +196,15 @@ class Backend(ABC):
 
     facts: Facts
 
-    def __init__(self, url: str) -> None:
-        """Raise ConfigurationError if *url* is invalid."""
+    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> None:
+        """Raise ConfigurationError if *url* is invalid.
+
+        *write_url*: of the connections that change rows, by default *url*; *lock_timeout*: the seconds that a
+        change waits for a lock.
+        """
         self.url = url
-        self.write_url = url  #: of the connections that change rows
-        self.lock_timeout = 2.0  #: seconds that a change waits for a lock
-        #: whether to roll back what a program that stopped has half written; only if a role may write
-        self.recovers = False
+        self.write_url = write_url or url
+        self.lock_timeout = lock_timeout
         loading = anyio.Lock()
         self.runner = LazyPart(self.load_runner, loading)
         self.writer = LazyPart(self.load_writer, loading)
@@ -241,6 +244,13 @@ class Backend(ABC):
         """Return an engine that can change the database, for migrations only."""
         raise ConfigurationError(NO_REGISTRY)
 
+    async def recover(self) -> None:
+        """Roll back what a program that stopped has half written, unless the database does that by itself.
+
+        This writes, so it is only for a database in which callers may change rows.
+        """
+        return
+
     @abstractmethod
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the current catalog as seen with the settings *session*, or raise Refused."""
@@ -275,11 +285,16 @@ class Backend(ABC):
         raise ConfigurationError(NO_REGISTRY)
 
     async def grants(
-        self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
+        self,
+        catalog: Catalog,
+        roles: Sequence[Role],
+        queries: Sequence[Permitted],
+        login: str,
+        writer: str | None,
     ) -> str:
         """Return an SQL script for a *login* that can do what *roles* and their *queries* do.
 
-        If `write_url` differs from the URL, another login makes the changes.
+        *writer*: another login, which makes the changes.
         Raise ConfigurationError if the database has no logins or cannot say what is read.
         """
         raise ConfigurationError(

@@ -24,7 +24,6 @@ from dbtools.cli.options import (
     target_argument,
     wait_for,
     waiting,
-    with_toolbox,
 )
 
 if TYPE_CHECKING:
@@ -294,7 +293,7 @@ def grants(
     if url is not None:
         settings = settings.having("database", "url", url)
     name = f"dbtools_{'_'.join(names)}" if login is None else login
-    script, findings = with_toolbox(settings, lambda _, backend: grants_of(settings, backend, names, name))
+    script, findings = wait_for(grants_of, settings, names, name)
     for finding in findings:
         click.echo(f"dbtools: {finding}", err=True)
     echo(as_json, {"login": name, "roles": names, "sql": script}, script.removesuffix("\n"))

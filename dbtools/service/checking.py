@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import dbtools
 from dbtools import errors
-from dbtools.backends import read_registry
+from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.configured.permitted import Library
@@ -251,24 +251,33 @@ def _definitions(view: View) -> list[ToolDefinition]:
 
 
 async def grants_of(
+    settings: Settings, names: Collection[str], login: str
+) -> tuple[str, tuple[Finding, ...]]:
+    """Return the script for a *login* that does what the roles *names* do, and what is wrong with them.
+
+    Roles are validated against all that the login of [database] url sees, since their own grants do not exist
+    yet. That it can do more is no problem. With [database] write_url, another login makes the changes.
+    """
+    # The login that changes rows may not exist yet, either.
+    backend = open_backend(settings.database.url)
+    try:
+        return await _grants_of(settings, backend, names, login)
+    finally:
+        await backend.close()
+
+
+async def _grants_of(
     settings: Settings, backend: Backend, names: Collection[str], login: str
 ) -> tuple[str, tuple[Finding, ...]]:
-    """Return the script for a *login* that reads what the roles *names* read, and what is wrong with them.
-
-    Roles are validated against all that this login sees, since their own grants do not exist yet. That this
-    login can do more is no problem.
-    """
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
     alone = [replace(each, session=(), sql=False) for each in written]
-    # The login that changes rows may not exist yet, either.
-    url, backend.write_url = backend.write_url, backend.url
     resolved = await resolve(settings, await backend.introspect(settings.selection()), backend, roles=alone)
-    backend.write_url = url
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]
     queries = [each for each in resolved.library.queries if any(role.may_call(each.name) for role in served)]
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
-    script = await backend.grants(resolved.catalog, served, queries, login)
+    writer = f"{login}_writer" if settings.database.write_url not in ("", backend.url) else None
+    script = await backend.grants(resolved.catalog, served, queries, login, writer)
     return script, (*findings, *_unreported(queries))
 
 

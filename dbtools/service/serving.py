@@ -80,20 +80,19 @@ def open_served(
     backend = open_database(settings)
     current = CurrentSettings(settings, backend.facts.lexis, only)
     execution = Execution(backend, settings.database.request_id)
+    toolbox = Toolbox(partial(_resolved, current, backend), execution, settings.server.secret, vet)
     return Served(
-        toolbox=Toolbox(partial(_resolved, current, backend), execution, settings.server.secret, vet),
+        toolbox=toolbox,
         backend=backend,
         current=current,
-        observed=tuple(_observed(current, backend)),
+        observed=tuple(_observed(current, backend, toolbox)),
     )
 
 
 def open_database(settings: Settings) -> Backend:
     """Return the database of *settings*, without opening a connection."""
-    backend = open_backend(settings.database.url)
-    backend.write_url = settings.database.write_url or backend.url
-    backend.lock_timeout = settings.database.lock_timeout
-    return backend
+    database = settings.database
+    return open_backend(database.url, write_url=database.write_url, lock_timeout=database.lock_timeout)
 
 
 def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Backend]:
@@ -161,19 +160,16 @@ async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
     writing = [
         query.name for query in current.loaded_queries.queries if query.writes and may_change(settings)
     ]
-    backend.recovers = any(role.may_write or any(map(role.may_call, writing)) for role in roles)
+    writes = any(role.may_write or any(map(role.may_call, writing)) for role in roles)
+    if writes:
+        await backend.recover()
     catalog = await backend.introspect(settings.selection())
     if settings.server.strict and catalog.posture:
-        advice = remedy(settings, writes=backend.recovers)
+        advice = remedy(settings, writes=writes)
         hint = f"{advice} [server] strict = false serves with this one."
         raise errors.ConfigurationError(" ".join(catalog.posture), hint=hint)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
     resolved = await with_write_privileges(resolved, backend)
-    backend.recovers |= any(
-        each.effects and role.served.may_call(each.name)
-        for role in resolved.roles
-        for each in resolved.library.queries
-    )
     return replace(
         resolved,
         findings=(*current.findings, *resolved.findings),
@@ -181,9 +177,18 @@ async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
     )
 
 
-def _observed(current: CurrentSettings, backend: Backend) -> Iterator[Observed]:
-    """Yield what may change while *current* settings are served."""
-    yield Observed(name=DATABASE, poll=backend.stamp, interval=backend.facts.interval, listen=backend.listen)
+def _observed(current: CurrentSettings, backend: Backend, toolbox: Toolbox) -> Iterator[Observed]:
+    """Yield what may change while *current* settings are served by *toolbox*."""
+
+    async def recover() -> None:
+        if toolbox.current is not None and toolbox.current.writes:
+            await backend.recover()
+
+    async def poll_schema() -> Hashable:
+        await recover()
+        return await backend.stamp()
+
+    yield Observed(name=DATABASE, poll=poll_schema, interval=backend.facts.interval, listen=backend.listen)
     settings = current.settings
     if settings.origin.path:
         poll_files: Poll = partial(anyio.to_thread.run_sync, current.stamp)
@@ -193,7 +198,10 @@ def _observed(current: CurrentSettings, backend: Backend) -> Iterator[Observed]:
 
     async def poll_registry() -> Hashable:
         # With roles, which may come and go, only a registry that the configuration names is read.
-        return await registry.registry() if registry_url(current.settings) == url else None
+        if registry_url(current.settings) != url:
+            return None
+        await recover()
+        return await registry.registry()
 
     if settings.origin.path or registry_url(settings):
         yield Observed(

@@ -112,6 +112,15 @@ class Snapshot:
     missing: tuple[str, ...] = ()  #: why tools may be missing, if their registry cannot be read
     settings: Settings = field(default_factory=Settings, repr=False)  #: that it was made from
 
+    @cached_property
+    def writes(self) -> bool:
+        """Whether a role may change rows."""
+        return any(
+            any(table.writes is not None for table in view.catalog.tables)
+            or any(query.effects for query in view.context.queries)
+            for view in self.views.values()
+        )
+
     def view(self, role: str) -> View:
         """Return what *role* sees, or raise Denied if the role no longer exists."""
         view = self.views.get(role)

@@ -189,8 +189,8 @@ class Backend(port.Backend):
         alike=lambda target, source: target.type.family is source.type.family,
     )
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, **writing: Any) -> None:
+        super().__init__(url, **writing)
         self._connection = duckdb.connect(url.partition("://")[2], read_only=True)
 
     @property

@@ -9,6 +9,9 @@ import pytest
 
 from dbtools.backends.sqlite.files import location_of
 from dbtools.errors import DatabaseUnavailable
+from dbtools.policy import Caller
+from dbtools.service.serving import open_served
+from dbtools.settings import DatabaseSection, Settings
 from tests.database.shop import Serve
 from tests.protocol.command_line import run
 
@@ -74,3 +77,25 @@ def test_call_is_refused_while_the_file_must_be_recovered_and_answered_afterward
         after = shop.call(tool, arguments).structured
 
     assert after == before
+
+
+@pytest.mark.parametrize("writable", [True, False], ids=["with changes", "read-only"])
+async def test_served_file_is_recovered_by_the_next_poll_only_if_callers_may_change_it(
+    tmp_path: Path, writable: bool
+) -> None:
+    path = tmp_path / "notes.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(DDL)
+    served = open_served(Settings(database=DatabaseSection(url=f"sqlite:///{path}", writable=writable)))
+    try:
+        stamp = (await served.toolbox.snapshot()).stamps["database"]
+        _interrupt(path)
+        if writable:
+            assert await served.observed[0].poll() == stamp
+            answer = await served.toolbox.call(Caller(), "get_note", {"id": 7})
+            assert "half" not in str(answer.structured)
+        else:
+            with pytest.raises(DatabaseUnavailable, match="must be recovered"):
+                await served.observed[0].poll()
+    finally:
+        await served.backend.close()

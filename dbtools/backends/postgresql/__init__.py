@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer, FreeRunner
-from dbtools.backends.port import Facts, Heard, Runner, Writer
+from dbtools.backends.port import LOCK_TIMEOUT, Facts, Heard, Runner, Writer
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.change_inspection import PostgresqlChangeInspector
 from dbtools.backends.postgresql.connections import check_session
@@ -58,8 +58,8 @@ class Backend(port.Backend):
         watch_script=changes.SCRIPT,
     )
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> None:
+        super().__init__(url, write_url=write_url, lock_timeout=lock_timeout)
         self._destination = destination(url)
         self._controls: dict[str, changes.Control] = {}  #: by URL
         self._search_path: tuple[str, ...] | None = None
@@ -159,10 +159,14 @@ class Backend(port.Backend):
         return PostgresqlRecords(self.url, timeout)
 
     async def grants(
-        self, catalog: Catalog, roles: Sequence[Role], queries: Sequence[Permitted], login: str
+        self,
+        catalog: Catalog,
+        roles: Sequence[Role],
+        queries: Sequence[Permitted],
+        login: str,
+        writer: str | None,
     ) -> str:
-        """Return a script that grants *login* what *roles* and *queries* read, and a login to write."""
-        writer = f"{login}_writer" if self.write_url != self.url else None
+        """Return a script that grants *login* what *roles* and *queries* do, or *writer* what they change."""
         async with self.describe() as shared:
             return await shared.ask(
                 lambda inspector: write_script(inspector, catalog, roles, queries, login, writer)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer, FreeRunner
-from dbtools.backends.port import NO_DBTOOLS_WRITE, Facts, Inspector, Runner, Writer
+from dbtools.backends.port import LOCK_TIMEOUT, NO_DBTOOLS_WRITE, Facts, Inspector, Runner, Writer
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
 from dbtools.backends.runs import NO_SESSION
 from dbtools.backends.sqlite.change_inspection import hindrances, inspect_change, unprepared
 from dbtools.backends.sqlite.files import (
-    FileLocation,
     location_of,
     read_file,
+    recover,
     remove_side_files,
     stamp_of,
     unavailable,
@@ -64,13 +64,9 @@ class Backend(port.Backend):
         alike=may_refer,
     )
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> None:
+        super().__init__(url, write_url=write_url, lock_timeout=lock_timeout)
         self._file = location_of(url)
-
-    @property
-    def _location(self) -> FileLocation:
-        return replace(self._file, recovers=self.recovers)
 
     @property
     def place(self) -> str:
@@ -106,17 +102,21 @@ class Backend(port.Backend):
 
         return open_engine(self._file)
 
+    async def recover(self) -> None:
+        """Let SQLite roll back what is in a journal that a program has left."""
+        await asyncio.to_thread(recover, self._file)
+
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return the current catalog of the file."""
         if session:
             raise Refused(SESSIONLESS)
-        return await asyncio.to_thread(read_file, self._location, partial(self._introspect, selection))
+        return await asyncio.to_thread(read_file, self._file, partial(self._introspect, selection))
 
     def _introspect(self, selection: Selection, connection: sqlite3.Connection, file: str) -> Catalog:
         catalog = read_catalog(connection, selection, file)
-        is_empty = self._location.path.stat().st_size == 0
+        is_empty = self._file.path.stat().st_size == 0
         warnings = [EMPTY.format(self.place)] if is_empty else []
-        if self._location.immutable:
+        if self._file.immutable:
             warnings.append(IMMUTABLE)
         return replace(catalog, warnings=(*warnings, *catalog.warnings))
 
@@ -125,7 +125,7 @@ class Backend(port.Backend):
         """Open an Inspector, without a session."""
         if session:
             raise Refused(SESSIONLESS)
-        with closing(SqliteInspector(self._location)) as inspector:
+        with closing(SqliteInspector(self._file)) as inspector:
             yield inspector
 
     @asynccontextmanager
@@ -133,24 +133,24 @@ class Backend(port.Backend):
         """Open an Inspector of changes, or raise Refused if the file cannot be changed."""
         if session:
             raise Refused(SESSIONLESS)
-        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
+        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._file)
         if why:
             raise Refused(why)
-        with closing(SqliteInspector(self._location, inspect_change)) as inspector:
+        with closing(SqliteInspector(self._file, inspect_change)) as inspector:
             yield inspector
 
     async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
         """Return why the file of `write_url` cannot be changed, and whether it lacks a journal."""
-        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._location)
+        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._file)
         if why:
             return Lacking({table.location: why for table in tables})
         try:
             return await asyncio.to_thread(self._lacking, tables)
         except sqlite3.Error as exc:
-            raise unavailable(self._location, exc) from exc
+            raise unavailable(self._file, exc) from exc
 
     def _lacking(self, tables: Sequence[Table]) -> Lacking:
-        with closing(open_inspected(self._location, mode="rw")) as connection:
+        with closing(open_inspected(self._file, mode="rw")) as connection:
             return Lacking(
                 unprepared(connection, tables),
                 "" if has_journal(connection) else NO_DBTOOLS_WRITE,
@@ -164,17 +164,17 @@ class Backend(port.Backend):
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""
-        return await asyncio.to_thread(read_file, self._location, stamp_of)
+        return await asyncio.to_thread(read_file, self._file, stamp_of)
 
     async def registry(self) -> Registry | None:
         """Return the current content of the registry in the file, None if there is none."""
-        return await asyncio.to_thread(read_file, self._location, registry_of)
+        return await asyncio.to_thread(read_file, self._file, registry_of)
 
     def open_records(self, timeout: float | None) -> SqliteRecords:
         """Return the store of dbtools' own tables in the file."""
-        return SqliteRecords(self._location, timeout)
+        return SqliteRecords(self._file, timeout)
 
     async def close(self) -> None:
         """Close every connection, and leave no files that reading has made."""
         await super().close()
-        await asyncio.to_thread(remove_side_files, self._location)
+        await asyncio.to_thread(remove_side_files, self._file)

@@ -63,7 +63,6 @@ OTHER = (
 )
 SCHEMA_VERSION = "pragma schema_version"
 SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
-
 UNHEX = "dbtools_unhex"  #: a function that `secure` adds to each connection; SQLite 3.41 has unhex()
 #: The function of `connections.Search`: its arguments are a text as a blob, what to find, and where.
 MATCHES = "dbtools_matches"
@@ -99,7 +98,6 @@ class FileLocation:
     path: Path
     given: str = ""  #: the path as written
     immutable: bool = False
-    recovers: bool = False  #: whether to recover it after a program stopped while writing to it
 
     @cached_property
     def name(self) -> str:
@@ -137,14 +135,23 @@ def connect(location: FileLocation, *, lock_timeout: float = LOCK_TIMEOUT) -> sq
     """Open *location* for reading, or raise DatabaseUnavailable with a remedy."""
     check_file(location)
     try:
-        try:
-            return _opened(location, "ro", lock_timeout)
-        except sqlite3.OperationalError as exc:
-            if not (location.recovers and has_code(exc, UNFINISHED)):
-                raise
-        # This rolls back what was not committed.
-        _opened(location, "rw", lock_timeout).close()
         return _opened(location, "ro", lock_timeout)
+    except sqlite3.Error as exc:
+        raise unavailable(location, exc) from exc
+
+
+def recover(location: FileLocation) -> None:
+    """Roll back what a program that stopped has half written to *location*, or raise DatabaseUnavailable."""
+    path = os.path.realpath(location.name)
+    if not any(os.path.exists(f"{path}{suffix}") for suffix in ("-journal", "-wal")):
+        return
+    try:
+        try:
+            _opened(location, "ro", LOCK_TIMEOUT).close()
+        except sqlite3.OperationalError as exc:
+            if not has_code(exc, UNFINISHED):
+                raise
+            _opened(location, "rw", LOCK_TIMEOUT).close()
     except sqlite3.Error as exc:
         raise unavailable(location, exc) from exc
 
