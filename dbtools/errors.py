@@ -33,9 +33,11 @@ DbtoolsError
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
+from copy import copy
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
 LONGEST_NAME = 400  #: characters of a name for which similar ones are searched
 MISSPELLED = 0.75  #: how similar a name is to the one that is meant, where most are similar to some other
@@ -55,6 +57,12 @@ class DbtoolsError(Exception):
         self.hint = hint
         super().__init__(self.message)
 
+    def hinting(self, hint: str) -> Self:
+        """Return the same error with another *hint*."""
+        error = copy(self)
+        error.hint = hint
+        return error
+
     def __str__(self) -> str:
         """Return the message and, after a space, the hint."""
         return f"{self.message} {self.hint}".rstrip()
@@ -67,7 +75,9 @@ class CallError(DbtoolsError, code="call_error"):
 class BadArgument(CallError, code="bad_argument"):
     """An argument is invalid."""
 
-    limit: str = ""  #: the limit of the role that rejects it, if one does
+    def __init__(self, message: str = "", *, hint: str = "", limit: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.limit = limit  #: the limit of the role that rejects it, if one does
 
 
 class UnknownArgument(CallError, code="unknown_argument"):
@@ -101,7 +111,9 @@ class Denied(CallError, code="denied"):
 class NoRow(CallError, code="no_row"):
     """No row has this key."""
 
-    step: int = 0  #: which of the changes of a call concerns it
+    def __init__(self, message: str = "", *, hint: str = "", step: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.step = step  #: which of the changes of a call concerns it
 
 
 class TimedOut(CallError, code="timeout"):
@@ -131,8 +143,12 @@ class OutOfRange(CallError, code="out_of_range"):
 class Refused(CallError, code="refused"):
     """The database refused the statement."""
 
-    offset: int | None = None  #: where an operator's SQL is wrong, in characters, if known
-    temporary: bool = False  #: whether the same statement may succeed later
+    def __init__(
+        self, message: str = "", *, hint: str = "", offset: int | None = None, temporary: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.offset = offset  #: where an operator's SQL is wrong, in characters, if known
+        self.temporary = temporary  #: whether the same statement may succeed later
 
 
 class Broken(StrEnum):
@@ -153,9 +169,19 @@ class Broken(StrEnum):
 class ConstraintViolated(CallError, code="constraint"):
     """The change violates a constraint; nothing was changed."""
 
-    kind = Broken.UNKNOWN
-    table: tuple[str, str] | None = None  #: its schema and name, if known
-    columns: tuple[str, ...] = ()  #: of that table, if known
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str = "",
+        kind: Broken = Broken.UNKNOWN,
+        table: tuple[str, str] | None = None,
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.table = table  #: its schema and name, if known
+        self.columns = columns  #: of that table, if known
 
 
 class Conflict(CallError, code="conflict"):
@@ -169,7 +195,9 @@ class TooManyRows(CallError, code="too_many_rows"):
 class NotConfirmed(CallError, code="not_confirmed"):
     """The change was not confirmed; nothing was changed."""
 
-    declined: bool = False  #: whether a person has declined it
+    def __init__(self, message: str = "", *, hint: str = "", declined: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.declined = declined  #: whether a person has declined it
 
 
 class UnknownOutcome(CallError, code="unknown_outcome"):
@@ -183,7 +211,9 @@ class SqlRefused(CallError, code="sql_refused"):
 class DatabaseUnavailable(CallError, code="database_unavailable"):
     """The database cannot be reached. Try again in a minute."""
 
-    temporary: bool = False  #: whether it may help to try again later
+    def __init__(self, message: str = "", *, hint: str = "", temporary: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.temporary = temporary  #: whether it may help to try again later
 
 
 class UnknownTool(DbtoolsError, code="unknown_tool"):

@@ -84,8 +84,7 @@ class Expressions:
         try:
             return self._found(text, argument)
         except errors.CallError as exc:
-            exc.hint = habits.hint(text) or self._spelling(text) or exc.hint
-            raise
+            raise exc.hinting(habits.hint(text) or self._spelling(text) or exc.hint) from exc
 
     def _spelling(self, text: str) -> str:
         """Return the right form of a name or a bucket in *text* that has another form."""

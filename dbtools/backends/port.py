@@ -319,25 +319,16 @@ class Backend(ABC):
             await each.close()
 
 
-def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:
-    """Return the error of an invalid query, with the offset of the mistake."""
-    refused = Refused(message, hint=hint)
-    refused.offset = offset
-    return refused
-
-
 def temporary_refusal(message: str) -> Refused:
-    """Return the error of a query that cannot be checked now, because the database is busy."""
-    refused = Refused(message, hint="It will be checked again in a moment.")
-    refused.temporary = True
-    return refused
+    """Return the error of SQL that cannot be checked now, because the database is busy."""
+    return Refused(message, hint="It will be checked again in a moment.", temporary=True)
 
 
 def check_names(names: Iterable[str]) -> None:
     """Raise Refused if there are no columns, or if two have the same name."""
     number = Counter(names)
     if not number:
-        raise refusal("The query has no columns.")
+        raise Refused("The query has no columns.")
     for name, times in number.items():
         if times > 1:
-            raise refusal(f"{times} columns are named {quoted(name)}.", hint="Name each with AS.")
+            raise Refused(f"{times} columns are named {quoted(name)}.", hint="Name each with AS.")

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
-from dbtools.backends.port import NOT_CHANGING, Declared, refusal
+from dbtools.backends.port import NOT_CHANGING, Declared
+from dbtools.errors import Refused
 from dbtools.sql import Lexis, Parameter, Token, TokenKind, code_of
 
 Piece = str | Parameter
@@ -126,7 +127,7 @@ def main_of(pieces: Sequence[Piece], lexis: Lexis) -> Main:
     verbs = (at for at, token in enumerate(outside) if token.word in (*VERBS, *OTHER_VERBS))
     at = next(verbs, 0) if follows else 0
     if not outside or outside[at].word not in VERBS:
-        raise refusal(NOT_CHANGING, hint=READS_ONLY, offset=outside[at].offset if outside else 0)
+        raise Refused(NOT_CHANGING, hint=READS_ONLY, offset=outside[at].offset if outside else 0)
     return Main(outside[at:], follows)
 
 

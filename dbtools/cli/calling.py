@@ -223,7 +223,7 @@ async def _called(
         raise
     except Denied as exc:
         if exc.message == Denied.__doc__:
-            exc.hint = EXPLAINED
+            raise exc.hinting(EXPLAINED) from exc
         raise
     finally:
         limiter.close()
@@ -247,6 +247,4 @@ async def _ask(progress: ExitStack, question: str) -> None:
         # Unlike a read, this wait ends when the user presses Ctrl-C.
         await anyio.wait_readable(sys.stdin)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        error = NotConfirmed("Nothing was changed.")
-        error.declined = True
-        raise error
+        raise NotConfirmed("Nothing was changed.", declined=True)

@@ -118,8 +118,6 @@ def _refusal_in(answer: Json) -> errors.NotConfirmed | None:
             return None
         case {"action": "decline" | "cancel"} | {"action": "accept", "content": {"confirm": False}}:
             said = DISMISSED if answer["action"] == "cancel" else DECLINED
-            refusal = errors.NotConfirmed(said, hint=UNLESS_ASKED)
-            refusal.declined = True
-            return refusal
+            return errors.NotConfirmed(said, hint=UNLESS_ASKED, declined=True)
         case _:
             return errors.NotConfirmed(UNCONFIRMED, hint=UNLESS_ASKED)

@@ -236,8 +236,8 @@ def read(
     if max_rows is None or limit <= max_rows:
         return asked
     if "limit" in given:
-        refused = errors.BadArgument(f"limit must be at most {max_rows}, not {limit}.")
-        refused.limit = "max_rows"
+        message = f"limit must be at most {max_rows}, not {limit}."
+        refused = errors.BadArgument(message, limit="max_rows")
         raise refused
     # The caller has not set this limit.
     return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})

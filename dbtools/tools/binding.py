@@ -190,8 +190,8 @@ def _decoded(names: TermFinder, comparison: Comparison, term: Term, text: str, p
     try:
         return decode(term, comparison.op, text, place, name)
     except errors.BadValue as exc:
-        exc.hint = column_advice(names, comparison.op, text) or _meant(term, text) or exc.hint
-        raise
+        hint = column_advice(names, comparison.op, text) or _meant(term, text) or exc.hint
+        raise exc.hinting(hint) from exc
 
 
 def _meant(term: Term, text: str) -> str:
@@ -358,10 +358,9 @@ def _steps(names: TermFinder, step: str, argument: str) -> Sequence[tuple[Term, 
     try:
         return [(_column(names, name, argument), direction)]
     except errors.CallError as exc:
-        if spelled := _spelled(names, step):
-            exc.hint = f"Write {written([spelled])}."
         if (steps := steps_in(step)) in ([], [step]):
-            raise
+            spelled = _spelled(names, step)
+            raise exc.hinting(f"Write {written([spelled])}." if spelled else exc.hint) from exc
     directed = (_directed(names, each) for each in steps)
     return [(_column(names, name, argument), direction) for name, direction in directed]
 

@@ -278,9 +278,8 @@ def with_own_key(
     """Return *error*; if the key must be an object, with the key of the table that *arguments* name."""
     tables = context.catalog.named(str(arguments.get("table"))) if error.message.startswith(NO_OBJECT) else ()
     names = [name for table in tables[:1] for name in key_arguments(table)]
-    if names:
-        error.hint = f"Write {visible(json_of(dict.fromkeys(names, 'VALUE')))} as key."
-    return error
+    form = visible(json_of(dict.fromkeys(names, "VALUE")))
+    return error.hinting(f"Write {form} as key.") if names else error
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:

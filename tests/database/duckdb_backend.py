@@ -20,7 +20,7 @@ from sqlalchemy.types import UserDefinedType
 from dbtools import errors
 from dbtools.backends import port, sources
 from dbtools.backends.plans import ESCAPE, Plan, identifier
-from dbtools.backends.port import Declared, Facts, Inspected, refusal
+from dbtools.backends.port import Declared, Facts, Inspected
 from dbtools.backends.queries import compile_query
 from dbtools.backends.query_syntax import ListForms
 from dbtools.backends.runs import NO_SESSION, Run
@@ -28,6 +28,7 @@ from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Selection, Table
 from dbtools.cells import Cut
+from dbtools.errors import Refused
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Output, QueryShape, Shape
@@ -267,7 +268,7 @@ class DuckdbInspector:
         try:
             rows = self._cursor.execute(f"describe select * from ({''.join(nulls)}\n)").fetchall()
         except duckdb.Error as exc:
-            raise refusal(f"{exc}.") from exc
+            raise Refused(f"{exc}.") from exc
         casts = {name: type.cast for name, type in types.items()}
         columns = tuple(Column(name=name, type=type_of(type)) for name, type, *_ in rows)
         return Inspected(columns=columns, parameters=types, casts=casts, reads=None, functions=())
@@ -280,7 +281,7 @@ class DuckdbInspector:
         try:
             self._cursor.execute(f"explain select 1 from {identifier(table.name)} where ({written}\n)", nulls)
         except duckdb.Error as exc:
-            raise refusal(f"{exc}.") from exc
+            raise Refused(f"{exc}.") from exc
         return RowFilter(condition=condition)
 
 

@@ -335,8 +335,7 @@ async def _end_of_waiting(*failures: Exception) -> tuple[str, list[str | Finding
     ],
 )
 def test_watch_waits_for_the_database_until_waiting_cannot_help(failure: Exception, reason: str) -> None:
-    away = errors.DatabaseUnavailable("The server is away.")
-    away.temporary = True
+    away = errors.DatabaseUnavailable("The server is away.", temporary=True)
     ending = partial(_end_of_waiting, away, away, failure)
 
     ended = anyio.run(ending, backend_options={"loop_factory": Clock})

@@ -14,7 +14,7 @@ from typing import Any
 
 import asyncpg
 
-from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names, refusal
+from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names
 from dbtools.backends.postgresql.changed_columns import Change, changes_in, only_read
 from dbtools.backends.postgresql.changes import BEGIN, TABLE_VERSIONS
 from dbtools.backends.postgresql.dependencies import Parsed
@@ -31,6 +31,7 @@ from dbtools.backends.postgresql.preparing import PostgresqlQuery, is_temporary,
 from dbtools.backends.postgresql.privileges import GRANTING, STANDBY, inserted_by, sequences_of
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.query_syntax import AFTER_CHANGE, CHANGE, Piece, main_of, within_with
+from dbtools.errors import Refused
 from dbtools.queries import Effect, Effects
 
 #: The changes $3 to the columns $4 (empty: all) of the tables $2 in the schemas $1, and those that foreign
@@ -96,7 +97,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
         query = replace(PostgresqlQuery.of(pieces, declared, LIST_FORMS), before="", after="")
         with refusing():
             if await self.connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
-                raise refusal(STANDBY.capitalize())
+                raise Refused(STANDBY.capitalize())
             version = await self.version_of(query.text)
             main = main_of(query.pieces, lexis)
             prepared = await prepare_query(self.connection, query)
@@ -135,10 +136,10 @@ class PostgresqlChangeInspector(PostgresqlInspector):
             if is_temporary(exc):
                 raise
             hint = GRANTING if exc.sqlstate == "42501" else ""
-            raise refusal(f"{exc.args[0]}.", hint=hint) from exc
+            raise Refused(f"{exc.args[0]}.", hint=hint) from exc
         changes = sorted(_changes_in(json.loads(found)[0]["Plan"]), key=lambda each: not each[0])
         if not changes or not changes[0][0]:
-            raise refusal(NOT_CHANGING)
+            raise Refused(NOT_CHANGING)
         return [effect for _, effect in changes], versions
 
     async def _effects(self, changes: Sequence[Effect], explained: Sequence[Effect]) -> Effects:
@@ -152,7 +153,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
             rows = await self.connection.fetch(CONSEQUENCES, *map(list, zip(*listed, strict=True)))
         for (_, sequence), is_usable in sequences.items():
             if not is_usable:
-                raise refusal(f"The login lacks usage of the sequence {'.'.join(sequence)}.", hint=GRANTING)
+                raise Refused(f"The login lacks usage of the sequence {'.'.join(sequence)}.", hint=GRANTING)
         found = {Effect(row["kind"], row["schema"], row["name"], row["column"], False) for row in rows}
         own = {each._replace(named=False) for each in direct}
         functions = sorted({name for row in rows for name in row["functions"]})

@@ -186,9 +186,8 @@ def answering(failing: str) -> Iterator[None]:
             hint="PgBouncer does from 1.21 on, with max_prepared_statements, or with pool_mode = session.",
         ) from exc
     except DRIVER_ERRORS as exc:
-        unavailable = DatabaseUnavailable(failing)
-        unavailable.temporary = isinstance(exc, OSError) or is_lost(exc)
-        raise unavailable from exc
+        is_temporary = isinstance(exc, OSError) or is_lost(exc)
+        raise DatabaseUnavailable(failing, temporary=is_temporary) from exc
 
 
 async def connect(url: str) -> ServerConnection:
@@ -262,9 +261,8 @@ def _unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
     }
     fault = next(cause for cause in _causes(exc, target) if cause in FAULTS)
     problem, remedy = (each.format(**facts) for each in FAULTS[fault])
-    unavailable = DatabaseUnavailable(f"{target.place}: {problem}", hint=remedy)
-    unavailable.temporary = fault in TEMPORARY
-    return unavailable
+    message = f"{target.place}: {problem}"
+    return DatabaseUnavailable(message, hint=remedy, temporary=fault in TEMPORARY)
 
 
 def _causes(exc: Exception, target: Destination) -> Iterator[str]:

@@ -25,7 +25,7 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import Declared, Inspected, check_names, refusal, temporary_refusal
+from dbtools.backends.port import Declared, Inspected, check_names, temporary_refusal
 from dbtools.backends.postgresql.changes import BEGIN, TABLE_VERSIONS, Control
 from dbtools.backends.postgresql.connections import check_session, fixed_path, is_lost
 from dbtools.backends.postgresql.dependencies import (
@@ -65,6 +65,7 @@ from dbtools.backends.postgresql.types import (
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.backends.query_syntax import ListForms, Piece
 from dbtools.catalog import Column, RowFilter, Table
+from dbtools.errors import Refused
 from dbtools.sql import Fragment
 from dbtools.types import Family
 
@@ -305,7 +306,7 @@ class PostgresqlInspector:
             row["name"] for row in called if has_side_effects(row) and row["name"] not in self.allowed
         ):
             calls = reversed([*names_before("(", query.text)])
-            raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
+            raise Refused(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
 
     async def inspected(self, prepared: PreparedQuery, reported: QueryReport, version: str) -> Inspected:
         """Return *reported*, about the query *prepared*, with the types of its columns and parameters.
@@ -323,7 +324,7 @@ class PostgresqlInspector:
             declared = prepared.query.declared.get(name)
             item = type.element if declared and declared.array else type
             if declared and declared.type == "text" and (item is None or item.family not in AS_TEXT):
-                raise refusal(
+                raise Refused(
                     f":{name} is declared {declared}, but its type in the database is {type.name}.",
                     hint=f"Declare it so, or write a cast, such as :{name}::text.",
                     offset=prepared.query.start_of([*map(str, prepared.query.source)].index(f":{name}")),
@@ -348,4 +349,4 @@ def refusing(condition: str | None = None) -> Iterator[None]:
             raise
         temporary = exc.sqlstate != NOT_POPULATED if condition is None else is_temporary(exc)
         hint = placeholder_hint(exc.sqlstate, condition or "")
-        raise (temporary_refusal if temporary else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc
+        raise (temporary_refusal if temporary else Refused)(f"{exc.args[0]}. {hint}".rstrip()) from exc

@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 from asyncpg import Record
 
-from dbtools.backends.port import refusal
 from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.types import cut, lexis, name_of, string_of
 from dbtools.backends.postgresql.vocabulary import IMPLIED
+from dbtools.errors import Refused
 from dbtools.sql import QUOTED, Token, TokenKind, code_of, words
 
 COMPARISONS = words("= <> < <= > >=")
@@ -212,7 +212,7 @@ class SqlNames:
         tokens = code_of(sql, lexis)
         if any(_is_escaped(*each) for each in zip(tokens, tokens[1:], tokens[2:], strict=False)):
             # Words in the text are not the names that the server reads.
-            raise refusal("U&'…' and U&\"…\" are not supported.", hint="Write the characters themselves.")
+            raise Refused("U&'…' and U&\"…\" are not supported.", hint="Write the characters themselves.")
         found = _Found()
         for before, token in pairwise([Token(TokenKind.SIGN, "", 0, 0), *tokens]):
             found.add(token, before)
@@ -346,7 +346,7 @@ async def check_used(connection: Any, found: Iterable[Record], relation: int) ->
     for row in found:
         is_direct = used.get((row["class"], row["number"]))
         if is_direct or (is_direct is not None and row["kind"] == "body"):
-            raise refusal(_problem(row), hint=_remedy(row))
+            raise Refused(_problem(row), hint=_remedy(row))
 
 
 def check_named(found: Iterable[Record], names: SqlNames) -> None:
@@ -360,7 +360,7 @@ def check_named(found: Iterable[Record], names: SqlNames) -> None:
             case _:
                 may_be = row["name"] in names.bare
         if may_be:
-            raise refusal(
+            raise Refused(
                 f"{_problem(row, 'may be')} The login lacks TEMPORARY to find out.", hint=_remedy(row)
             )
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import asyncpg
 
-from dbtools.backends.port import NOT_READING, Declared, refusal
+from dbtools.backends.port import NOT_READING, Declared
 from dbtools.backends.postgresql.types import UNLIMITED, TypeNumber, placeholder_hint, sql_name
 from dbtools.backends.query_syntax import TEXT, WrittenQuery
+from dbtools.errors import Refused
 from dbtools.sql import Parameter
 
 #: The grammar allows only a SELECT between them. The driver may have no codec for a column of the SELECT.
@@ -128,7 +129,7 @@ async def prepare_bare(connection: Any, query: PostgresqlQuery) -> Any:
         return await connection.prepare(query.sql)
     except UNDECODABLE as exc:
         message = "The type of a parameter or a column is a row or a range."
-        raise refusal(message, hint="Cast it from a text or to a text, as in :p::text::daterange.") from exc
+        raise Refused(message, hint="Cast it from a text or to a text, as in :p::text::daterange.") from exc
 
 
 async def _refused(connection: Any, error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
@@ -141,7 +142,7 @@ async def _refused(connection: Any, error: asyncpg.PostgresError, query: Postgre
     except asyncpg.PostgresError as exc:
         if exc.sqlstate in NO_GRAMMAR:
             return refused(exc, alone)
-    return refusal(NOT_READING)
+    return Refused(NOT_READING)
 
 
 def refused(error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
@@ -150,4 +151,4 @@ def refused(error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
     offset = query.offset_at(int(position) - 1) if position else None
     note = placeholder_hint(error.sqlstate, query.text)
     hint = " ".join(filter(None, (getattr(error, "hint", None), note)))
-    return refusal(f"{error.args[0]}.", hint=hint, offset=offset)
+    return Refused(f"{error.args[0]}.", hint=hint, offset=offset)

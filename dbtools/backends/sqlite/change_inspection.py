@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dbtools.backends.plans import identifier
-from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, refusal
+from dbtools.backends.port import NOT_CHANGING, Declared, Inspected
 from dbtools.backends.query_syntax import FOLLOWED_BY, Main, Piece, main_of
 from dbtools.backends.sqlite.files import authorize_writes, explain
 from dbtools.backends.sqlite.inspection import (
@@ -24,6 +24,7 @@ from dbtools.backends.sqlite.inspection import (
 from dbtools.backends.sqlite.introspection import REPLACING
 from dbtools.backends.sqlite.syntax import fold, in_groups, lexis
 from dbtools.catalog import Location, Table
+from dbtools.errors import Refused
 from dbtools.findings import Hindrance
 from dbtools.queries import Effect, Effects
 from dbtools.sql import Group, Part, Token, split
@@ -118,12 +119,12 @@ def _table(connection: sqlite3.Connection, target: Sequence[Token]) -> str:
     offset = target[0].offset
     for table, kind, _ in relations_of(connection, {fold(target[-1].value)}):
         if kind == "view":
-            raise refusal(VIEW_CHANGED, offset=offset)
+            raise Refused(VIEW_CHANGED, offset=offset)
         ((definition,),) = connection.execute(DEFINITION, (table,))
         if REPLACING.search(definition):
-            raise refusal(REPLACED, offset=offset)
+            raise Refused(REPLACED, offset=offset)
         return table
-    raise refusal(NOT_CHANGING, offset=offset)
+    raise Refused(NOT_CHANGING, offset=offset)
 
 
 def _target(main: Main) -> Sequence[Token]:
@@ -132,14 +133,14 @@ def _target(main: Main) -> Sequence[Token]:
     at = 1
     if words[at : at + 1] == ["or"]:
         if words[at + 1 : at + 2] == ["replace"]:
-            raise refusal(REPLACES, hint=UPSERT, offset=main.tokens[at + 1].offset)
+            raise Refused(REPLACES, hint=UPSERT, offset=main.tokens[at + 1].offset)
         at += 2
     at += words[at : at + 1] == [FOLLOWED_BY.get(main.verb)]
     first = at
     while words[at + 1 : at + 2] == ["."]:
         at += 2
     if at >= len(main.tokens):
-        raise refusal(NOT_CHANGING, offset=main.offset)
+        raise Refused(NOT_CHANGING, offset=main.offset)
     return main.tokens[first : at + 1]
 
 

@@ -22,7 +22,6 @@ from dbtools.backends.port import (
     Declared,
     Inspected,
     check_names,
-    refusal,
     temporary_refusal,
 )
 from dbtools.backends.query_syntax import TEXT, ListForms, Piece, WrittenQuery
@@ -154,7 +153,7 @@ def inspect_query(
     events = events_of(connection, query, authorize, NOT_READING)
     if code_of(query.text, lexis)[0].word not in READING:
         # In parentheses, BEGIN and VACUUM would be names of tables.
-        raise refusal(NOT_READING)
+        raise Refused(NOT_READING)
     with unsecured(connection):
         return inspected(connection, query, events, query)
 
@@ -210,7 +209,7 @@ def refusing(query: SqliteQuery, otherwise: str) -> Iterator[None]:
             raise
         message = str(exc).rstrip(".")
         problem = otherwise if has_code(exc, "SQLITE_AUTH") else explained(message, query.text)
-        raise refusal(problem, offset=query.offset_of(message)) from exc
+        raise Refused(problem, offset=query.offset_of(message)) from exc
 
 
 def inspected(
@@ -240,7 +239,7 @@ def check_lists(query: SqliteQuery) -> None:
         after = [token.word for token in code_of(texts[at + 2], lexis)[:1]]
         if after != ["as"] and not re.fullmatch(r"json\w* \(", " ".join(before)):
             forms = f"in ({piece}), not in ({piece}) or = any({piece})"
-            raise refusal(f"{piece} is a list: write {forms}.", offset=query.start_of(at))
+            raise Refused(f"{piece} is a list: write {forms}.", offset=query.start_of(at))
 
 
 Inspect = Callable[[sqlite3.Connection, Sequence[Piece], Mapping[str, Declared]], Inspected]
@@ -308,7 +307,7 @@ def explain_condition(connection: sqlite3.Connection, table: Table, condition: F
 def check_pragmas(query: SqliteQuery, tables: Iterable[str]) -> None:
     """Raise Refused if a pragma is read as a table, which would run during the call and be denied."""
     for name in sorted(name for name in tables if name.startswith(PRAGMAS)):
-        raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
+        raise Refused(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
 
 
 def is_strict(query: SqliteQuery, relations: Collection[NamedTable]) -> bool:
@@ -323,7 +322,7 @@ def columns_of(connection: sqlite3.Connection, query: SqliteQuery, *, strict: bo
     rows = connection.execute(f"pragma temp.table_xinfo({INSPECTED})").fetchall()
     names = [name for _, name, *_ in rows]
     if any(NULL in name for name in names):
-        raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
+        raise Refused("A column that is computed from a parameter has no name.", hint="Name it with AS.")
     folded = [fold(name) for name in names]
     # SQLite has renamed all but the first of names that differ only in case.
     pairs = ((name, RENAMED.fullmatch(name)) for name in folded)
