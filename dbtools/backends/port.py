@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 LOCK_TIMEOUT = 2.0  #: seconds
-#: Why a role may not make a change.
-UNSEEN = "After the change, the row would not be among those that you may change."
-UNFIT = "The changed row would break the rules of your role."
-FAILED = "The database cannot make this change."
 UNCHANGEABLE = "dbtools does not change databases of this kind."
 NO_REGISTRY = "This database keeps no registry."
 NO_DBTOOLS_WRITE = "The database has no table dbtools_write: `dbtools registry upgrade URL` creates it."

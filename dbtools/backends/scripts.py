@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan, pin, place
-from dbtools.backends.port import UNFIT, UNSEEN
+from dbtools.backends.refusals import Cause, kept_row, many_by_query, many_matches, unfit_row, unseen_row
 from dbtools.backends.runs import JournalEntry, Row, WriteResult, WriteRun
 from dbtools.backends.selects import plan_of
 from dbtools.backends.sources import Grammar
@@ -28,11 +28,6 @@ PRUNED = 100  #: how many outdated entries of the journal one call removes at mo
 COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
 OTHER = ColumnType(family=Family.OTHER, name="")
 ATTEMPTS = 3  #: of an upsert, while other transactions insert and delete a row with its key
-CHANGED_CONCURRENTLY = (
-    "Another transaction has changed some of the rows, or a trigger or row-level security keeps them as they "
-    "are."
-)
-GONE = "A row is not found after the change: a trigger may have moved it."
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
 BoundPlan = tuple[Plan, *tuple[Row, ...]]
 T = TypeVar("T")
@@ -143,7 +138,7 @@ def _change_by_query(
     found = yield _bound(plan.change, values, run=run, limit=most)
     affected = len(found) if plan.change.outputs else int(str(found[0][0]))
     if affected > most:
-        raise errors.TooManyRows(f"The query would change more than {most} row{'s' * (most > 1)}.")
+        raise many_by_query(most)
     yield None
     return WriteResult(rows=found if plan.change.outputs else (), before=(), affected=affected)
 
@@ -155,15 +150,11 @@ def _change_each(run: WriteRun) -> Script[WriteResult]:
     step_of: dict[str, int] = {}  #: by the current identity of the row
     ignored = 0
     for at, (plan, values) in enumerate(run.steps):
-        try:
-            if plan.existing is None:
-                step = yield from _change_row(plan, values, run)
-                _refuse_repeated(plan, step.existing, at, step_of)
-            else:
-                step = yield from _upsert_row(plan, values, run, at, step_of)
-        except errors.NoRow as exc:
-            exc.step = at
-            raise
+        if plan.existing is None:
+            step = yield from _change_row(plan, values, run, at)
+            _refuse_repeated(plan, step.existing, at, step_of)
+        else:
+            step = yield from _upsert_row(plan, values, run, at, step_of)
         rows += step.found if plan.after is None else ()
         before += step.before
         ignored += not step.found
@@ -175,8 +166,8 @@ def _change_each(run: WriteRun) -> Script[WriteResult]:
     return read._replace(rows=[*rows, *read.rows], ignored=ignored)
 
 
-def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[StepResult]:
-    """Insert, update or delete a row, or raise a CallError."""
+def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun, at: int) -> Script[StepResult]:
+    """Insert, update or delete the row of the step *at*, or raise a CallError."""
     before: Sequence[Row] = ()
     is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key_count
     # What is expected is compared only with a row that the role sees: a comparison may raise an error.
@@ -185,11 +176,11 @@ def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun) ->
         if not before:
             # Row-level security shows fewer rows to a SELECT that locks them.
             is_seen = plan.unlocked is not None and (yield _bound(plan.unlocked, values, run=run))
-            raise _kept() if is_seen else errors.NoRow
+            raise kept_row() if is_seen else errors.NoRow(step=at)
     found = yield _bound(plan.change, values, run=run)
     if not found:
         seen = (yield _bound(plan.before, values, run=run)) if plan.before is not None else ()
-        raise _unchanged(plan, seen)
+        raise _unchanged(plan, seen, at)
     if len(found) > 1:
         raise errors.TooManyRows
     is_update = plan.write.kind is WriteKind.UPDATE
@@ -227,7 +218,7 @@ def _upsert_row(
             return StepResult(found, (None,))
         # The row is hidden, or another transaction has just inserted it.
     if not seen:
-        inserted = yield from _change_row(plan, values, run)
+        inserted = yield from _change_row(plan, values, run, at)
         return inserted._replace(before=(None,))
     if len(seen) > 1:
         raise errors.TooManyRows
@@ -238,7 +229,7 @@ def _upsert_row(
         return StepResult((), (), existing)
     found = yield _bound(plan.instead, {**values, **_places(existing)}, run=run)
     if not found:
-        raise _unchanged(plan, seen)
+        raise _unchanged(plan, seen, at)
     return StepResult(found, (before,), existing)
 
 
@@ -248,7 +239,7 @@ def _change_matching(plan: WritePlan, values: Mapping[str, object], run: WriteRu
     assert plan.before is not None
     found = yield _bound(plan.before, values, run=run, limit=shape.most)
     if len(found) > shape.most:
-        raise errors.TooManyRows
+        raise many_matches(shape.most)
     if not found:
         return WriteResult(rows=(), before=(), affected=0)
     width = len(shape.outputs)
@@ -266,7 +257,7 @@ def _change_matching(plan: WritePlan, values: Mapping[str, object], run: WriteRu
         return (yield from _read_each([(plan, each) for each in identities], before, run))
     rows = yield from _read_after(plan, identities, run)
     if len(rows) != len(before):
-        raise errors.Refused(GONE)
+        raise Cause.MOVED.error()
     return WriteResult(rows=rows, before=before, affected=len(found))
 
 
@@ -327,7 +318,7 @@ def _incomplete(plan: WritePlan) -> errors.CallError:
     """Return why the change has left out some of the matching rows."""
     # A change that is pinned to the versions of rows misses those that another transaction has changed since.
     is_pinned = pin(0) in plan.change.parameters
-    return errors.Busy(CHANGED_CONCURRENTLY, hint="Try again.") if is_pinned else _kept()
+    return Cause.CHANGED_CONCURRENTLY.error() if is_pinned else kept_row()
 
 
 def _read_after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Script[Sequence[Row]]:
@@ -339,9 +330,9 @@ def _read_after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Sc
     # Without a filter, a trigger has moved a row elsewhere.
     filtered = plan.write.table.filter is not None and not plan.write.writes.leaves
     if len(shown) < len(places) and filtered:
-        raise errors.Denied(UNSEEN)
+        raise unseen_row(plan.write)
     if plan.checked is not None and len((yield _bound(plan.checked, *places, run=run))) < len(places):
-        raise errors.Denied(UNFIT)
+        raise unfit_row(plan.write)
     return shown
 
 
@@ -354,17 +345,10 @@ def _bound(plan: Plan, *values: Mapping[str, object], run: WriteRun, limit: int 
     return plan, *(plan.bound({**each, **claims}, limit) for each in values)
 
 
-def _unchanged(plan: WritePlan, seen: Sequence[Row]) -> errors.CallError:
-    """Return why a change found no row; *seen*: the row exists."""
+def _unchanged(plan: WritePlan, seen: Sequence[Row], at: int) -> errors.CallError:
+    """Return why the change of the step *at* found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
-        return errors.NoRow()
+        return errors.NoRow(step=at)
     if len(plan.write.conditions) > plan.write.key_count:
-        return errors.Conflict()
-    return _kept()
-
-
-def _kept() -> errors.CallError:
-    """Return the error of a change that the database has not made, without saying why."""
-    refused = errors.ConstraintViolated()
-    refused.kind = errors.Broken.KEPT
-    return refused
+        return Cause.OTHER_VALUES.error()
+    return kept_row()

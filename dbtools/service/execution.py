@@ -9,11 +9,11 @@ import anyio
 from dbtools import errors
 from dbtools.backends.caches import PlanCache
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import UNSEEN, Backend, Runner, Writer
+from dbtools.backends.port import Backend, Runner, Writer
 from dbtools.backends.runs import NO_SESSION, FreeRun, JournalEntry, Run, RunContext, WriteResult, WriteRun
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import masked_rows
-from dbtools.changes import Transaction, Write, WriteKind, WriteShape, assigned, masked_known, running
+from dbtools.changes import Transaction, Write, WriteShape, assigned, masked_known, running
 from dbtools.errors import listing
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
@@ -21,7 +21,7 @@ from dbtools.service.snapshot import View
 from dbtools.statement import FreeStatement, QueryShape, Shape, Statement, argument
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
-from dbtools.writes import explained, named_in
+from dbtools.writes import explained
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."
@@ -295,18 +295,8 @@ def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: 
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
         claimed = f" {BAD_CLAIM}" if shape.claims else ""
         return errors.BadValue(error.message, hint=f"Check the values for {listing(asked)}.{claimed}")
-    if isinstance(error, errors.TooManyRows) and shape.chosen is not None:
-        found = f"where matches more than {shape.most} row{'s' * (shape.most > 1)}"
-        return errors.TooManyRows(f"{found}, the most that one call may change.", hint="Narrow where.")
     if isinstance(error, errors.NoRow):
         return errors.NoRow(transaction.missing[error.step] if transaction.missing else "")
-    if isinstance(error, errors.Denied):
-        conditions = (shape.table.filter,) if error.message == UNSEEN else shape.checks
-        settable = shape.writes.update if shape.kind is WriteKind.UPDATE else shape.writes.insert or ()
-        named = dict.fromkeys(name for each in conditions for name in named_in(each, settable))
-        return errors.Denied(error.message, hint=f"Check {listing(named)}." if named else "")
-    if isinstance(error, errors.Conflict) and not error.hint:
-        return errors.Conflict(error.message, hint="Read it again, and pass its values as expected.")
     if isinstance(error, errors.UnknownOutcome):
         return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")
     return error
@@ -347,8 +337,6 @@ def _of_changing_query(
     if isinstance(error, errors.ConstraintViolated):
         hint = f"Arguments: {arguments}." if arguments else ""
         return errors.ConstraintViolated("A rule of the database does not allow this change.", hint=hint)
-    if isinstance(error, errors.TooManyRows):
-        return errors.TooManyRows(error.message, hint="Use arguments that select fewer rows.")
     if isinstance(error, errors.UnknownOutcome):
         hint = "Find out whether the change was made before you try again."
         return errors.UnknownOutcome(error.message, hint=hint)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.backends.sqlite.writer import INCOMPLETE_SCHEMA, refusal
+from dbtools.backends.refusals import Cause
+from dbtools.backends.sqlite.writer import refusal
 from dbtools.policy import Caller
 from dbtools.service.checking import check
 from dbtools.service.serving import open_toolbox
@@ -139,5 +140,5 @@ def test_refusal_says_that_something_is_missing_without_words_of_the_engine(tmp_
         connection.execute(sql)
     refused = refusal(raised.value)
 
-    assert refused.hint == INCOMPLETE_SCHEMA
+    assert str(refused) == str(Cause.INCOMPLETE_SCHEMA.error())
     assert "ST_IsEmpty" not in str(refused)

@@ -37,7 +37,7 @@ from dbtools.backends.postgresql.runner import (
     UNSURE,
     Unsure,
     another_transaction,
-    translated,
+    cause_of,
 )
 from dbtools.backends.postgresql.vocabulary import NAMESAKES, NUMBER, Vocabulary
 from dbtools.backends.processes import OTHERS
@@ -292,7 +292,7 @@ class Confined:
             return refused(rule.format(name=quoted(name, 60) if name else "…"), hint, position=offset)
         if state.startswith(REFUSED):
             return refused("The database cannot run this statement", SIMPLER, position=offset)
-        return translated(error)
+        return cause_of(error).error()
 
     def _labels(self) -> str:
         """Return the labels of those columns in the statement that are of enums."""

@@ -41,11 +41,11 @@ from dbtools.backends.postgresql.runner import (
     Unsure,
     begin_transaction,
     beginning,
+    cause_of,
     fetch_batches,
     limited,
     open_connection,
     rows_of,
-    translated,
 )
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, duration, read_types
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
@@ -164,7 +164,7 @@ class PostgresqlFreeRunner:
                             return await work(connection, statement)
                     except DRIVER_ERRORS as exc:
                         if attempts >= ATTEMPTS or not is_lost(exc):
-                            raise translated(exc) from exc
+                            raise cause_of(exc).error() from exc
                         await self.pool.dispose()
                     except (errors.SchemaChanged, Unsure) as exc:
                         if attempts >= MOST_ATTEMPTS[type(exc)]:

@@ -56,6 +56,7 @@ from dbtools.backends.postgresql.pipeline import (
     setting,
 )
 from dbtools.backends.queries import compile_query
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import Run, RunContext
 from dbtools.backends.selects import compile_select
 from dbtools.cells import Cut, held
@@ -139,7 +140,7 @@ class PostgresqlRunner:
                     raise errors.SchemaChanged from exc
                 is_conflict = isinstance(exc, CONFLICTS)
                 if attempts == ATTEMPTS or not (is_conflict or is_lost(exc)):
-                    raise translated(exc) from exc
+                    raise cause_of(exc).error() from exc
                 attempts += 1
                 if not is_conflict:
                     # The idle connections are probably lost as well.
@@ -292,7 +293,7 @@ async def begin_transaction(
         if not (session and is_of_settings(exc)):
             raise
         # The server's message is for operators.
-        raise errors.Refused("The database does not accept the settings of this role.") from exc
+        raise Cause.SESSION_REFUSED.error() from exc
     connection.process = "".join(process)
     return moment
 
@@ -367,29 +368,26 @@ def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
     return tuple(cells)
 
 
-BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view cannot compute a row.")
-#: The errors for SQLSTATEs, and for classes of them by two characters (PostgreSQL, appendix A).
-MEANINGS: Sequence[tuple[str, errors.CallError]] = (
+#: By SQLSTATE, or by a class of these with two characters (PostgreSQL, appendix A).
+CAUSES_BY_STATE: Mapping[str, Cause] = {
     # Our statements have no syntax errors: a text search parses a value.
-    ("42601 22", BAD_VALUE),
-    ("22003 22008", errors.OutOfRange()),
-    ("57014", errors.TimedOut()),
-    ("55P03 40001 40P01 53300 53400", errors.Busy()),
-    ("55000", errors.Unreadable("A view was never refreshed, or a foreign table has no server.")),
-    ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
-    ("25006", errors.Refused("The statement tries to write, but may only read.")),
-    ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
-    ("54011", errors.Refused("A row of all these columns is too wide.", hint="Ask for fewer columns.")),
-    ("08 57", errors.DatabaseUnavailable()),
-    ("53 54", errors.Refused("The database lacks the resources for this call.", hint="Ask for less.")),
-)
-MEANING_BY_STATE = {state: meaning for states, meaning in MEANINGS for state in states.split()}
+    **dict.fromkeys(("42601", "22"), Cause.BAD_VALUE),
+    **dict.fromkeys(("22003", "22008"), Cause.OUT_OF_RANGE),
+    "57014": Cause.TIMED_OUT,
+    **dict.fromkeys(("55P03", "40001", "40P01", "53300", "53400"), Cause.BUSY),
+    "55000": Cause.NEVER_REFRESHED,
+    **dict.fromkeys(("42P01", "42703", "42883", "42804", "3F000"), Cause.SCHEMA_CHANGED),
+    "25006": Cause.READ_WRITES,
+    "42501": Cause.NO_PRIVILEGE,
+    "54011": Cause.WIDE_ROW,
+    **dict.fromkeys(("08", "57"), Cause.UNAVAILABLE),
+    **dict.fromkeys(("53", "54"), Cause.NO_RESOURCES),
+}
 
 
-def translated(error: Exception) -> errors.CallError:
-    """Return the error that a caller gets for *error*."""
+def cause_of(error: Exception) -> Cause:
+    """Return the cause of *error*, which a statement has raised."""
     if not isinstance(error, asyncpg.PostgresError):
-        return errors.DatabaseUnavailable()
+        return Cause.UNAVAILABLE
     state = error.sqlstate or ""
-    known = MEANING_BY_STATE.get(state) or MEANING_BY_STATE.get(state[:2]) or errors.Unreadable()
-    return type(known)(known.message, hint=known.hint)
+    return CAUSES_BY_STATE.get(state) or CAUSES_BY_STATE.get(state[:2]) or Cause.UNREADABLE

@@ -11,7 +11,6 @@ import asyncpg
 from dbtools import errors
 from dbtools.backends.plans import WritePlan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import FAILED
 from dbtools.backends.postgresql.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.inspection import LIST_FORMS
@@ -33,17 +32,19 @@ from dbtools.backends.postgresql.runner import (
     GRAMMAR,
     STALE,
     Unsure,
+    cause_of,
     is_usable,
     open_connection,
-    translated,
 )
 from dbtools.backends.postgresql.transaction import NotBegun, OpenTransaction, changed_elsewhere
 from dbtools.backends.postgresql.types import lexis
 from dbtools.backends.queries import compile_changing_query
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import WriteResult, WriteRun
 from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.writing import attempt_of, compile_write
-from dbtools.changes import WriteKind, WriteShape
+from dbtools.catalog import Location
+from dbtools.changes import Write, WriteKind, WriteShape
 from dbtools.errors import Broken
 from dbtools.statement import QueryShape
 
@@ -85,20 +86,17 @@ BROKEN_BY_STATE: Mapping[str, Broken] = {
     "P0001": Broken.TRIGGER,
 }
 LOCK = "for update"
-ROW_LOCKED = "Another transaction locks the row."
 #: The functions of the server that raise an error for a policy of row-level security, and for RAISE.
 POLICED, RAISED = "ExecWithCheckOptions", "exec_stmt_raise"
-#: Errors that have another meaning for a change than for a read, by SQLSTATE.
-REFUSALS: Mapping[str, errors.CallError] = {
-    "22001": errors.BadValue("A value is too long for its column."),
-    "22003": errors.BadValue("A number is out of the range of its column."),
-    "25006": errors.Refused("The database accepts no changes: it is read-only, or a standby."),
-    "42501": errors.Refused("The database does not let this login make the change."),
-    "40P01": errors.Busy(ROW_LOCKED, hint="Try again in a moment."),
-    "53100": errors.Refused("The database's disk is full."),
-    "55P03": errors.Busy(ROW_LOCKED, hint="Try again in a moment."),
+#: The causes of errors that have another meaning for a change than for a read, by SQLSTATE.
+CHANGE_CAUSES: Mapping[str, Cause] = {
+    "22001": Cause.LONG_VALUE,
+    "22003": Cause.LARGE_NUMBER,
+    "25006": Cause.READ_ONLY,
+    "42501": Cause.CHANGE_DENIED,
+    **dict.fromkeys(("40P01", "55P03"), Cause.ROW_LOCKED),
+    "53100": Cause.DISK_FULL,
 }
-UNDONE = "The connection was lost before COMMIT."
 
 
 class PostgresqlWriter:
@@ -139,7 +137,7 @@ class PostgresqlWriter:
         try:
             return await self._write(run)
         except NotBegun as exc:
-            raise errors.DatabaseUnavailable(UNDONE) from exc
+            raise Cause.LOST_BEFORE_COMMIT.error() from exc
 
     async def _write(self, run: WriteRun) -> WriteResult:
         for _ in range(ANALYSES):
@@ -242,7 +240,7 @@ class PostgresqlWriter:
             if outcome == "committed":
                 return
             if outcome == "aborted":
-                raise errors.DatabaseUnavailable(UNDONE)
+                raise Cause.LOST_BEFORE_COMMIT.error()
         raise errors.UnknownOutcome
 
     async def close(self) -> None:
@@ -285,26 +283,24 @@ async def _commit(connection: ServerConnection, number: str) -> Exception | None
     except DRIVER_ERRORS as exc:
         return exc
     if outcomes != ["committed"]:
-        raise errors.Refused(FAILED)
+        raise Cause.FAILED.error()
     return None
 
 
 async def _refusal(connection: ServerConnection, error: Exception, run: WriteRun | None) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
     if isinstance(error, STALE) or is_failure_of(error, CHANGED):
-        return errors.SchemaChanged()
+        return Cause.SCHEMA_CHANGED.error()
     if is_failure_of(error, ANOTHER):
-        return errors.Refused("A trigger prepares a statement, which other callers could use.")
+        return Cause.PREPARES_STATEMENT.error()
     if is_lost(error):
         connection.terminate()
-        return errors.DatabaseUnavailable(UNDONE)
+        return Cause.LOST_BEFORE_COMMIT.error()
     state = getattr(error, "sqlstate", None) or ""
     if isinstance(error, asyncpg.PostgresError) and (kind := _kind_of(error, state)) is not None:
         return await _violation(connection, error, kind, run)
-    known = REFUSALS.get(state) or translated(error)
-    if isinstance(known, errors.Unreadable):
-        return errors.Refused(FAILED)
-    return type(known)(known.message, hint=known.hint)
+    cause = CHANGE_CAUSES.get(state) or cause_of(error)
+    return (Cause.FAILED if cause.kind is errors.Unreadable else cause).error()
 
 
 def _kind_of(error: asyncpg.PostgresError, state: str) -> Broken | None:
@@ -322,29 +318,32 @@ async def _violation(
     connection: ServerConnection, error: asyncpg.PostgresError, kind: Broken, run: WriteRun | None
 ) -> errors.ConstraintViolated:
     """Return the constraint that *error* concerns, with what the server reports about it."""
-    violated = errors.ConstraintViolated()
-    violated.kind = kind
-    if kind is Broken.TRIGGER:
-        return violated
     facts = {name: getattr(error, name, None) for name in ("schema_name", "table_name", "constraint_name")}
-    schema, table, constraint = facts.values()
-    if not (isinstance(schema, str) and isinstance(table, str)):
-        return violated
-    violated.table = (schema, table)
+    schema, name, constraint = facts.values()
+    if kind is Broken.TRIGGER or not (isinstance(schema, str) and isinstance(name, str)):
+        return errors.ConstraintViolated(kind=kind)
+    table: Location = (schema, name)
+    columns: tuple[str, ...] = ()
     column = getattr(error, "column_name", None)
     if isinstance(column, str):
-        violated.columns = (column,)
-    elif isinstance(constraint, str) and not connection.is_closed():
-        with suppress(*DRIVER_ERRORS):
-            for found in await connection.fetch(
-                CONSTRAINED, schema, table, constraint, timeout=LOOKUP_TIMEOUT
-            ):
-                violated.table, violated.columns = (found[0], found[1]), tuple(found[2])
+        columns = (column,)
+    elif isinstance(constraint, str):
+        table, columns = await _constrained(connection, table, constraint)
     shape = run.steps[0][0].shape if run is not None and run.steps else None
-    if isinstance(shape, QueryShape):
-        return violated
-    is_own = shape is None or violated.table == shape.table.location
     # No row refers to a new one: then a trigger has changed the other table.
-    if kind is Broken.FOREIGN_KEY and not is_own and shape and shape.kind is not WriteKind.INSERT:
-        violated.kind = Broken.REFERENCED
-    return violated
+    if kind is Broken.FOREIGN_KEY and isinstance(shape, Write):
+        is_new = shape.kind is WriteKind.INSERT
+        kind = kind if is_new or table == shape.table.location else Broken.REFERENCED
+    return errors.ConstraintViolated(kind=kind, table=table, columns=columns)
+
+
+async def _constrained(
+    connection: ServerConnection, table: Location, constraint: str
+) -> tuple[Location, tuple[str, ...]]:
+    """Return the table and the columns of *constraint* of *table*, or of what it is a partition of."""
+    if not connection.is_closed():
+        with suppress(*DRIVER_ERRORS):
+            rows = await connection.fetch(CONSTRAINED, *table, constraint, timeout=LOOKUP_TIMEOUT)
+            for schema, name, columns in rows:
+                return (schema, name), tuple(columns)
+    return table, ()

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
+from dbtools.backends.refusals import Cause
 from dbtools.backends.sqlite import arithmetic
 from dbtools.backends.sqlite.statements import STATEMENTS, BoundedConnection
 from dbtools.backends.sqlite.urls import YES, options_of, path_of
@@ -31,10 +32,6 @@ UNREADABLE = ("The database file cannot be read.", "")
 LOCKED = (
     "The database file is locked by another program.",
     "Try again when that has finished writing, or end it.",
-)
-RECOVERY = (
-    "The database file must be recovered: a program stopped while writing to it.",
-    "Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
 )
 CLOSED_FOLDER = (
     "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
@@ -50,7 +47,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "The database file is damaged.",
         "`sqlite3 FILE .recover` saves what can be read; a backup is better.",
     ),
-    **dict.fromkeys(UNFINISHED, RECOVERY),
+    **dict.fromkeys(UNFINISHED, (Cause.UNFINISHED.message, Cause.UNFINISHED.hint)),
     **dict.fromkeys(("SQLITE_READONLY", "SQLITE_CANTOPEN"), CLOSED_FOLDER),
 }
 TEXT = (

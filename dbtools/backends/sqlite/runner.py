@@ -20,12 +20,12 @@ from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe
 from dbtools.backends.queries import compile_query
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import Row, Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread
 from dbtools.backends.sqlite.files import (
     BUSY,
-    RECOVERY,
     UNFINISHED,
     FileLocation,
     has_code,
@@ -92,7 +92,7 @@ class SqliteRunner:
         try:
             return await on_thread(self.pool, work)
         except (Stopped, sqlite3.Error) as exc:
-            raise translated(exc) from exc
+            raise cause_of(exc).error() from exc
 
     async def close(self) -> None:
         """Close every connection."""
@@ -135,25 +135,23 @@ def open_engine(where: FileLocation) -> sa.Engine:
     return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
 
 
-def translated(error: Exception) -> errors.CallError:
-    """Return *error* as a CallError, without its text, which may quote data."""
+def cause_of(error: Exception) -> Cause:
+    """Return the cause of *error*, which a statement has raised."""
     if isinstance(error, Stopped):
-        return errors.TimedOut()
+        return Cause.TIMED_OUT
     if has_code(error, BUSY):
-        return errors.Busy()
+        return Cause.BUSY
     if has_code(error, UNFINISHED):
-        return errors.DatabaseUnavailable(RECOVERY[0], hint=RECOVERY[1])
+        return Cause.UNFINISHED
     if "integer overflow" in str(error) or "user-defined function" in str(error):
-        return errors.OutOfRange()
+        return Cause.OUT_OF_RANGE
     if is_too_big(error):
-        return errors.Unreadable(
-            "A cell is larger than 16 MiB and cannot be read here.", hint="Name columns without it."
-        )
+        return Cause.LARGE_CELL
     if has_code(error, ("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
-        return errors.DatabaseUnavailable()
+        return Cause.UNAVAILABLE
     if "no such table" in str(error) or "no such column" in str(error):
-        return errors.SchemaChanged()
-    return errors.Unreadable()
+        return Cause.SCHEMA_CHANGED
+    return Cause.UNREADABLE
 
 
 def _probe(connection: sqlite3.Connection) -> Probe:

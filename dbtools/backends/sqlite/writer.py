@@ -11,8 +11,8 @@ from threading import Event
 
 from dbtools import errors
 from dbtools.backends.plans import Plan, WritePlan
-from dbtools.backends.port import FAILED
 from dbtools.backends.queries import compile_changing_query
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import Row, WriteResult, WriteRun
 from dbtools.backends.scripts import journal_of, script_of
 from dbtools.backends.sqlite.connections import OPERATIONS, FileConnection, Job, Stopped, on_thread, patiently
@@ -25,7 +25,7 @@ from dbtools.backends.sqlite.files import (
 )
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
-from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cut, pool_of, translated
+from dbtools.backends.sqlite.runner import GRACE, FilteringGrammar, cause_of, cut, pool_of
 from dbtools.backends.writing import attempt_of, compile_write
 from dbtools.catalog import Location
 from dbtools.changes import Write, WriteKind, WriteShape
@@ -34,13 +34,10 @@ from dbtools.statement import QueryShape
 
 GRAMMAR = SqliteGrammar()
 JOURNAL = journal_of(GRAMMAR, "main")
-UNBOUND = "The row is found by its key, which is not valid UTF-8, because its table has no rowid."
-FILE_LOCKED = "Another program locks the database file."
 #: Whether there may be foreign keys that only COMMIT checks.
 DEFERS = "select exists (select 1 from main.sqlite_schema where sql like '%initially%deferred%')"
 #: What SQLite says if a trigger, a check or a generated column needs what is missing.
 UNMADE = re.compile("no such (function|table|column|module|collation)|unknown function")
-INCOMPLETE_SCHEMA = "A trigger or a check needs what is missing in this SQLite: dbtools check names it."
 #: Nothing more can be written, before what would complete a COMMIT.
 DISK_FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 #: The kinds of constraints, by SQLite's extended result codes.
@@ -136,13 +133,13 @@ class WriteJob(Job):
             return written
         except UnicodeEncodeError as exc:
             # The driver cannot bind the text again that it has returned.
-            raise errors.Refused(UNBOUND) from exc
+            raise Cause.UNDECODABLE_KEY.error() from exc
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise Stopped from exc
             if has_code(exc, BUSY):
                 # The lock timeout is over: FileConnection.run would repeat the work until its own is.
-                raise errors.Busy(FILE_LOCKED) from exc
+                raise Cause.FILE_LOCKED.error() from exc
             raise
         finally:
             self.driver.set_progress_handler(None, 0)
@@ -216,21 +213,29 @@ class WriteJob(Job):
 
 def refusal(error: Exception) -> errors.CallError:
     """Return the error that a caller gets for *error*, after which nothing is changed."""
+    if has_code(error, "SQLITE_CONSTRAINT"):
+        return _violation(error)
+    return _cause_of(error).error()
+
+
+def _cause_of(error: Exception) -> Cause:
     if has_code(error, DISK_FULL):
-        return errors.Refused("The disk or a quota is full.")
+        return Cause.FILE_FULL
     if has_code(error, ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
-        return errors.DatabaseUnavailable("The database file cannot be written.")
-    if not has_code(error, "SQLITE_CONSTRAINT"):
-        if UNMADE.match(str(error)):
-            return errors.Refused(FAILED, hint=INCOMPLETE_SCHEMA)
-        meant = translated(error)
-        return errors.Refused(FAILED) if isinstance(meant, errors.Unreadable) else meant
-    violated = errors.ConstraintViolated()
-    violated.kind = BROKEN_BY_CODE.get(getattr(error, "sqlite_errorname", ""), Broken.UNKNOWN)
-    if violated.kind in (Broken.UNIQUE, Broken.NOT_NULL):
-        # Such as "UNIQUE constraint failed: orders.number, orders.year".
-        named = str(error).partition(": ")[2].split(", ")
-        places = [each.partition(".") for each in named]
-        violated.table = ("", places[0][0])
-        violated.columns = tuple(column for _, _, column in places)
-    return violated
+        return Cause.FILE_UNWRITABLE
+    if UNMADE.match(str(error)):
+        return Cause.INCOMPLETE_SCHEMA
+    cause = cause_of(error)
+    return Cause.FAILED if cause.kind is errors.Unreadable else cause
+
+
+def _violation(error: Exception) -> errors.ConstraintViolated:
+    """Return the constraint that *error* concerns."""
+    kind = BROKEN_BY_CODE.get(getattr(error, "sqlite_errorname", ""), Broken.UNKNOWN)
+    if kind not in (Broken.UNIQUE, Broken.NOT_NULL):
+        return errors.ConstraintViolated(kind=kind)
+    # Such as "UNIQUE constraint failed: orders.number, orders.year".
+    named = str(error).partition(": ")[2].split(", ")
+    (table, *_), *_ = places = [each.partition(".") for each in named]
+    columns = tuple(column for _, _, column in places)
+    return errors.ConstraintViolated(kind=kind, table=("", table), columns=columns)
