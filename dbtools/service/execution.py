@@ -1,6 +1,6 @@
 """Run a statement under limits. Statement in, ResultSet out; errors are worded for what it reads."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
@@ -11,20 +11,16 @@ from dbtools.backends.caches import PlanCache
 from dbtools.backends.plans import Plan, WritePlan
 from dbtools.backends.port import Backend, Runner, Writer
 from dbtools.backends.runs import NO_SESSION, FreeRun, JournalEntry, Run, RunContext, WriteResult, WriteRun
-from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import masked_rows
-from dbtools.changes import Transaction, Write, WriteShape, assigned, masked_known, running
-from dbtools.errors import listing
+from dbtools.changes import Transaction, Write, WriteShape, masked_known
 from dbtools.policy import Caller, Role
 from dbtools.results import Changed, ResultSet
+from dbtools.service.refusals import refused_read, refused_write
 from dbtools.service.snapshot import View
-from dbtools.statement import FreeStatement, QueryShape, Shape, Statement, argument
+from dbtools.statement import FreeStatement, QueryShape, Shape, Statement
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.changing import decoded
-from dbtools.writes import explained
 
-BAD_CLAIM = "Or a claim of the caller is invalid."
-UNCHANGED = "Nothing was changed."
 REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
 STAMP_TIMEOUT = 5.0  #: seconds
 
@@ -62,7 +58,7 @@ class Execution:
         try:
             found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
-            raise _reworded(exc, statement, run.context.timeout, view.catalog) from exc
+            raise refused_read(exc, statement, run.context.timeout, view.catalog) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
@@ -208,40 +204,6 @@ async def _traced_write(writer: Writer, run: WriteRun) -> WriteResult:
     return written
 
 
-def _reworded(
-    error: errors.CallError, statement: Statement, timeout: float, catalog: Catalog
-) -> errors.CallError:
-    """Return *error* worded for *statement* of a role that sees *catalog*."""
-    if isinstance(error, errors.TimedOut):
-        return errors.TimedOut(
-            f"The call reached its timeout of {timeout:g} seconds and was stopped.",
-            hint="Use conditions on key columns, or ask for fewer rows.",
-        )
-    if isinstance(statement.shape, QueryShape):
-        return _of_query(error, statement.values, statement.shape)
-    if isinstance(error, errors.Unreadable) and (empty := _unpopulated(statement.shape.tables, catalog)):
-        message = f"{listing(empty)} was never refreshed, so it cannot be read."
-        return errors.Unreadable(message, hint=f"An operator can run REFRESH MATERIALIZED VIEW {empty[0]}.")
-    if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
-        error = errors.BadValue("A value is out of range, or a view cannot compute a row.")
-    if not isinstance(error, errors.BadValue):
-        return error
-    claimed, asked = statement.shape.claims, listing(statement.shape.asked)
-    if not statement.values:
-        # A claim that is not a value of the type that it is compared with denies the call.
-        unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
-        return errors.Denied() if claimed else unreadable
-    parts = [f"Check the values for {asked}."] if asked else []
-    parts += [BAD_CLAIM] if claimed else []
-    return errors.BadValue(error.message, hint=" ".join(parts))
-
-
-def _unpopulated(tables: Sequence[Table], catalog: Catalog) -> Sequence[str]:
-    """Return the labels of what *tables* read and *catalog* has, but cannot be read until it is refreshed."""
-    read = (*tables, *(each for table in tables for each in catalog.beneath(table)))
-    return [catalog.label(each) for each in read if not each.populated]
-
-
 def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
     """Return the values of *statement*, and the claims of *caller* that the filters of *plan* need.
 
@@ -271,46 +233,6 @@ def preset_values(shape: WriteShape, caller: Caller) -> Mapping[str, object]:
     return values
 
 
-def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
-    """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
-    worded = _reworded_write(error, transaction, catalog)
-    if isinstance(worded, errors.Busy) and transaction.idempotency_key:
-        return running()
-    if isinstance(worded, errors.NoRow | errors.Conflict | errors.NotConfirmed | errors.UnknownOutcome):
-        return worded
-    return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
-
-
-def _reworded_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
-    shape, values = transaction.writes[0]
-    if isinstance(error, errors.TimedOut):
-        return errors.TimedOut()
-    if isinstance(shape, QueryShape):
-        return _of_changing_query(error, values, shape)
-    writes = [each for each, _ in transaction.writes if isinstance(each, Write)]
-    if isinstance(error, errors.ConstraintViolated):
-        return explained(error, shape.table, catalog, refers=shape.refers, written=_written(transaction))
-    if isinstance(error, errors.BadValue) and not error.hint:
-        columns = (column for each in writes for column in (*each.columns, *each.compared))
-        asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
-        claimed = f" {BAD_CLAIM}" if shape.claims else ""
-        return errors.BadValue(error.message, hint=f"Check the values for {listing(asked)}.{claimed}")
-    if isinstance(error, errors.NoRow):
-        return errors.NoRow(transaction.missing[error.step] if transaction.missing else "")
-    if isinstance(error, errors.UnknownOutcome):
-        return errors.UnknownOutcome(error.message, hint="Read the rows before you try again.")
-    return error
-
-
-def _written(transaction: Transaction) -> Mapping[Column, Sequence[object]]:
-    """Return the values that *transaction* gives each column."""
-    found: dict[Column, list[object]] = {}
-    for shape, values in transaction.writes:
-        for column in shape.columns if isinstance(shape, Write) else ():
-            found.setdefault(column, []).append(values[assigned(column.name)])
-    return found
-
-
 def session_of(role: Role, caller: Caller) -> Mapping[str, str]:
     """Return the settings of a session of *caller*, who has *role*, or raise Denied."""
     if not role.session:
@@ -327,44 +249,3 @@ def claim_of(caller: Caller, name: str) -> object:
     if value is None:
         raise errors.Denied
     return value
-
-
-def _of_changing_query(
-    error: errors.CallError, values: Mapping[str, object], shape: QueryShape
-) -> errors.CallError:
-    """Return *error* worded for a permitted query that changes rows."""
-    arguments = _arguments(values, shape)
-    if isinstance(error, errors.ConstraintViolated):
-        hint = f"Arguments: {arguments}." if arguments else ""
-        return errors.ConstraintViolated("A rule of the database does not allow this change.", hint=hint)
-    if isinstance(error, errors.UnknownOutcome):
-        hint = "Find out whether the change was made before you try again."
-        return errors.UnknownOutcome(error.message, hint=hint)
-    return _of_query(error, values, shape)
-
-
-def _arguments(values: Mapping[str, object], shape: QueryShape) -> str:
-    """Return the arguments among *values*, with their types."""
-    return listing(
-        f"{name} ({type.name})"
-        for name, type in shape.types.items()
-        if values.get(argument(name)) is not None
-    )
-
-
-def _of_query(error: errors.CallError, values: Mapping[str, object], shape: QueryShape) -> errors.CallError:
-    """Return *error* worded for a permitted query, whose callers do not know its tables."""
-    if isinstance(error, errors.SchemaChanged):
-        return errors.SchemaChanged(
-            "What the query reads has changed or no longer exists. List the tools again."
-        )
-    if not isinstance(error, errors.BadValue | errors.Unreadable):
-        return error
-    bound = _arguments(values, shape)
-    if isinstance(error, errors.Unreadable) or not (bound or shape.claims):
-        return errors.Unreadable("The database cannot compute this query.")
-    if not bound:
-        # As for a table: a claim that cannot be read denies the call.
-        return errors.Denied()
-    parts = [f"Arguments: {bound}.", *([BAD_CLAIM] if shape.claims else [])]
-    return errors.BadValue("The database cannot compute this query with these values.", hint=" ".join(parts))
