@@ -1,5 +1,6 @@
 """The package, its tests and its migrations pass the linter and the type checker, and read well."""
 
+import shutil
 import subprocess
 import sys
 import tokenize
@@ -11,6 +12,11 @@ import pytest
 from tests.plain_words import STUMBLES
 
 ROOT = Path(__file__).parents[1]
+TOP_LEVEL = {
+    *("dbtools", "migrations", "tests", "docs", ".ci"),
+    *("pyproject.toml", "alembic.ini", "sample.db", ".gitignore"),
+    *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
+}
 
 
 @pytest.mark.parametrize(
@@ -50,3 +56,14 @@ def _prose(path: Path) -> Iterator[tuple[int, str]]:
             is_docstring = token.type == tokenize.STRING and token.line.lstrip().startswith('"""')
             if token.type == tokenize.COMMENT or is_docstring:
                 yield token.start[0], token.string
+
+
+def test_top_level_holds_what_the_design_lists() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a clone: git does not know which files belong here")
+    command = ("git", "-c", f"safe.directory={ROOT}", "ls-files", "-z")
+
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = {path.split("/")[0] for path in answer.stdout.split("\0") if path}
+
+    assert names - TOP_LEVEL == set()

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from dbtools import errors
+from dbtools.backends.refusals import Cause
 from dbtools.telemetry import note_wait
 
 CONNECTION_TIMEOUT = 5.0  #: seconds that a call waits for a connection
@@ -77,7 +77,7 @@ class Pool:
             async with asyncio.timeout(CONNECTION_TIMEOUT):
                 await self._slots.acquire()
         except TimeoutError as exc:
-            raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
+            raise Cause.NO_CONNECTION.error() from exc
 
     def release(self, connection: Any, disposals: int) -> None:
         """Make *connection* idle, or close it if it is not usable or from before the last `dispose`."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dbtools import errors
 from dbtools.backends.pool import Pool
+from dbtools.backends.refusals import Cause
 
 SCRIPT = Path(__file__).with_name("answering.py")
 WORKERS = max(2, min(4, os.cpu_count() or 2))
@@ -24,8 +24,6 @@ LOST: Mapping[str, Any] = {"error": "lost"}  #: the answer of a process that has
 LARGEST_ANSWER = 128 * 2**20  #: bytes
 ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  #: what an interpreter may need to start
 UNLIMITED = "run_sql has to limit the memory of a process, which this system (Windows) cannot do."
-NOT_STARTED = "run_sql could not start a process for the statement."
-OTHERS = "Use the other tools, or try again in a moment."
 
 
 class WorkerLost(Exception):
@@ -59,7 +57,7 @@ class Worker:
                 start_new_session=True,
             )
         except OSError as exc:
-            raise errors.Busy(NOT_STARTED, hint=OTHERS) from exc
+            raise Cause.NO_PROCESS.error() from exc
         return cls(process)
 
     async def ask(self, request: Mapping[str, object]) -> Mapping[str, Any]:
@@ -71,7 +69,7 @@ class Worker:
             try:
                 await self._answer()
             except WorkerLost as exc:
-                raise errors.Busy(NOT_STARTED, hint=OTHERS) from exc
+                raise Cause.NO_PROCESS.error() from exc
             self._has_started = True
         assert self.process.stdin is not None
         with suppress(ConnectionError):
@@ -147,8 +145,8 @@ class WorkerPool:
             return LOST
         except TimeoutError as exc:
             if process is None:
-                raise errors.Busy("Too many statements are running.", hint="Try again in a moment.") from exc
-            raise errors.TimedOut from exc
+                raise Cause.OVERLOADED.error() from exc
+            raise Cause.TIMED_OUT.error() from exc
 
     async def close(self) -> None:
         """End the processes."""

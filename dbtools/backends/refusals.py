@@ -14,6 +14,7 @@ from dbtools.errors import listing
 from dbtools.writes import named_in
 
 CANNOT_CHANGE = "The database cannot make this change."
+OTHERS = "Use the other tools, or try again in a moment."
 #: Why a role may not make a change.
 UNSEEN = "After the change, the row would not be among those that you may change."
 UNFIT = "The changed row would break the rules of your role."
@@ -41,6 +42,8 @@ class Cause(Enum):
     )
     SESSION_REFUSED = (errors.Refused, "The database does not accept the settings of this role.")
 
+    NO_CONNECTION = (errors.Busy, "All connections to the database are busy.", "Try again.")
+
     # Of a read.
     UNREADABLE = (errors.Unreadable,)
     NO_PRIVILEGE = (
@@ -66,6 +69,25 @@ class Cause(Enum):
         "The database cannot read one of the values, or a view cannot compute a row.",
     )
     READ_WRITES = (errors.Refused, "The statement tries to write, but may only read.")
+
+    # Of callers' SQL.
+    NO_PROCESS = (errors.Busy, "run_sql could not start a process for the statement.", OTHERS)
+    OVERLOADED = (errors.Busy, "Too many statements are running.", "Try again in a moment.")
+    NAMES_UNREAD = (
+        errors.TimedOut,
+        "The timeout was reached while the names in the database were read.",
+        "Try again in a moment.",
+    )
+    SLOW_CHECK = (
+        errors.TimedOut,
+        "Checking the statement takes too long.",
+        "Write it with fewer joins and with fewer brackets within each other; join with on or using.",
+    )
+    LARGE_ANSWER = (
+        errors.Refused,
+        "The server sends too much for one call.",
+        "Ask for fewer and shorter values.",
+    )
 
     # Of a change.
     FAILED = (errors.Refused, CANNOT_CHANGE)

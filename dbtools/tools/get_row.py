@@ -145,8 +145,8 @@ class Lookup:
             if key is None:
                 error = unknown_argument(name, list(self.keys), place.removesuffix("."))
                 lists = folded(name, self.table.column_by_name) is not None
-                error.hint += " List tools find rows by other columns, with where." * lists
-                raise error
+                advice = " List tools find rows by other columns, with where." * lists
+                raise error.hinting(f"{error.hint}{advice}")
             if key in given:
                 raise errors.BadArgument(f"{place}{key} appears twice.")
             given[key] = as_text(value)

@@ -17,12 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
 from sqlalchemy.types import UserDefinedType
 
-from dbtools import errors
 from dbtools.backends import port, sources
 from dbtools.backends.plans import ESCAPE, Plan, identifier
 from dbtools.backends.port import Declared, Facts, Inspected
 from dbtools.backends.queries import compile_query
 from dbtools.backends.query_syntax import ListForms
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import NO_SESSION, Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, Truth, placing
@@ -315,9 +315,9 @@ class Runner:
             async with asyncio.timeout(run.context.timeout):
                 rows = await asyncio.to_thread(_fetch, cursor, run)
         except TimeoutError as exc:
-            raise errors.TimedOut from exc
+            raise Cause.TIMED_OUT.error() from exc
         except duckdb.Error as exc:
-            raise translated(exc) from exc
+            raise cause_of(exc).error() from exc
         finally:
             cursor.interrupt()
         cells = tuple(tuple(map(_cell, row, run.plan.outputs)) for row in rows[: run.limit])
@@ -348,14 +348,14 @@ def _cell(cell: object, output: Output) -> object:
     return cell
 
 
-def translated(error: duckdb.Error) -> errors.CallError:
-    """Return what *error* means to a caller."""
+def cause_of(error: duckdb.Error) -> Cause:
+    """Return the cause of *error*."""
     match error:
         case duckdb.CatalogException() | duckdb.BinderException():
-            return errors.SchemaChanged()
+            return Cause.SCHEMA_CHANGED
         case duckdb.ConversionException():
-            return errors.BadValue("The database cannot read one of the values.")
+            return Cause.BAD_VALUE
         case duckdb.OutOfRangeException():
-            return errors.OutOfRange()
+            return Cause.OUT_OF_RANGE
         case _:
-            return errors.Unreadable()
+            return Cause.UNREADABLE

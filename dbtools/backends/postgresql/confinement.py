@@ -40,7 +40,7 @@ from dbtools.backends.postgresql.runner import (
     cause_of,
 )
 from dbtools.backends.postgresql.vocabulary import NAMESAKES, NUMBER, Vocabulary
-from dbtools.backends.processes import OTHERS
+from dbtools.backends.refusals import OTHERS
 from dbtools.backends.runs import FreeRun
 from dbtools.backends.selects import CLAIM
 from dbtools.catalog import Table, TableKind

@@ -49,6 +49,7 @@ from dbtools.backends.postgresql.runner import (
 )
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, duration, read_types
 from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import FreeRun
 from dbtools.catalog import Column
 from dbtools.errors import listing
@@ -66,16 +67,7 @@ ATTEMPTS = 2  #: after a lost connection
 MOST_ATTEMPTS = {errors.SchemaChanged: 2, Unsure: ANALYSES}
 BYTES_AT_ONCE = 2 * 2**20  #: most bytes in one fetch
 MOST_BYTES = 16 * 2**20  #: that the server sends in one call
-LESS = "Ask for fewer and shorter values."
 MOST_COLUMNS = 400
-SOON = "Try again in a moment."
-#: What makes the errors of calls whose time is over before their statement begins.
-NAMES_UNREAD: Callable[[], errors.CallError] = partial(
-    errors.TimedOut, "The timeout was reached while the names in the database were read.", hint=SOON
-)
-OVERLOADED: Callable[[], errors.CallError] = partial(
-    errors.Busy, "Too many statements are running.", hint=SOON
-)
 KEPT = 16  #: vocabularies
 GRAMMAR = PostgresqlGrammar()
 #: One process, and not for long: other callers need the server as well.
@@ -146,7 +138,8 @@ class PostgresqlFreeRunner:
 
     async def _attempt(self, run: FreeRun, work: Callable[[ServerConnection, Confined], Awaitable[T]]) -> T:
         """Return the result of *work* on the statement of *run*, repeated after a loss or a change."""
-        attempts, turn, began, late = 1, self._turn(run.caller), math.inf, NAMES_UNREAD
+        attempts, turn, began = 1, self._turn(run.caller), math.inf
+        late = Cause.NAMES_UNREAD  #: why the time is over, once it is
         ends = asyncio.get_running_loop().time() + run.context.timeout
         guarded: Guarded | None = None
         try:
@@ -155,9 +148,9 @@ class PostgresqlFreeRunner:
                     try:
                         vocabulary = await self._vocabulary(run)
                         guarded = guarded or await self.guards.check(run, vocabulary, ends)
-                        statement, late = Confined(guarded, run, vocabulary), OVERLOADED
+                        statement, late = Confined(guarded, run, vocabulary), Cause.OVERLOADED
                         async with self._transaction(deadline, turn) as connection:
-                            began, late = time.monotonic(), errors.TimedOut
+                            began, late = time.monotonic(), Cause.TIMED_OUT
                             # What C code keeps in the memory of its process outlives every transaction.
                             connection.is_spent = guarded.calls_others
                             await self._prepare(connection, statement)
@@ -169,11 +162,11 @@ class PostgresqlFreeRunner:
                     except (errors.SchemaChanged, Unsure) as exc:
                         if attempts >= MOST_ATTEMPTS[type(exc)]:
                             raise errors.SchemaChanged from exc
-                        guarded, late = None, NAMES_UNREAD
+                        guarded, late = None, Cause.NAMES_UNREAD
                         self._vocabularies.clear()
                     attempts += 1
         except TimeoutError as exc:
-            raise late() from exc
+            raise late.error() from exc
         finally:
             if time.monotonic() - began > SLOW:
                 self._slow[run.caller] = time.monotonic() + SLOW_FOR
@@ -206,7 +199,7 @@ class PostgresqlFreeRunner:
                     is_over = not (connection.is_in_transaction() or connection.is_spent)
                 except (*DRIVER_ERRORS, *UNREADABLE) as exc:
                     if connection.meter.room < 0:
-                        raise errors.Refused("The server sends too much for one call.", hint=LESS) from exc
+                        raise Cause.LARGE_ANSWER.error() from exc
                     if isinstance(exc, UNREADABLE) or is_lost(exc):
                         connection.terminate()
                     raise

@@ -17,6 +17,7 @@ from dbtools.backends.postgresql.guarded import Guarded, Scope, guarded_of
 from dbtools.backends.postgresql.lens import is_whole
 from dbtools.backends.postgresql.vocabulary import Vocabulary
 from dbtools.backends.processes import LOST, WorkerPool
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import FreeRun
 from dbtools.catalog import Catalog, Column, Table
 
@@ -24,9 +25,7 @@ GUARD = "dbtools.backends.postgresql.guard"  #: the module that answers in a pro
 PACKAGES = ("sqlglot", "orjson")  #: that it imports
 ATTEMPTS = 2  #: at a statement, if its process ends
 KEYS = 64  #: of scopes that are kept
-TOO_LONG = "Checking the statement takes too long."
 TOO_LARGE = "The statement needs too much memory to check"
-FEWER = "Write it with fewer joins and with fewer brackets within each other; join with on or using."
 
 
 class Guards:
@@ -53,7 +52,7 @@ class Guards:
             try:
                 answer = await self.workers.ask(request, specify, caller=run.caller, ends=ends)
             except errors.TimedOut as exc:
-                raise errors.TimedOut(TOO_LONG, hint=FEWER) from exc
+                raise Cause.SLOW_CHECK.error() from exc
             if answer.get("error") != "lost":
                 break
         match answer.get("error"):

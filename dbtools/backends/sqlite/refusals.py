@@ -21,6 +21,7 @@ from dbtools.backends.free import (
     unknown_function,
     unknown_table,
 )
+from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import FreeRun
 from dbtools.backends.sqlite.lens import permitted, withheld_of
 from dbtools.backends.sqlite.syntax import fold, lexis, with_names
@@ -91,10 +92,10 @@ UNKNOWN = "The statement reads a table that does not exist"
 TOO_MUCH_MEMORY = "The statement needs too much memory"
 SMALLER = "Aggregate earlier, or read fewer rows and columns."
 #: By the beginning of SQLite's name for the error.
-STATES: Mapping[str, Callable[[], errors.CallError]] = {
-    **dict.fromkeys(("SQLITE_BUSY", "SQLITE_LOCKED"), errors.Busy),
-    **dict.fromkeys(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR"), errors.DatabaseUnavailable),
-    "SQLITE_CORRUPT": errors.Unreadable,
+STATES: Mapping[str, Cause] = {
+    **dict.fromkeys(("SQLITE_BUSY", "SQLITE_LOCKED"), Cause.BUSY),
+    **dict.fromkeys(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR"), Cause.UNAVAILABLE),
+    "SQLITE_CORRUPT": Cause.UNREADABLE,
 }
 #: A part of what SQLite says, our words, and a hint.
 RULES: Sequence[tuple[str, str, str]] = (
@@ -176,9 +177,9 @@ def _unqualified(sql: str, tokens: Sequence[Token]) -> str:
 def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
     """Return the error of *answer* in dbtools' words; only names that the caller wrote are in it."""
     name = str(answer.get("name", ""))
-    for state, error in STATES.items():
+    for state, cause in STATES.items():
         if name.startswith(state):
-            return error()
+            return cause.error()
     match answer["error"]:
         case "lost" | "memory":
             return refused(TOO_MUCH_MEMORY, SMALLER)
