@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dbtools import errors
-from dbtools.backends.port import LOCK_TIMEOUT, Backend
+from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, Backend
 from dbtools.backends.records import Registry
 from dbtools.backends.urls import home_path
 from dbtools.errors import listing, nearest
@@ -32,7 +32,7 @@ BACKENDS: Mapping[str, str] = {
 }
 
 
-def open_backend(url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> Backend:
+def open_backend(url: str, *, write_url: str = "", lock_timeout: float = CHANGE_LOCK_TIMEOUT) -> Backend:
     """Return the database at *url* without opening a connection, or raise ConfigurationError.
 
     *write_url*: of the connections that change rows, by default *url*; *lock_timeout*: the seconds that a

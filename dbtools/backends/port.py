@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-LOCK_TIMEOUT = 2.0  #: seconds
-UNCHANGEABLE = "dbtools does not change databases of this kind."
-NO_REGISTRY = "This database keeps no registry."
+CHANGE_LOCK_TIMEOUT = 2.0  #: seconds that a change waits for a lock
+NEVER_CHANGED = "dbtools does not change databases of this kind."
+KEEPS_NO_REGISTRY = "This database keeps no registry."
 NO_DBTOOLS_WRITE = "The database has no table dbtools_write: `dbtools registry upgrade URL` creates it."
 NOT_CHANGING = "A query with -- writes is a single INSERT, UPDATE or DELETE, with or without a WITH."
 NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
@@ -192,7 +192,7 @@ class Backend(ABC):
 
     facts: Facts
 
-    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> None:
+    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = CHANGE_LOCK_TIMEOUT) -> None:
         """Raise ConfigurationError if *url* is invalid.
 
         *write_url*: of the connections that change rows, by default *url*; *lock_timeout*: the seconds that a
@@ -226,7 +226,7 @@ class Backend(ABC):
 
     def load_writer(self) -> Writer:
         """Import and return the Writer, without opening a connection; raise Refused if there is none."""
-        raise Refused(UNCHANGEABLE)
+        raise Refused(NEVER_CHANGED)
 
     def load_free(self) -> FreeRunner:
         """Import and return the FreeRunner, without opening a connection; raise Refused if there is none."""
@@ -238,7 +238,7 @@ class Backend(ABC):
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
-        raise ConfigurationError(NO_REGISTRY)
+        raise ConfigurationError(KEEPS_NO_REGISTRY)
 
     async def recover(self) -> None:
         """Roll back what a program that stopped has half written, unless the database does that by itself.
@@ -259,7 +259,7 @@ class Backend(ABC):
         self, session: Mapping[str, str] = NO_SESSION
     ) -> AbstractAsyncContextManager[Inspector]:
         """Open an Inspector of queries that change rows, for the login of `write_url`."""
-        raise Refused(UNCHANGEABLE)
+        raise Refused(NEVER_CHANGED)
 
     @abstractmethod
     async def stamp(self) -> str:
@@ -278,7 +278,7 @@ class Backend(ABC):
 
         *timeout*: seconds that a write may wait; None leaves it to the database.
         """
-        raise ConfigurationError(NO_REGISTRY)
+        raise ConfigurationError(KEEPS_NO_REGISTRY)
 
     async def grants(
         self,
@@ -303,7 +303,7 @@ class Backend(ABC):
 
         The login has the settings *session*; raise Refused if the database does not accept them.
         """
-        return Lacking({table.location: UNCHANGEABLE for table in tables})
+        return Lacking({table.location: NEVER_CHANGED for table in tables})
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""

@@ -27,6 +27,7 @@ class Cause(Enum):
     # Of any statement.
     TIMED_OUT = (errors.TimedOut,)
     BUSY = (errors.Busy,)
+    NO_CONNECTION = (errors.Busy, "All connections to the database are busy.", "Try again.")
     SCHEMA_CHANGED = (errors.SchemaChanged,)
     OUT_OF_RANGE = (errors.OutOfRange,)
     UNAVAILABLE = (errors.DatabaseUnavailable,)
@@ -35,35 +36,19 @@ class Cause(Enum):
         "The database file must be recovered: a program stopped while writing to it.",
         "Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
     )
-    NO_RESOURCES = (
-        errors.Refused,
-        "The database lacks the resources for this call.",
-        "Ask for less.",
-    )
+    NO_RESOURCES = (errors.Refused, "The database lacks the resources for this call.", "Ask for less.")
     SESSION_REFUSED = (errors.Refused, "The database does not accept the settings of this role.")
-
-    NO_CONNECTION = (errors.Busy, "All connections to the database are busy.", "Try again.")
 
     # Of a read.
     UNREADABLE = (errors.Unreadable,)
-    NO_PRIVILEGE = (
-        errors.Unreadable,
-        "The login may not read this table or view, or one that it reads.",
-    )
-    NEVER_REFRESHED = (
-        errors.Unreadable,
-        "A view was never refreshed, or a foreign table has no server.",
-    )
+    NO_PRIVILEGE = (errors.Unreadable, "The login may not read this table or view, or one that it reads.")
+    NEVER_REFRESHED = (errors.Unreadable, "A view was never refreshed, or a foreign table has no server.")
     LARGE_CELL = (
         errors.Unreadable,
         "A cell is larger than 16 MiB and cannot be read here.",
         "Name columns without it.",
     )
-    WIDE_ROW = (
-        errors.Refused,
-        "A row of all these columns is too wide.",
-        "Ask for fewer columns.",
-    )
+    WIDE_ROW = (errors.Refused, "A row of all these columns is too wide.", "Ask for fewer columns.")
     BAD_VALUE = (
         errors.BadValue,
         "The database cannot read one of the values, or a view cannot compute a row.",
@@ -105,10 +90,7 @@ class Cause(Enum):
     DISK_FULL = (errors.Refused, "The database's disk is full.")
     FILE_FULL = (errors.Refused, "The disk or a quota is full.")
     FILE_UNWRITABLE = (errors.DatabaseUnavailable, "The database file cannot be written.")
-    PREPARES_STATEMENT = (
-        errors.Refused,
-        "A trigger prepares a statement, which other callers could use.",
-    )
+    PREPARES_STATEMENT = (errors.Refused, "A trigger prepares a statement, which other callers could use.")
     UNDECODABLE_KEY = (
         errors.Refused,
         "The row is found by its key, which is not valid UTF-8, because its table has no rowid.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer, FreeRunner
-from dbtools.backends.port import LOCK_TIMEOUT, Facts, Heard, Runner, Writer
+from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, Facts, Heard, Runner, Writer
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.change_inspection import PostgresqlChangeInspector
 from dbtools.backends.postgresql.connections import check_session
@@ -58,7 +58,7 @@ class Backend(port.Backend):
         watch_script=changes.SCRIPT,
     )
 
-    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> None:
+    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = CHANGE_LOCK_TIMEOUT) -> None:
         super().__init__(url, write_url=write_url, lock_timeout=lock_timeout)
         self._destination = destination(url)
         self._controls: dict[str, changes.Control] = {}  #: by URL

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.free import FreeOffer, FreeRunner
-from dbtools.backends.port import LOCK_TIMEOUT, NO_DBTOOLS_WRITE, Facts, Inspector, Runner, Writer
+from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, NO_DBTOOLS_WRITE, Facts, Inspector, Runner, Writer
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
 from dbtools.backends.runs import NO_SESSION
@@ -64,7 +64,7 @@ class Backend(port.Backend):
         alike=may_refer,
     )
 
-    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = LOCK_TIMEOUT) -> None:
+    def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = CHANGE_LOCK_TIMEOUT) -> None:
         super().__init__(url, write_url=write_url, lock_timeout=lock_timeout)
         self._file = location_of(url)
 
